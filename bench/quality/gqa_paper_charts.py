@@ -1,6 +1,7 @@
 """Four panels in one SVG: loss against α, methods, time against kv heads, loss against time."""
+import math
+
 from chart_parts import STYLE, text
-from kinds import QUERY_HEADS
 from methods import METHODS
 
 WIDTH, HEIGHT, LEFT, TOP, GAP_X, GAP_Y = 330, 190, 70, 64, 92, 84
@@ -13,7 +14,8 @@ class Axes:
 
     def __init__(self, column, line, xs, ys):
         self.x, self.y = LEFT + column * (WIDTH + GAP_X), TOP + line * (HEIGHT + GAP_Y)
-        self.span_x, self.span_y = (min(xs), max(xs)), padded(ys)
+        self.span_x, self.y_ticks = (min(xs), max(xs)), round_ticks(min(ys), max(ys))
+        self.span_y = (self.y_ticks[0], self.y_ticks[-1])
 
     def at(self, x, y):
         low, high = self.span_x
@@ -24,11 +26,10 @@ class Axes:
     def frame(self, title, x_name, y_name, x_ticks):
         bottom = self.y + HEIGHT
         parts = [text(self.x, self.y - 10, title, "font-weight='600'")]
-        for i in range(5):
-            value = self.span_y[0] + (self.span_y[1] - self.span_y[0]) * i / 4
-            y = bottom - HEIGHT * i / 4
+        for value in self.y_ticks:
+            y = self.at(0, value)[1]
             parts.append(f"<path class='grid' d='M{self.x} {y:.1f}h{WIDTH}'/>")
-            parts.append(text(self.x - 6, y + 4, f"{value:.3g}", "class='minor' text-anchor='end'"))
+            parts.append(text(self.x - 6, y + 4, f"{value:g}", "class='minor' text-anchor='end'"))
         for value, name in x_ticks:
             parts.append(text(self.at(value, 0)[0], bottom + 16, name, "class='minor' text-anchor='middle'"))
         parts.append(text(self.x + WIDTH / 2, bottom + 34, x_name, "class='minor' text-anchor='middle'"))
@@ -41,17 +42,19 @@ class Axes:
         path = "L".join("{:.1f} {:.1f}".format(*self.at(*point)) for point in points)
         return f"<path class='series {colour}' stroke-dasharray='{dashes}' d='M{path}'/>"
 
-    def dot(self, point, colour, name):
+    def dot(self, point, colour, name, beside):
         x, y = self.at(*point)
-        side = -1 if x > self.x + WIDTH / 2 else 1
-        anchor = "end" if side < 0 else "start"
+        anchor = "end" if x > self.x + WIDTH / 2 else "start"
         return [f"<circle class='series {colour}' cx='{x:.1f}' cy='{y:.1f}' r='4'/>",
-                text(x + 9 * side, y + 4, name, f"class='minor' text-anchor='{anchor}'")]
+                text(*((x + 9, y + 4) if beside else (x, y - 9)), name, f"class='minor' text-anchor='{anchor}'")]
 
 
-def padded(values):
-    margin = 0.06 * (max(values) - min(values)) or 1.0
-    return max(0.0, min(values) - margin), max(values) + margin
+def round_ticks(low, high):
+    """About five round numbers, the first at most `low` and the last at least `high`."""
+    rough = max(high - low, 1e-9) / 4
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough)
+    return [round(i * step, 9) for i in range(math.floor(low / step), math.ceil(high / step) + 1)]
 
 
 def best_of(cells):
@@ -106,13 +109,14 @@ def time_over_heads(shape):
 
 
 def loss_over_time(cells, models, alpha):
-    dots = [(f"{'MHA' if method == 'source' else f'{QUERY_HEADS // ratio} kv heads'}", models[ratio], loss, colour)
+    dots = [("MHA" if method == "source" else f"{METHODS[method].label.split(',')[0]}, {ratio}:1", models[ratio], loss, colour, ratio == 4)
             for method, ratio, colour in series(cells) if (loss := cells.loss(method, ratio, alpha)) is not None]
-    times = [1000 * time for _, time, _, _ in dots]
-    axes = Axes(1, 1, times, [loss for _, _, loss, _ in dots])
+    times = [1000 * time for _, time, *_ in dots]
+    axes = Axes(1, 1, times, [loss for _, _, loss, *_ in dots])
     parts = axes.frame(f"Loss at α = {alpha:g} against time per token (figure 3)", "ms", "nats per token",
                        [(time, f"{time:.1f}") for time in sorted(set(times))])
-    return [*parts, *(part for name, time, loss, colour in dots for part in axes.dot((1000 * time, loss), colour, name))]
+    return [*parts, *(part for name, time, loss, colour, beside in dots
+                     for part in axes.dot((1000 * time, loss), colour, name, beside))]
 
 
 def legend(cells):
