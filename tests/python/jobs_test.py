@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import shutil
-import struct
 import subprocess
 import unittest
 
@@ -28,8 +27,7 @@ class Jobs(unittest.TestCase):
         scratch = program.Scratch()
         self.addCleanup(scratch.cleanup)
         self.scratch = pathlib.Path(scratch.name)
-        tokens = [(7 * i) % 31 + 4 for i in range(4000)]
-        (self.scratch / "corpus.bin").write_bytes(struct.pack(f"<{len(tokens)}H", *tokens))
+        program.put_corpus(self.scratch / "corpus.bin")
         programs = self.scratch / "programs"
         programs.mkdir()
         (programs / "regroup").symlink_to(pathlib.Path(os.environ["REGROUP_PROGRAM"]).resolve())

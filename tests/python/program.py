@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import re
+import struct
 import subprocess
 import tempfile
 
@@ -36,3 +37,9 @@ class Scratch(tempfile.TemporaryDirectory):
 
     def __truediv__(self, name):
         return pathlib.Path(self.name) / name
+
+
+def put_corpus(path):
+    """4000 tokens that the golden Llama knows, as a raw token file."""
+    tokens = [(7 * i) % 31 + 4 for i in range(4000)]
+    path.write_bytes(struct.pack(f"<{len(tokens)}H", *tokens))

@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import time
 import unittest
@@ -53,8 +52,7 @@ class Torchrun(unittest.TestCase):
         scratch = program.Scratch()
         self.addCleanup(scratch.cleanup)
         self.scratch = pathlib.Path(scratch.name)
-        tokens = [(7 * i) % 31 + 4 for i in range(4000)]
-        (self.scratch / "corpus.bin").write_bytes(struct.pack(f"<{len(tokens)}H", *tokens))
+        program.put_corpus(self.scratch / "corpus.bin")
         self.port = free_port()
 
     def start(self, output, *torchrun, shard="optimizer"):
