@@ -256,25 +256,6 @@ TEST_CASE("GGUF in half precision keeps norms in F32 and gives the source's logi
   }
 }
 
-TEST_CASE("experts may be rounded on the way to GGUF, and the report shows what rounding does",
-          "[end_to_end]") {
-  const TemporaryDirectory directory;
-  const auto convert = [&](const char* source, const char* name, const char* dtype) {
-    const ProgramResult result =
-        run_program({"convert", source, text(directory / name), "--to", "gguf", "--kv-heads", "2",
-                     "--dtype", dtype, "--json"});
-    CAPTURE(result.err);
-    REQUIRE(result.exit_code == 0);
-    return result.json();
-  };
-  const std::string source = text(golden("mixtral_stacked")), halved = text(directory / "halved");
-  const Json rounded = convert(source.c_str(), "bf16", "bf16");
-  CHECK(rounded["largest_logit_difference"] > 0.1);
-  CHECK(rounded["largest_logit_difference_without_rounding"] < 1e-4);
-  REQUIRE(run_program({"convert", source, halved, "--dtype", "bf16", "-q"}).exit_code == 0);
-  CHECK(convert(halved.c_str(), "fp32", "fp32")["largest_logit_difference"] < 1e-4);
-}
-
 TEST_CASE("paths may have any bytes and JSON reports stay valid", "[end_to_end]") {
   const TemporaryDirectory directory;
   const fs::path source = put_model(directory / "caf\xe9 \x1b[2J", tiny_llama());

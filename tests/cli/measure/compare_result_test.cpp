@@ -69,5 +69,25 @@ TEST_CASE("the report of a conversion separates rounding only if --dtype rounds"
   CHECK_THAT(exactness({"--dtype", "fp16"}), ContainsSubstring("without rounding to F16"));
 }
 
+TEST_CASE("experts may be rounded on the way to GGUF, and the report shows what rounding does",
+          "[cli]") {
+  const TemporaryDirectory directory;
+  const auto convert_to_gguf = [&](const std::string& source, const char* name, const char* dtype) {
+    const ProgramResult result =
+        run_program({"convert", source, (directory / name).string(), "--to", "gguf", "--kv-heads",
+                     "2", "--dtype", dtype, "--json"});
+    CAPTURE(result.err);
+    REQUIRE(result.exit_code == 0);
+    return result.json();
+  };
+  const std::string source = golden("mixtral_stacked").string();
+  const std::string halved = (directory / "halved").string();
+  const Json rounded = convert_to_gguf(source, "bf16", "bf16");
+  CHECK(rounded.at("largest_logit_difference") > 0.1);
+  CHECK(rounded.at("largest_logit_difference_without_rounding") < 1e-4);
+  REQUIRE(run_program({"convert", source, halved, "--dtype", "bf16", "-q"}).exit_code == 0);
+  CHECK(convert_to_gguf(halved, "fp32", "fp32").at("largest_logit_difference") < 1e-4);
+}
+
 }  // namespace
 }  // namespace regroup
