@@ -22,12 +22,9 @@ wait $!
 """
 
 
-class Jobs(unittest.TestCase):
+class Jobs(program.TrainingTest):
     def setUp(self):
-        scratch = program.Scratch()
-        self.addCleanup(scratch.cleanup)
-        self.scratch = pathlib.Path(scratch.name)
-        program.put_corpus(self.scratch / "corpus.bin")
+        super().setUp()
         programs = self.scratch / "programs"
         programs.mkdir()
         (programs / "regroup").symlink_to(pathlib.Path(os.environ["REGROUP_PROGRAM"]).resolve())

@@ -6,6 +6,7 @@ import re
 import struct
 import subprocess
 import tempfile
+import unittest
 
 import regroup
 
@@ -39,7 +40,12 @@ class Scratch(tempfile.TemporaryDirectory):
         return pathlib.Path(self.name) / name
 
 
-def put_corpus(path):
-    """4000 tokens that the golden Llama knows, as a raw token file."""
-    tokens = [(7 * i) % 31 + 4 for i in range(4000)]
-    path.write_bytes(struct.pack(f"<{len(tokens)}H", *tokens))
+class TrainingTest(unittest.TestCase):
+    """A test with a folder, `scratch`, that holds a corpus of 4000 tokens of the golden Llama: corpus.bin."""
+
+    def setUp(self):
+        scratch = Scratch()
+        self.addCleanup(scratch.cleanup)
+        self.scratch = pathlib.Path(scratch.name)
+        tokens = [(7 * i) % 31 + 4 for i in range(4000)]
+        (self.scratch / "corpus.bin").write_bytes(struct.pack(f"<{len(tokens)}H", *tokens))

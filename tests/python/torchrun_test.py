@@ -47,12 +47,9 @@ def is_asked_to_stop(process):
 
 
 @unittest.skipUnless(shutil.which("torchrun", path=PATHS), "no torchrun")
-class Torchrun(unittest.TestCase):
+class Torchrun(program.TrainingTest):
     def setUp(self):
-        scratch = program.Scratch()
-        self.addCleanup(scratch.cleanup)
-        self.scratch = pathlib.Path(scratch.name)
-        program.put_corpus(self.scratch / "corpus.bin")
+        super().setUp()
         self.port = free_port()
 
     def start(self, output, *torchrun, shard="optimizer"):

@@ -16,7 +16,7 @@
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "formats/families/family.h"
-#include "uptrain/model/larger.h"
+#include "uptrain/model/measurements.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/model/transformer.h"
 

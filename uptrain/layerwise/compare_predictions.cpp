@@ -15,7 +15,7 @@
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
-#include "uptrain/model/larger.h"
+#include "uptrain/model/measurements.h"
 #include "uptrain/model/output_head.h"
 
 namespace regroup {

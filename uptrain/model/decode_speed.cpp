@@ -22,7 +22,7 @@
 #include "uptrain/model/device.h"
 #include "uptrain/model/device_graph.h"
 #include "uptrain/model/kv_cache.h"
-#include "uptrain/model/median.h"
+#include "uptrain/model/measurements.h"
 
 namespace regroup {
 namespace {

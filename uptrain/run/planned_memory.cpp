@@ -36,7 +36,7 @@ void take_memory_mode(UptrainPlan& plan, MemoryMode mode, const ModelSpec& spec,
   plan.background_saving = has_memory_for_copy(plan);
 }
 
-// Of those that the ranks chose.
+// The sharding that needs the least memory among those that the ranks chose.
 Sharding leanest_sharding(const Sharding& own, ProcessGroup& group) {
   Sharding leanest;
   bool first = true;

@@ -144,8 +144,8 @@ double gradients_in_flight(const UptrainSettings& settings, const ModelSpec& spe
   return std::max((narrow < 4 ? 6 : 8) * largest, narrow * block);
 }
 
-// Elements of a model's weights on a rank of ShardedWeights: its own part, all that is outside
-// blocks, and `blocks` blocks. `own`: of those that it updates.
+// Elements of a model's weights that a rank of ShardedWeights holds: its own part, all that is
+// outside blocks, and `blocks` blocks. `own` counts the elements that it updates.
 double weights_here(const UptrainSettings& settings, const ModelSpec& spec, double own,
                     double blocks) {
   const auto all = static_cast<double>(count_parameters(spec));

@@ -10,7 +10,7 @@
 
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
-#include "uptrain/model/median.h"
+#include "uptrain/model/measurements.h"
 #include "uptrain/objective/training_loss.h"
 #include "uptrain/run/trained_model.h"
 #include "uptrain/trainer/training_flops.h"

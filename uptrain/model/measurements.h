@@ -1,7 +1,8 @@
-// The median of measured times.
+// Numbers that stand for many measured ones: the median of times, the largest of errors.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -13,5 +14,8 @@ inline double median(std::vector<double> values) {
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
+
+/// The larger of two numbers. Unlike std::max, this keeps NaN.
+inline double larger(double a, double b) { return std::isnan(a) || a > b ? a : b; }
 
 }  // namespace regroup
