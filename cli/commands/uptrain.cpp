@@ -115,7 +115,9 @@ void complete_settings(UptrainOptions& options, const Launch& launch, const Json
   take_recorded(options, recipe);
   settings.documents = options.documents.settings();
   set_ranks(options, launch);
-  settings.accumulation = options.accumulation.value_or(settings.ranks);
+  settings.sequence_ranks = options.sequence_ranks.value_or(1);
+  settings.accumulation =
+      options.accumulation.value_or(std::max<std::int64_t>(1, settings.shares()));
   settings.precision = parse_precision(options.precision);
   settings.trained = parse_trained_weights(options.trained);
   settings.optimizer.kind = parse_optimizer(options.optimizer);

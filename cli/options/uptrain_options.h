@@ -31,7 +31,8 @@ struct UptrainOptions {
   std::string moments = "fp32";
   std::string memory = "auto";
   std::string shard = "auto";
-  std::optional<std::int64_t> copies;  ///< of the weights
+  std::optional<std::int64_t> copies;          ///< of the weights
+  std::optional<std::int64_t> sequence_ranks;  ///< that share each sequence
   std::string teacher_precision;
   std::optional<std::int64_t> accumulation;
   int threads = 0;

@@ -142,12 +142,20 @@ std::string ranks_text(const UptrainPlan& plan) {
   }
   constexpr double kLink = 50e9;  // bytes per second, as a network of 400 Gbit/s has them
   return fmt::format(
-      "ranks     {}, each {} of a step's {} batches of {}\n"
+      "ranks     {}, {} {} of a step's {} batches of {}\n"
       "shard     {}\n"
-      "traffic   {} of weights and {} of gradients per rank and step, {:.2g} s at 50 GB/s\n",
-      settings.ranks, settings.accumulation / settings.ranks, settings.accumulation, settings.batch,
+      "traffic   {} of weights and {} of gradients{} per rank and step, {:.2g} s at 50 GB/s\n",
+      settings.ranks,
+      settings.sequence_ranks == 1
+          ? std::string("each")
+          : fmt::format("each {} share the sequences of", settings.sequence_ranks),
+      settings.accumulation / settings.shares(), settings.accumulation, settings.batch,
       sharding_text(plan), text_of_bytes(plan.traffic.weights),
-      text_of_bytes(plan.traffic.gradients + plan.traffic.copies), plan.traffic.total() / kLink);
+      text_of_bytes(plan.traffic.gradients + plan.traffic.copies),
+      plan.traffic.sequences > 0
+          ? fmt::format(", {} of keys and values", text_of_bytes(plan.traffic.sequences))
+          : std::string(),
+      plan.traffic.total() / kLink);
 }
 
 }  // namespace
@@ -175,6 +183,7 @@ Json plan_json(const UptrainPlan& plan) {
   Json json = {
       {"steps", plan.steps},
       {"ranks", plan.settings.ranks},
+      {"sequence_parallel", plan.settings.sequence_ranks},
       {"tokens_per_step", plan.tokens_per_step},
       {"tokens", plan.tokens},
       {"data_tokens", plan.data_tokens},
@@ -192,7 +201,8 @@ Json plan_json(const UptrainPlan& plan) {
     json.update(sharding_json(plan));
     json["traffic_bytes"] = {{"weights", plan.traffic.weights},
                              {"gradients", plan.traffic.gradients},
-                             {"copies", plan.traffic.copies}};
+                             {"copies", plan.traffic.copies},
+                             {"sequences", plan.traffic.sequences}};
   }
   if (plan.rate_trials) {
     json["rate_trials"] = {

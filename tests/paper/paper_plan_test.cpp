@@ -103,7 +103,8 @@ Measured measure(const UptrainSettings& settings) {
   const ModelSpec spec = open_model_outline(settings.model).spec;
   const RankRecord first = rank_alone(settings, 0);
   const RankRecord last = rank_alone(settings, static_cast<int>(settings.ranks) - 1);
-  const TrainingTraffic traffic = training_traffic(settings, spec, nullptr);
+  const TrainingTraffic traffic =
+      training_traffic(settings, spec, nullptr, *settings.sequence_length);
   return {std::max(first.peak, last.peak),
           training_memory(settings, spec, {}, *settings.sequence_length).total(),
           (first.received + last.received) / 2,

@@ -191,7 +191,8 @@ TEST_CASE("what travels between ranks on paper is what the plan says", "[paper]"
   };
   const auto [few_weights, few_gradients] = travelled(2);
   const auto [more_weights, more_gradients] = travelled(4);
-  const TrainingTraffic planned = training_traffic(settings, spec, nullptr);
+  const TrainingTraffic planned =
+      training_traffic(settings, spec, nullptr, *settings.sequence_length);
   CHECK(std::abs((more_weights - few_weights) / 4 / planned.weights - 1) < 0.01);
   CHECK(std::abs((more_gradients - few_gradients) / 4 / planned.gradients - 1) < 0.01);
 }

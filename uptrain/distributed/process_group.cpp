@@ -122,11 +122,21 @@ void ProcessGroup::divide(int copies) {
   copies_.reset(new ProcessGroup(*this, fmt::format("part/{}", part), copy, copies));
 }
 
+void ProcessGroup::divide_sequences(int parts) {
+  if (parts == 1 || sequences_ != nullptr) {
+    return;
+  }
+  parts_ = parts;
+  const std::string name = fmt::format("sequences/{}", rank_ / parts);
+  sequences_.reset(new ProcessGroup(*this, name, rank_ % parts, parts));
+}
+
 // NCCL's communicators wait for all ranks when they shut down. They are aborted if this rank ends
 // in an error, or if another one does not arrive.
 ProcessGroup::~ProcessGroup() {
   sharing_.reset();
   copies_.reset();
+  sequences_.reset();
   try {
     if (std::uncaught_exceptions() == exceptions_) {
       wait_for_all_to_leave();

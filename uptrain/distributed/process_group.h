@@ -41,6 +41,17 @@ class ProcessGroup {
   /// The ranks that hold the same part of each copy; null unless divided.
   ProcessGroup* copies() { return copies_.get(); }
 
+  /// Divides the ranks into groups of `parts` consecutive ranks, of which each computes a part of
+  /// the same sequences. All ranks call it, always with the same number.
+  void divide_sequences(int parts);
+
+  /// The ranks that compute this rank's sequences together; null unless divided.
+  ProcessGroup* sequences() { return sequences_.get(); }
+
+  /// Into how many shares the ranks divide the batches of a step, and which of them is this rank's.
+  int shares() const { return size_ / parts_; }
+  int share() const { return rank_ / parts_; }
+
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool first() const { return rank_ == 0; }
@@ -80,9 +91,10 @@ class ProcessGroup {
   c10::Device device_;
   std::chrono::milliseconds timeout_;
   std::unique_ptr<Group> group_;
-  std::unique_ptr<ProcessGroup> sharing_, copies_;  // null unless divided
-  int keys_ = 0;                                    // used in the store so far
-  int exceptions_ = std::uncaught_exceptions();     // when this was constructed
+  int parts_ = 1;                                               // of a sequence
+  std::unique_ptr<ProcessGroup> sharing_, copies_, sequences_;  // null unless divided
+  int keys_ = 0;                                                // used in the store so far
+  int exceptions_ = std::uncaught_exceptions();                 // when this was constructed
 };
 
 }  // namespace regroup

@@ -120,8 +120,9 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
     const std::int64_t first = own < windows ? own : begin;
     const std::int64_t count = std::min(settings.batch, windows - first);
     const at::Tensor ids = read_windows(file, documents, first, count, settings.context, width);
-    const auto [hidden, targets] = predict(model, ids, first, task);
-    const double loss = model.loss(hidden, targets).item<double>();
+    const auto [hidden, targets] =
+        predict(model, part_of_windows(ids, model.sequence_part()), first, task);
+    const double loss = targets.numel() > 0 ? model.loss(hidden, targets).item<double>() : 0.0;
     if (own < windows) {
       sum += loss * static_cast<double>(targets.numel());
       result.tokens += targets.numel();

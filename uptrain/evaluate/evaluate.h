@@ -22,7 +22,7 @@ struct EvaluationSettings {
   std::int64_t shares = 1;  ///< with fewer batches than shares, some are empty: loss 0
   DocumentSettings documents = {};
   /// All shares compute equally many batches, those with fewer one of them again, and none is
-  /// stopped: passes over weights that ranks share out need all of them.
+  /// stopped: passes over weights or sequences that ranks share out need all of them.
   bool in_step = false;
 };
 
@@ -46,9 +46,10 @@ std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings&
 std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& settings,
                             const ModelSpec& spec);
 
-/// The mean loss of the model's objective over the file's windows; a remainder shorter than a
-/// window is left out. Throws kBadInput for a token outside the vocabulary, kInterrupted soon after
-/// `stop` turns true, and what evaluation_windows() throws.
+/// The mean loss of the model's objective over the file's windows, or over the model's part of each
+/// (see Transformer::set_sequence_part()); a remainder shorter than a window is left out. Throws
+/// kBadInput for a token outside the vocabulary, kInterrupted soon after `stop` turns true, and
+/// what evaluation_windows() throws.
 Evaluation evaluate(const Transformer& model, const TokenFile& file,
                     const EvaluationSettings& settings, const EvaluationProgress& progress,
                     const std::atomic<bool>& stop);

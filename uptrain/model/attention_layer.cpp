@@ -185,7 +185,11 @@ Heads self_attention_heads(const AttentionLayer& layer, const ModelSpec& spec, c
 
 at::Tensor self_attention(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
                           const Pass& pass) {
-  const Heads heads = self_attention_heads(layer, spec, x, pass);
+  Heads heads = self_attention_heads(layer, spec, x, pass);
+  if (pass.part != nullptr) {
+    const KeysAndValues all = join_parts(*pass.part, {heads.k, heads.v});
+    heads = {heads.q, all.k, all.v};
+  }
   const at::Tensor mixed = pass.cache == nullptr ? attend_in_layer(layer, spec, heads, pass)
                                                  : attend_with_cache(layer, spec, heads, pass);
   return shown(pass, AttentionRole::kSelf, x, layer.o(merge_heads(mixed)));

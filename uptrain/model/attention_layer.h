@@ -16,6 +16,7 @@
 #include "uptrain/model/parameters.h"
 #include "uptrain/ops/attention.h"
 #include "uptrain/ops/rope.h"
+#include "uptrain/ops/sequence_part.h"
 
 namespace regroup {
 
@@ -47,6 +48,9 @@ struct Pass {
   std::shared_ptr<SlidingWindow> window;  ///< narrower than the sequence, or null
   AlibiForm alibi_form = AlibiForm::kBias;
   at::Tensor encoded;  ///< [B, S, D], input of cross-attention; or undefined
+  /// If the hidden states are those of a part of each sequence: which brings the keys and values of
+  /// earlier parts. Null: they are whole.
+  const SequencePart* part = nullptr;
   /// Set when decoding with a KV cache: the step, the same for all layers, and the keys and values
   /// of the next layer. Null in a pass over whole sequences.
   const CacheStep* step = nullptr;

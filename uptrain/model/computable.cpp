@@ -35,4 +35,13 @@ void check_length(const ModelSpec& spec, std::int64_t length) {
   }
 }
 
+void check_takes_parts(const ModelSpec& spec) {
+  if (spec.has_encoder() || !spec.causal || spec.positions == PositionKind::kRelativeBias) {
+    throw_usage(
+        "{}: its sequences cannot be shared out among ranks: that needs a decoder-only model with "
+        "causal attention and no relative bias",
+        printable(spec.architecture));
+  }
+}
+
 }  // namespace regroup

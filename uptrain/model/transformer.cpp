@@ -70,7 +70,20 @@ at::Tensor Transformer::hidden_states(const at::Tensor& tokens) const {
   if (spec_.has_encoder()) {
     throw_usage("an encoder-decoder takes two sequences, one for the encoder");
   }
-  return run_stack(stack_, embed(tokens), {});
+  return run_stack(stack_, embed(tokens, first_position(tokens.size(1))), {});
+}
+
+void Transformer::set_sequence_part(const SequencePart* part) {
+  if (part != nullptr) {
+    check_takes_parts(spec_);
+  }
+  part_ = part;
+  rope_length_ = -1;
+}
+
+// The position of the first of so many tokens.
+std::int64_t Transformer::first_position(std::int64_t length) const {
+  return part_ != nullptr ? part_->first(length) : 0;
 }
 
 at::Tensor Transformer::hidden_states(const at::Tensor& source, const at::Tensor& target) const {
@@ -95,6 +108,7 @@ at::Tensor Transformer::run_stack(const Stack& stack, const at::Tensor& embedded
     pass->encoded = encoded;
     pass->on_attention = on_attention_;
     pass->on_routing = on_routing_;
+    pass->part = part_;
   }
   return run_blocks(stack, embedded, passes, nullptr);
 }
@@ -196,15 +210,18 @@ LmHeadInputs Transformer::lm_head_inputs(const at::Tensor& hidden) const {
 }
 
 Passes Transformer::make_passes(std::int64_t length) const {
+  const std::int64_t first = first_position(length);
+  const std::int64_t context = part_ != nullptr ? length * part_->parts() : length;
   Passes passes;
   Pass& whole = passes.whole;
   whole.alibi_form = alibi_form_;
   if (spec_.positions == PositionKind::kRope) {
     if (rope_length_ != length) {
-      rope_ = make_rope_table(spec_.rope, length, token_embedding_.options());
-      window_rope_ = spec_.window_rope
-                         ? make_rope_table(*spec_.window_rope, length, token_embedding_.options())
-                         : rope_;
+      const auto table_of = [&](const RopeSpec& rope) {
+        return make_rope_table(rope, first, length, context, token_embedding_.options());
+      };
+      rope_ = table_of(spec_.rope);
+      window_rope_ = spec_.window_rope ? table_of(*spec_.window_rope) : rope_;
       rope_length_ = length;
     }
     whole.rope = rope_;
@@ -213,7 +230,7 @@ Passes Transformer::make_passes(std::int64_t length) const {
   if (whole.rope) {
     passes.in_window.rope = window_rope_;
   }
-  if (spec_.sliding_window && length > *spec_.sliding_window) {
+  if (spec_.sliding_window && first + length > *spec_.sliding_window) {
     if (!window_) {
       window_ = std::make_shared<SlidingWindow>(*spec_.sliding_window, token_embedding_.options(),
                                                 spec_.causal);
@@ -250,7 +267,7 @@ at::Tensor Transformer::positions_of(const Embedding& own, std::int64_t first,
 at::Tensor Transformer::embed(const at::Tensor& tokens, std::int64_t first,
                               AttentionRole stack) const {
   const Embedding& own = stack == AttentionRole::kEncoder ? encoder_embedding_ : embedding_;
-  check_length(spec_, first + tokens.size(1));
+  check_length(spec_, part_ != nullptr ? part_->parts() * tokens.size(1) : first + tokens.size(1));
   if (block_weights_ != nullptr) {
     block_weights_->begin_pass();
   }

@@ -19,6 +19,7 @@
 #include "uptrain/model/spectrum_input.h"
 #include "uptrain/ops/attention.h"
 #include "uptrain/ops/loss.h"
+#include "uptrain/ops/sequence_part.h"
 
 namespace regroup {
 
@@ -33,8 +34,9 @@ class Transformer {
   /// their dtype and on their device. Throws kBadInput for a model it cannot compute.
   Transformer(ModelSpec spec, const Parameters& parameters);
 
-  /// The last hidden states of a model with one stack, after the final norm. tokens: int64 [B, T]
-  /// -> [B, T, D]. Throws kUsage if T exceeds the learned positions, and for an encoder-decoder.
+  /// The last hidden states of a model with one stack, after the final norm. tokens: int64 [B, T],
+  /// of set_sequence_part()'s part -> [B, T, D]. Throws kUsage if the sequences exceed the learned
+  /// positions, and for an encoder-decoder.
   at::Tensor hidden_states(const at::Tensor& tokens) const;
 
   /// The decoder's last hidden states in an encoder-decoder. source: int64 [B, S], encoder tokens,
@@ -88,6 +90,13 @@ class Transformer {
   /// all passes.
   void set_block_weights(BlockWeights* weights) { block_weights_ = weights; }
 
+  /// Sets which part of each sequence later passes compute, null: all of it. The tokens that they
+  /// get are those of the part. It must outlive all passes. Throws kUsage for a model that needs
+  /// whole sequences: one with an encoder, or whose attention is not causal.
+  void set_sequence_part(const SequencePart* part);
+
+  const SequencePart* sequence_part() const { return part_; }
+
   /// Sets an observer for every attention of a pass without a cache, in the order of computation:
   /// the encoder's, then the decoder's. With activation checkpointing it observes outputs only.
   void set_attention_observer(AttentionObserver observer) { on_attention_ = std::move(observer); }
@@ -109,6 +118,7 @@ class Transformer {
 
   Embedding make_embedding(const std::string& positions, const NormTensors& norm,
                            const Parameters& parameters) const;
+  std::int64_t first_position(std::int64_t length) const;
   at::Tensor positions_of(const Embedding& own, std::int64_t first, std::int64_t length) const;
 
   Stack make_stack(AttentionRole role, const NormTensors& final_norm,
@@ -139,11 +149,12 @@ class Transformer {
   mutable RelativeBuckets relative_buckets_;
   mutable std::shared_ptr<SlidingWindow> window_;
   // The tables of the last length. All batches of a run have the same length.
-  mutable std::int64_t rope_length_ = -1;
+  mutable std::int64_t rope_length_ = -1;  // of sequences or their parts
   mutable RopeTable rope_, window_rope_;
   mutable at::Tensor sinusoids_;  // of the first positions, or undefined
   bool recomputing_ = false;
   BlockWeights* block_weights_ = nullptr;
+  const SequencePart* part_ = nullptr;
   AttentionObserver on_attention_;
   RoutingObserver on_routing_;
 };

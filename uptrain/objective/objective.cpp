@@ -114,6 +114,14 @@ TaskBatch make_task_batch(const at::Tensor& ids, std::int64_t first, const Task&
   return next_token_batch(ids);
 }
 
+at::Tensor part_of_windows(const at::Tensor& ids, const SequencePart* part) {
+  if (part == nullptr) {
+    return ids;
+  }
+  const std::int64_t length = (ids.size(1) - 1) / part->parts();
+  return ids.narrow(1, part->first(length), length + 1);
+}
+
 TaskBatch uploaded(const TaskBatch& batch, at::Device device,
                    const std::vector<at::Tensor*>& others) {
   std::vector<at::Tensor> tensors = {batch.tokens, batch.decoder_tokens, batch.positions,

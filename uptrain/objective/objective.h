@@ -123,6 +123,10 @@ struct TaskBatch {
 TaskBatch make_task_batch(const at::Tensor& ids, std::int64_t first, const Task& task,
                           const ModelSpec& spec);
 
+/// What a model that computes `part` of next-token windows reads and predicts of them. ids: int64
+/// [B, C + 1] -> [B, C/parts + 1]; ids itself if `part` is null.
+at::Tensor part_of_windows(const at::Tensor& ids, const SequencePart* part);
+
 /// Copies the batch to `device`, and the tensors of `others` in the same transfer, see upload().
 /// Replaces `others` by their copies.
 TaskBatch uploaded(const TaskBatch& batch, at::Device device,

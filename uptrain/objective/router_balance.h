@@ -23,7 +23,8 @@ class RouterBalance {
   void watch();
 
   /// The loss times its factor, a scalar with gradients, of the pass since watch() over sequences
-  /// of `length` tokens. Ends observing.
+  /// of `length` tokens. Ends observing. If the model computes a part of each sequence, the losses
+  /// of all parts add up to that of the sequences.
   at::Tensor take(std::int64_t length);
 
  private:

@@ -2,10 +2,31 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 
 #include "formats/base/error.h"
 
 namespace regroup {
+namespace {
+
+// Which places of next-token windows are predicted: bool [B, T].
+at::Tensor asked_in(const at::Tensor& windows) {
+  return windows.narrow(1, 1, windows.size(1) - 1).ge(0);
+}
+
+// The rows of `answers`, one for each prediction of `windows`, that belong to `part`.
+TopKLogits answers_of_part(const TopKLogits& answers, const at::Tensor& windows,
+                           const SequencePart& part) {
+  const std::int64_t context = windows.size(1) - 1;
+  const std::int64_t length = context / part.parts();
+  const at::Tensor number = at::arange(context, at::kLong).div(length, "floor");
+  const at::Tensor asked = asked_in(windows);
+  const at::Tensor rows = number.expand_as(asked).masked_select(asked).eq(part.number()).nonzero();
+  return {answers.ids.index_select(0, rows.flatten()),
+          answers.log_probabilities.index_select(0, rows.flatten())};
+}
+
+}  // namespace
 
 void TrainingLoss::set_teacher(const Transformer& teacher, const DistillationSettings& settings) {
   if (teacher.lm_head().size(0) != model_.lm_head().size(0)) {
@@ -37,9 +58,24 @@ at::Tensor TrainingLoss::operator()(const at::Tensor& windows, std::int64_t firs
 
 at::Tensor TrainingLoss::task_loss(const at::Tensor& windows, std::int64_t first) const {
   const at::Tensor ids = windows.narrow(1, 0, window_width(task_.objective, windows.size(1) - 1));
-  const TaskBatch batch = make_task_batch(ids, first, task_, model_.spec());
+  const SequencePart* const part = model_.sequence_part();
+  const TaskBatch batch = make_task_batch(part_of_windows(ids, part), first, task_, model_.spec());
+  const at::Tensor loss = batch_loss(batch, windows, first);
+  if (part == nullptr) {
+    return loss;
+  }
+  const auto asked = static_cast<double>(asked_in(ids).sum().item<std::int64_t>());
+  return loss * (static_cast<double>(batch.targets.numel()) / asked);
+}
+
+// The mean over the batch.
+at::Tensor TrainingLoss::batch_loss(const TaskBatch& batch, const at::Tensor& windows,
+                                    std::int64_t first) const {
   if (answers_ != nullptr) {
-    return answered_loss(batch, answers_->read(windows, first));
+    const TopKLogits answers = answers_->read(windows, first);
+    const SequencePart* const part = model_.sequence_part();
+    return answered_loss(batch,
+                         part != nullptr ? answers_of_part(answers, windows, *part) : answers);
   }
   if (attention_ != nullptr) {
     attention_->watch();
@@ -47,10 +83,14 @@ at::Tensor TrainingLoss::task_loss(const at::Tensor& windows, std::int64_t first
   const TaskBatch here = uploaded(batch, model_.device());
   const Predictions student = predict(model_, here);
   if (teacher_ == nullptr) {
-    return model_.loss(student.hidden, student.targets);
+    return student.targets.numel() == 0 ? no_loss(student)
+                                        : model_.loss(student.hidden, student.targets);
   }
-  const at::Tensor loss = distillation_loss(model_.lm_head_inputs(student.hidden), student.targets,
-                                            ask_teacher(here), distillation_);
+  const LmHeadInputs teacher = ask_teacher(here);
+  const at::Tensor loss = student.targets.numel() == 0
+                              ? no_loss(student)
+                              : distillation_loss(model_.lm_head_inputs(student.hidden),
+                                                  student.targets, teacher, distillation_);
   return attention_ != nullptr ? loss + attention_->take() * attention_weight_ : loss;
 }
 
@@ -58,8 +98,17 @@ at::Tensor TrainingLoss::answered_loss(const TaskBatch& batch, TopKLogits answer
   const TaskBatch here =
       uploaded(batch, model_.device(), {&answers.ids, &answers.log_probabilities});
   const Predictions student = predict(model_, here);
-  return distillation_loss(model_.lm_head_inputs(student.hidden), student.targets, answers,
-                           distillation_);
+  return student.targets.numel() == 0 ? no_loss(student)
+                                      : distillation_loss(model_.lm_head_inputs(student.hidden),
+                                                          student.targets, answers, distillation_);
+}
+
+// Zero, for a part of sequences that have ended before it. Its backward pass reaches all weights,
+// so that this rank takes part in what the others exchange.
+at::Tensor TrainingLoss::no_loss(const Predictions& student) const {
+  const LmHeadInputs inputs = model_.lm_head_inputs(student.hidden);
+  const at::ScalarType wide = inputs.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return (inputs.hidden.sum(wide) + inputs.head.sum(wide)) * 0.0;
 }
 
 LmHeadInputs TrainingLoss::ask_teacher(const TaskBatch& batch) const {

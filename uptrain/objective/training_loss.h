@@ -34,12 +34,16 @@ class TrainingLoss {
   void set_router_balance(RouterBalance& balance) { balance_ = &balance; }
 
   /// A scalar with gradients. windows: int64 [B, T+1] in host memory, samples number `first` and
-  /// following; the last token of each is used only in next-token prediction.
+  /// following; the last token of each is used only in next-token prediction. If the model computes
+  /// a part of each sequence, the losses of all parts add up to that of the windows.
   at::Tensor operator()(const at::Tensor& windows, std::int64_t first) const;
 
  private:
   at::Tensor task_loss(const at::Tensor& windows, std::int64_t first) const;
+  at::Tensor batch_loss(const TaskBatch& batch, const at::Tensor& windows,
+                        std::int64_t first) const;
   at::Tensor answered_loss(const TaskBatch& batch, TopKLogits answers) const;
+  at::Tensor no_loss(const Predictions& student) const;
   LmHeadInputs ask_teacher(const TaskBatch& batch) const;
 
   const Transformer& model_;

@@ -19,10 +19,17 @@
 
 #include "uptrain/ops/grouped_attention.h"
 #include "uptrain/ops/optional_tensor.h"
+#include "uptrain/ops/suffix_attention.h"
 #include "uptrain/ops/tiled_attention.h"
 
 namespace regroup {
 namespace {
+
+bool queries_are_a_suffix(const Heads& heads) { return heads.q.size(2) < heads.k.size(2); }
+
+double scale_of(const Heads& heads, std::optional<double> scale) {
+  return scale.value_or(1.0 / std::sqrt(static_cast<double>(heads.q.size(3))));
+}
 
 // q and k get this many additional dimensions. The kernels need a multiple of eight.
 constexpr std::int64_t kExtra = 8;
@@ -40,6 +47,9 @@ constexpr std::int64_t kPositionBase = 256;
 // rows. Without one, keys and values are repeated, which takes less memory than that product.
 at::Tensor scaled_attention(const Heads& heads, const at::Tensor& mask, std::optional<double> scale,
                             bool causal = true) {
+  if (causal && !mask.defined() && queries_are_a_suffix(heads)) {
+    return attend_suffix(heads, scale_of(heads, scale));
+  }
   const bool grouped = heads.q.size(1) != heads.k.size(1);
   if (grouped && !heads.q.is_cpu() && mask.defined()) {
     return attend_in_groups(heads, mask, scale);
@@ -137,16 +147,18 @@ at::Tensor SlidingWindow::mask(std::int64_t count, std::int64_t copies) {
 at::Tensor attend_in_window(const Heads& heads, SlidingWindow& window,
                             std::optional<double> scale) {
   const std::int64_t length = heads.q.size(2);
+  const std::int64_t start = heads.k.size(2) - length;  // the position of the first query
   std::vector<at::Tensor> outputs;
   for (std::int64_t first = 0; first < length; first += window.block()) {
     const std::int64_t count = std::min(window.block(), length - first);
-    const std::int64_t before = std::min(first, window.lead());
+    const std::int64_t position = start + first;
+    const std::int64_t before = std::min(position, window.lead());
     const std::int64_t after = std::min(length - first - count, window.tail());
     const auto seen = [&](const at::Tensor& x) {
-      return x.narrow(2, first - before, before + count + after);
+      return x.narrow(2, position - before, before + count + after);
     };
     const Heads block = {heads.q.narrow(2, first, count), seen(heads.k), seen(heads.v)};
-    outputs.push_back(window.causal() && first == 0 && count <= window.width()
+    outputs.push_back(window.causal() && position == 0 && count <= window.width()
                           ? attend(block, {}, scale)
                           : attend_in_block(block, window, before, scale));
   }
@@ -156,8 +168,7 @@ at::Tensor attend_in_window(const Heads& heads, SlidingWindow& window,
 at::Tensor attend(const Heads& heads, const at::Tensor& mask, std::optional<double> scale,
                   bool causal) {
   if (!mask.defined() && can_attend_in_tiles(heads)) {
-    const double factor = scale.value_or(1.0 / std::sqrt(static_cast<double>(heads.q.size(3))));
-    return attend_in_tiles(heads, {factor, causal, {}});
+    return attend_in_tiles(heads, {scale_of(heads, scale), causal, {}});
   }
   return scaled_attention(heads, mask, scale, causal);
 }
@@ -212,6 +223,9 @@ at::Tensor Alibi::attend_with_bias(const Heads& heads) const {
   const at::Tensor by_key = bias(at::arange(heads.k.size(2), slopes_.options()));  // [1, H, 1, T]
   if (can_attend_in_tiles(heads)) {
     return attend_in_tiles(heads, {scale_, /*causal=*/true, by_key});
+  }
+  if (queries_are_a_suffix(heads)) {
+    return attend_suffix(heads, scale_, by_key);
   }
   // The general entry point refuses a bias together with is_causal.
   return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(

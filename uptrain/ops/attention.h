@@ -2,7 +2,7 @@
 // repeated in memory, except for fp32 on GPUs.
 //
 // Shapes: B sequences, T queries, S keys (T of them in self-attention), H query heads, G kv heads,
-// d head dimension.
+// d head dimension. In causal self-attention with S > T, queries are those of the last T positions.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,8 @@ class SlidingWindow {
   std::map<std::pair<std::int64_t, std::int64_t>, at::Tensor> masks_;
 };
 
-/// softmax(scale · q kᵀ) v within the window, T = S -> [B, H, T, d]; `scale` is 1/√d unless given.
+/// softmax(scale · q kᵀ) v within the window -> [B, H, T, d]; `scale` is 1/√d unless given. S = T
+/// if the window is not causal.
 at::Tensor attend_in_window(const Heads& heads, SlidingWindow& window,
                             std::optional<double> scale = std::nullopt);
 

@@ -28,6 +28,7 @@ constexpr std::int64_t kScoresInBlock = 1 << 24;  // computed at a time
 // Some of the queries, and the keys that they may see.
 struct QueryBlock {
   std::int64_t first = 0, count = 0;  // queries
+  std::int64_t position = 0;          // of the first one, counted in keys
   std::int64_t first_key = 0, key_count = 0;
 };
 
@@ -42,11 +43,12 @@ std::vector<QueryBlock> blocks_of(const Heads& heads, const SoftcapAttention& at
   }
   std::vector<QueryBlock> blocks;
   for (std::int64_t first = 0; first < queries; first += rows) {
-    QueryBlock block{first, std::min(rows, queries - first), 0, keys};
+    QueryBlock block{first, std::min(rows, queries - first), 0, 0, keys};
     if (attention.causal) {
-      const std::int64_t before = attention.window.value_or(first + 1) - 1;
-      block.first_key = std::max<std::int64_t>(0, first - before);
-      block.key_count = first + block.count - block.first_key;
+      block.position = keys - queries + first;
+      const std::int64_t before = attention.window.value_or(block.position + 1) - 1;
+      block.first_key = std::max<std::int64_t>(0, block.position - before);
+      block.key_count = block.position + block.count - block.first_key;
     }
     blocks.push_back(block);
   }
@@ -62,7 +64,7 @@ at::Tensor mask_of(const QueryBlock& block, const SoftcapAttention& attention,
   }
   const at::TensorOptions whole = q.options().dtype(at::kLong).requires_grad(false);
   const at::Tensor distance =
-      at::arange(block.first, block.first + block.count, whole).unsqueeze(1) -
+      at::arange(block.position, block.position + block.count, whole).unsqueeze(1) -
       at::arange(block.first_key, block.first_key + block.key_count, whole);
   at::Tensor hidden = distance < 0;
   if (attention.window) {

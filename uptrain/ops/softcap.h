@@ -19,7 +19,7 @@ at::Tensor softcapped(const at::Tensor& x, std::optional<double> cap);
 struct SoftcapAttention {
   double cap = 0.0;
   std::optional<double> scale = std::nullopt;  ///< of q·k; none: 1/√d
-  bool causal = true;                          ///< T = S: keys after a query are hidden
+  bool causal = true;                          ///< keys after a query are hidden; see attention.h
   std::optional<std::int64_t> window =
       std::nullopt;      ///< with `causal`: keys that a query sees, itself included
   at::Tensor mask = {};  ///< [1, 1, T, S], without gradients; or undefined

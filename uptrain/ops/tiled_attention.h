@@ -16,7 +16,7 @@ bool can_attend_in_tiles(const Heads& heads);
 /// Parameters of attend_in_tiles().
 struct TiledAttention {
   double scale = 1.0;  ///< of q·k
-  bool causal = true;  ///< query i sees keys 0 … i
+  bool causal = true;  ///< query i sees keys 0 … S - T + i; S ≥ T
   at::Tensor bias;     ///< per key, fp32 [1, H, 1, S], without gradients; or undefined
 };
 

@@ -39,7 +39,8 @@ struct TiledShape {
   std::int64_t batch, heads, groups, queries, keys, width;
   float scale;
   bool causal;
-  const float* bias;  ///< [H, S], or null
+  std::int64_t before;  ///< keys before the first query, if causal
+  const float* bias;    ///< [H, S], or null
 
   TiledShape(const Heads& all, const TiledAttention& attention)
       : batch(all.q.size(0)),
@@ -50,6 +51,7 @@ struct TiledShape {
         width(all.q.size(3)),
         scale(static_cast<float>(attention.scale)),
         causal(attention.causal),
+        before(causal ? keys - queries : 0),
         bias(attention.bias.defined() ? attention.bias.const_data_ptr<float>() : nullptr) {}
 
   std::int64_t group_of(std::int64_t head) const { return head / (heads / groups); }
@@ -72,13 +74,13 @@ struct TilePlace {
 template <typename Function>
 void for_each_tile(const TiledShape& shape, const TilePlace& place, float* products,
                    const Function& function) {
-  const std::int64_t seen =
-      shape.causal ? std::min(place.first + place.count, shape.keys) : shape.keys;
+  const std::int64_t seen = shape.causal ? shape.before + place.first + place.count : shape.keys;
   for (std::int64_t begin = 0; begin < seen; begin += kTileKeys) {
     const float* const bias =
         shape.bias == nullptr ? nullptr : shape.bias + place.head * shape.keys + begin;
     function(begin, TileScores{products, std::min(kTileKeys, seen - begin),
-                               shape.causal ? begin - place.first : -kTileKeys, shape.scale, bias});
+                               shape.causal ? begin - shape.before - place.first : -kTileKeys,
+                               shape.scale, bias});
   }
 }
 

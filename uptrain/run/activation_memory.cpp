@@ -90,6 +90,25 @@ double largest_block_bytes(const UptrainSettings& settings, const ModelSpec& spe
                   tokens.encoder * largest_block(spec, AttentionRole::kEncoder));
 }
 
+double shared_sequence_bytes(const UptrainSettings& settings, const ModelSpec& spec,
+                             std::int64_t sequence_length) {
+  if (settings.sequence_ranks == 1) {
+    return 0.0;
+  }
+  double all = 0.0;
+  double largest = 0.0;
+  for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
+    if (spec.layers[layer].attention.present()) {
+      const auto elements = static_cast<double>(2 * spec.kv_heads[layer] * spec.head_dim);
+      all += elements;
+      largest = std::max(largest, elements);
+    }
+  }
+  const double width = bytes_per_element(settings.precision);
+  return static_cast<double>(settings.batch * sequence_length) *
+         ((settings.recomputing ? largest : all) * width + largest * (2 * width + 4));
+}
+
 double window_bytes(const UptrainSettings& settings, const ModelSpec& spec,
                     std::int64_t sequence_length) {
   if (!spec.sliding_window || sequence_length <= *spec.sliding_window) {

@@ -19,6 +19,11 @@ double activation_bytes(const UptrainSettings& settings, const ModelSpec& spec,
 double largest_block_bytes(const UptrainSettings& settings, const ModelSpec& spec, double element,
                            const StackTokens& tokens);
 
+/// Bytes of the keys and values of other ranks' parts of a batch's sequences: those kept for the
+/// backward pass, and in it their gradients, in their type and, on the way to the ranks, in fp32.
+double shared_sequence_bytes(const UptrainSettings& settings, const ModelSpec& spec,
+                             std::int64_t sequence_length);
+
 /// Bytes of the masks of a sliding window, see SlidingWindow: one for whole blocks and one for the
 /// last; off the CPU a row for each query head of a group.
 double window_bytes(const UptrainSettings& settings, const ModelSpec& spec,

@@ -61,19 +61,18 @@ class Trials {
     const at::NoGradGuard no_gradients;
     const std::int64_t batch = plan_.settings.batch;
     const std::int64_t trained = plan_.rate_trials->steps * plan_.settings.accumulation;
-    const std::int64_t rank = group_ != nullptr ? group_->rank() : 0;
-    const std::int64_t ranks = group_ != nullptr ? group_->size() : 1;
+    const std::int64_t share = group_ != nullptr ? group_->share() : 0;
+    const std::int64_t shares = group_ != nullptr ? group_->shares() : 1;
     double sum = 0.0;
     bool stopped = false;
     const std::int64_t judging = plan_.rate_trials->judging;
-    // Passes over weights that ranks share out need all of them.
-    const bool in_step = plan_.settings.sharding.weights;
-    for (std::int64_t begin = 0; begin < judging && (in_step || !stopped); begin += ranks) {
-      const bool counts = begin + rank < judging;
+    const bool in_step = plan_.settings.passes_in_step();
+    for (std::int64_t begin = 0; begin < judging && (in_step || !stopped); begin += shares) {
+      const bool counts = begin + share < judging;
       if (!counts && !in_step) {
         break;
       }
-      const std::int64_t first = (trained + (counts ? begin + rank : begin)) * batch;
+      const std::int64_t first = (trained + (counts ? begin + share : begin)) * batch;
       const double value = loss(data_.batch(first, batch), first).item<double>();
       sum += counts ? value : 0.0;
       stopped = stop_;

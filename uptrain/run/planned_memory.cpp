@@ -72,7 +72,7 @@ void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* tea
   plan.memory_choice = plan.sharding_choice.of(plan.settings.sharding).memory;
   plan.shortage = shortage_of(plan.settings, plan.memory_choice, plan.memory_free, need_of);
   take_memory_mode(plan, plan.memory_choice.mode, spec, teacher);
-  plan.traffic = training_traffic(plan.settings, spec, teacher);
+  plan.traffic = training_traffic(plan.settings, spec, teacher, plan.sequence_length);
 }
 
 void agree_on_memory(UptrainPlan& plan, const Model& source, ProcessGroup& group) {
@@ -86,7 +86,7 @@ void agree_on_memory(UptrainPlan& plan, const Model& source, ProcessGroup& group
     plan.memory_choice = plan.sharding_choice.of(leanest).memory;
     plan.sharding_agreed = true;
     take_memory_mode(plan, plan.memory_choice.mode, source.spec, teacher_spec);
-    plan.traffic = training_traffic(plan.settings, source.spec, teacher_spec);
+    plan.traffic = training_traffic(plan.settings, source.spec, teacher_spec, plan.sequence_length);
   }
   MemoryMode mode = plan.memory_choice.mode;
   for (const std::string& other : group.exchange(std::string(name_of(mode)))) {

@@ -37,10 +37,12 @@ std::optional<TeacherLogitsCache> open_answers(const TeacherSettings& teacher) {
 RunLoss::RunLoss(const UptrainPlan& plan, const Model& source, Transformer& student,
                  ProcessGroup* group)
     : loss_(student, plan.task),
+      sequences_(ranks_of_sequence(group)),
       teacher_(load_teacher(plan.settings, source, group, teacher_shards_)),
       answers_(open_answers(plan.settings.teacher)) {
   const TeacherSettings& teacher = plan.settings.teacher;
   if (teacher_) {
+    teacher_->set_sequence_part(sequences_ ? &*sequences_ : nullptr);
     loss_.set_teacher(*teacher_, teacher.distillation);
   }
   if (teacher.attention_weight > 0) {

@@ -6,6 +6,7 @@
 
 #include "uptrain/distill/attention_distillation.h"
 #include "uptrain/distill/teacher_logits_cache.h"
+#include "uptrain/distributed/ranks_of_sequence.h"
 #include "uptrain/distributed/sharded_weights.h"
 #include "uptrain/model/transformer.h"
 #include "uptrain/objective/training_loss.h"
@@ -28,6 +29,7 @@ class RunLoss {
  private:
   TrainingLoss loss_;
   std::unique_ptr<ShardedWeights> teacher_shards_;
+  std::optional<RanksOfSequence> sequences_;
   std::optional<Transformer> teacher_;
   std::optional<TeacherLogitsCache> answers_;
   std::optional<AttentionDistillation> attention_;

@@ -15,6 +15,7 @@ Json asked_of_rank(const UptrainPlan& plan, const Model& source, bool resume) {
                 {"memory", name_of(plan.memory_choice.mode)},
                 {"shard", settings.sharding.weights ? "full" : "optimizer"},
                 {"replicate", settings.sharding.copies},
+                {"sequence_parallel", settings.sequence_ranks},
                 {"save_every", settings.save_every},
                 {"eval_every", settings.eval_every},
                 {"eval_data", !settings.eval_data.empty()},

@@ -6,12 +6,13 @@
 namespace regroup {
 namespace {
 
-std::optional<ZeroPartition> partition_of(ProcessGroup* group, const Sharding& sharding,
+std::optional<ZeroPartition> partition_of(ProcessGroup* group, const UptrainSettings& settings,
                                           const Parameters& trained) {
   if (group == nullptr) {
     return std::nullopt;
   }
-  group->divide(static_cast<int>(sharding.copies));
+  group->divide(static_cast<int>(settings.sharding.copies));
+  group->divide_sequences(static_cast<int>(settings.sequence_ranks));
   return std::optional<ZeroPartition>(std::in_place, *group, trained);
 }
 
@@ -32,17 +33,19 @@ TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
                            std::span<const std::string> trained, ProcessGroup* group)
     : weights_(make_weights(source, settings)),
       trained_(weights_.only(trained)),
-      partition_(partition_of(group, settings.sharding, trained_)),
+      partition_(partition_of(group, settings, trained_)),
       shards_(settings.sharding.weights
                   ? load_share(partition_.value().sharing(), weights_, source.spec,
                                source.checkpoint, partition_->owners())
                   : nullptr),
+      sequences_(ranks_of_sequence(group)),
       masters_(own_masters(source, settings, trained)),
       model_(source.spec, weights_),
       frozen_(source.spec, settings.trained, masters_),
       optimizer_(make_optimizer(masters_, settings.optimizer)) {
   model_.set_recomputing(settings.recomputing);
   model_.set_block_weights(shards_.get());
+  model_.set_sequence_part(sequences_ ? &*sequences_ : nullptr);
 }
 
 MasterWeights TrainedModel::own_masters(const Model& source, const UptrainSettings& settings,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "uptrain/distributed/process_group.h"
+#include "uptrain/distributed/ranks_of_sequence.h"
 #include "uptrain/distributed/sharded_weights.h"
 #include "uptrain/distributed/zero_partition.h"
 #include "uptrain/model/parameters.h"
@@ -51,7 +52,8 @@ class TrainedModel {
   Parameters weights_;  // what the model computes with
   Parameters trained_;  // those of them that are trained
   std::optional<ZeroPartition> partition_;
-  std::unique_ptr<ShardedWeights> shards_;  // null: every rank has all weights
+  std::unique_ptr<ShardedWeights> shards_;    // null: every rank has all weights
+  std::optional<RanksOfSequence> sequences_;  // none: this rank computes whole ones
   MasterWeights masters_;
   Transformer model_;
   FrozenQueries frozen_;

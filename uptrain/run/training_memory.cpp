@@ -165,7 +165,7 @@ constexpr double kBlocksAtWork = 2;
 
 // Bytes of gradients on one rank that has a part of the weights, in fp32: the sums of its own.
 double own_sums(const UptrainSettings& settings, const Trained& trained) {
-  return 4 * trained.own * (settings.accumulation > settings.ranks ? 2 : 1);
+  return 4 * trained.own * (settings.accumulation > settings.shares() ? 2 : 1);
 }
 
 // A bucket's copy of the gradients in it, while these exist.
@@ -211,7 +211,7 @@ void add_training_state(TrainingMemory& memory, const UptrainSettings& settings,
                         const ModelSpec& spec, const Trained& trained) {
   const MemoryMode mode = settings.memory.value_or(MemoryMode::kFull);
   const double narrow = bytes_per_element(settings.precision);
-  const bool several = settings.accumulation > settings.ranks;
+  const bool several = settings.accumulation > settings.shares();
   const bool alone = settings.ranks == 1;
   memory.gradients = settings.sharding.weights
                          ? std::max(gradients_at_block(settings, spec, trained),
@@ -246,7 +246,7 @@ double not_at_once(const TrainingMemory& memory, const UptrainSettings& settings
     return 0.0;
   }
   const bool shards = settings.sharding.weights;
-  const bool several = settings.accumulation > settings.ranks;
+  const bool several = settings.accumulation > settings.shares();
   const double width = bytes_per_element(settings.precision);
   const auto weights = [&](double blocks) {
     return width * weights_here(settings, spec, trained.own, blocks);
@@ -276,12 +276,14 @@ TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec&
                                const Task& task, std::int64_t sequence_length) {
   TrainingMemory memory;
   const Trained trained = trained_by(settings, spec);
-  const StackTokens tokens = tokens_of(task, sequence_length);
+  const std::int64_t here = sequence_length / settings.sequence_ranks;
+  const StackTokens tokens = tokens_of(task, here);
   memory.weights = bytes_per_element(settings.precision) *
                    weights_here(settings, spec, trained.own, kBlocksAtWork);
-  memory.activations =
-      activation_bytes(settings, spec, tokens) + window_bytes(settings, spec, sequence_length);
-  const auto predictions = static_cast<double>(predictions_in(task, sequence_length));
+  memory.activations = activation_bytes(settings, spec, tokens) +
+                       window_bytes(settings, spec, sequence_length) +
+                       shared_sequence_bytes(settings, spec, sequence_length);
+  const auto predictions = static_cast<double>(predictions_in(task, here));
   memory.logits = logits_bytes(settings, spec, static_cast<double>(settings.batch) * predictions);
   add_training_state(memory, settings, spec, trained);
   memory.not_at_once = not_at_once(memory, settings, spec, trained, tokens);
@@ -290,7 +292,7 @@ TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec&
 
 double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, const Task& task,
                      std::int64_t sequence_length) {
-  const StackTokens tokens = tokens_of(task, sequence_length);
+  const StackTokens tokens = tokens_of(task, sequence_length / settings.sequence_ranks);
   const double element = bytes_per_element(settings.teacher.precision.value_or(settings.precision));
   // Without gradients a pass holds one block's insides.
   const double inside = largest_block_bytes(settings, teacher, element, tokens);

@@ -26,19 +26,45 @@ double trained_elements(const UptrainSettings& settings, const ModelSpec& spec) 
   return elements;
 }
 
-}  // namespace
+// Batches that a rank computes in a step, alone or with others.
+double batches_of_rank(const UptrainSettings& settings) {
+  return static_cast<double>(settings.accumulation) / static_cast<double>(settings.shares());
+}
 
-TrainingTraffic training_traffic(const UptrainSettings& settings, const ModelSpec& spec,
-                                 const ModelSpec* teacher) {
-  const auto ranks = static_cast<double>(settings.ranks);
+// Elements of the keys and values of a token, in all layers.
+double cached_elements(const ModelSpec& spec) {
+  double heads = 0.0;
+  for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
+    heads += spec.layers[layer].attention.present() ? static_cast<double>(spec.kv_heads[layer]) : 0;
+  }
+  return 2 * heads * static_cast<double>(spec.head_dim);
+}
+
+double sequence_traffic(const UptrainSettings& settings, const ModelSpec& spec,
+                        const ModelSpec* teacher, std::int64_t sequence_length) {
+  const auto parts = static_cast<double>(settings.sequence_ranks);
+  const double tokens =
+      batches_of_rank(settings) * static_cast<double>(settings.batch * sequence_length) / parts;
+  const double passes = settings.recomputing ? 2 : 1;
+  double bytes = cached_elements(spec) * (passes * width_of(settings.precision) + 4);
+  if (teacher != nullptr) {
+    const Precision precision = settings.teacher.precision.value_or(settings.precision);
+    bytes += cached_elements(*teacher) * width_of(precision);
+  }
+  return (parts - 1) * tokens * bytes;
+}
+
+// What travels because ranks share the weights or their masters.
+TrainingTraffic weight_traffic(const UptrainSettings& settings, const ModelSpec& spec,
+                               const ModelSpec* teacher) {
   const auto sharing = static_cast<double>(settings.sharing_ranks());
   const double others = 1 - 1 / sharing;  // the part of all tensors that other ranks own
   const double trained = trained_elements(settings, spec);
   const double width = width_of(settings.precision);
   if (!settings.sharding.weights) {
-    return {others * width * trained, others * 4 * trained, 0.0};
+    return {others * width * trained, others * 4 * trained, 0.0, 0.0};
   }
-  const double batches = static_cast<double>(settings.accumulation) / ranks;
+  const double batches = batches_of_rank(settings);
   const BlockElements blocks = block_elements(spec);
   // Forward and backward; the last block stays in between, and what is outside for all batches.
   double weights = width * (batches * (2 * blocks.inside - blocks.last) + blocks.outside);
@@ -48,7 +74,16 @@ TrainingTraffic training_traffic(const UptrainSettings& settings, const ModelSpe
   }
   const double other_copies = 1 - 1 / static_cast<double>(settings.sharding.copies);
   return {others * weights, others * 4 * batches * trained,
-          2 * other_copies * 4 * trained / sharing};
+          2 * other_copies * 4 * trained / sharing, 0.0};
+}
+
+}  // namespace
+
+TrainingTraffic training_traffic(const UptrainSettings& settings, const ModelSpec& spec,
+                                 const ModelSpec* teacher, std::int64_t sequence_length) {
+  TrainingTraffic traffic = weight_traffic(settings, spec, teacher);
+  traffic.sequences = sequence_traffic(settings, spec, teacher, sequence_length);
+  return traffic;
 }
 
 }  // namespace regroup

@@ -1,6 +1,8 @@
 // Bytes that travel between ranks in one step, counted before a run starts.
 #pragma once
 
+#include <cstdint>
+
 #include "formats/spec/model_spec.h"
 #include "uptrain/run/uptrain_settings.h"
 
@@ -16,11 +18,15 @@ struct TrainingTraffic {
   /// the part that they own, less a share (an all-reduce as a ring).
   double copies = 0.0;
 
-  double total() const { return weights + gradients + copies; }
+  /// Received: keys and values of the other parts of sequences, in each pass; sent: their
+  /// gradients, in fp32.
+  double sequences = 0.0;
+
+  double total() const { return weights + gradients + copies + sequences; }
 };
 
-/// None with a single rank. `teacher` is null without one.
+/// None with a single rank. `teacher` is null without one. `sequence_length`: in tokens.
 TrainingTraffic training_traffic(const UptrainSettings& settings, const ModelSpec& spec,
-                                 const ModelSpec* teacher);
+                                 const ModelSpec* teacher, std::int64_t sequence_length);
 
 }  // namespace regroup

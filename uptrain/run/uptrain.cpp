@@ -35,10 +35,10 @@ EvaluationSettings evaluation_settings(const UptrainPlan& plan,
           plan.settings.batch,
           plan.settings.eval_max_tokens,
           plan.settings.task,
-          group != nullptr ? group->rank() : 0,
-          group != nullptr ? group->size() : 1,
+          group != nullptr ? group->share() : 0,
+          group != nullptr ? group->shares() : 1,
           plan.settings.documents,
-          plan.settings.sharding.weights};
+          plan.settings.passes_in_step()};
 }
 
 std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const Model& source) {

@@ -16,6 +16,7 @@
 #include "formats/json/printable_json.h"
 #include "formats/spec/published_pretraining.h"
 #include "uptrain/distill/teacher_logits_cache.h"
+#include "uptrain/model/computable.h"
 #include "uptrain/run/planned_memory.h"
 #include "uptrain/trainer/training_flops.h"
 
@@ -192,6 +193,22 @@ void plan_task(UptrainPlan& plan, const UptrainSettings& settings, const Model& 
   }
 }
 
+// Throws kUsage if ranks cannot share the sequences as the settings say.
+void check_sequences(const UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher) {
+  const std::int64_t ranks = plan.settings.sequence_ranks;
+  if (ranks == 1) {
+    return;
+  }
+  if (plan.sequence_length % ranks != 0) {
+    throw_usage("sequences of {} tokens cannot be shared by {} ranks: allowed are multiples of {}",
+                plan.sequence_length, ranks, ranks);
+  }
+  check_takes_parts(spec);
+  if (teacher != nullptr) {
+    check_takes_parts(*teacher);
+  }
+}
+
 void estimate_cost(UptrainPlan& plan, const UptrainSettings& settings, const ModelSpec& spec) {
   plan.parameters = count_parameters(spec);
   plan.flops = training_flops_per_token(spec, plan.task, plan.sequence_length) *
@@ -287,6 +304,7 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   } else if (settings.teacher.any()) {
     add_answers(plan, source, data);
   }
+  check_sequences(plan, source.spec, teacher ? &teacher->spec : nullptr);
   weigh_memory(plan, source.spec, teacher ? &teacher->spec : nullptr);
   if (const std::string warning = warning_of_positions(source, plan.sequence_length);
       !warning.empty()) {

@@ -68,6 +68,28 @@ void check_length(Faults& faults, const UptrainSettings& settings) {
   faults.at_least(1, "pretraining tokens", settings.pretrain_tokens.value_or(1));
 }
 
+// Batches are shared by groups of ranks, each of which shares their sequences.
+void check_sequence_ranks(Faults& faults, const UptrainSettings& settings) {
+  const std::int64_t each = settings.sequence_ranks;
+  faults.at_least(1, "ranks that share a sequence", each);
+  if (each < 1 || settings.ranks % each != 0) {
+    faults.require(each < 1, fmt::format("{} ranks cannot share sequences by {}: allowed are "
+                                         "divisors of the number of ranks",
+                                         settings.ranks, each));
+    return;
+  }
+  faults.require(
+      settings.accumulation % settings.shares() == 0,
+      fmt::format("{} batches in a step cannot be shared by {} {}: allowed are multiples of that",
+                  settings.accumulation, settings.shares(),
+                  each == 1 ? "ranks" : fmt::format("groups of {} ranks", each)));
+  faults.require(each == 1 || settings.device.is_cpu() || settings.precision == Precision::kBf16,
+                 "--sequence-parallel on a GPU needs --dtype bf16: its kernels for parts of "
+                 "sequences are those of narrow types");
+  faults.require(each == 1 || settings.teacher.attention_weight == 0,
+                 "--distill-attention compares whole sequences: it excludes --sequence-parallel");
+}
+
 void check_ranks(Faults& faults, const UptrainSettings& settings) {
   const auto& [weights, copies] = settings.sharding;
   faults.require(!weights || settings.ranks > 1,
@@ -77,6 +99,7 @@ void check_ranks(Faults& faults, const UptrainSettings& settings) {
       fmt::format("{} ranks cannot hold {} copies of the weights: allowed are numbers of copies "
                   "that divide the ranks and leave several for each",
                   settings.ranks, copies));
+  check_sequence_ranks(faults, settings);
 }
 
 void check_schedule(Faults& faults, const UptrainSettings& settings) {
@@ -212,10 +235,6 @@ void UptrainSettings::validate() const {
   faults.require(!data.empty(), "no training data is given");
   faults.require(!output.empty(), "no output is named");
   check_step(faults, *this);
-  faults.require(accumulation % ranks == 0,
-                 fmt::format("{} batches in a step cannot be shared by {} ranks: allowed are "
-                             "multiples of that",
-                             accumulation, ranks));
   check_ranks(faults, *this);
   check_schedule(faults, *this);
   check_teacher(faults, teacher);

@@ -75,6 +75,9 @@ struct UptrainSettings {
   std::int64_t accumulation = 1;  ///< such batches in one step, of all ranks together
   std::int64_t ranks = 1;         ///< processes that share the batches of a step
   std::int64_t local_ranks = 1;   ///< of these, on this machine
+  /// Consecutive ranks that share each sequence (sequence parallelism). Does not belong to the
+  /// recipe.
+  std::int64_t sequence_ranks = 1;
   Sharding sharding;
   bool sharding_is_open = false;  ///< planning chooses it, see choose_sharding()
 
@@ -111,6 +114,13 @@ struct UptrainSettings {
 
   /// Ranks that hold one copy of the weights, and of masters and optimizer state, together.
   std::int64_t sharing_ranks() const { return ranks / sharding.copies; }
+
+  /// Whether all ranks have to compute equally many passes: those over weights or sequences that
+  /// they share out.
+  bool passes_in_step() const { return sharding.weights || sequence_ranks > 1; }
+
+  /// Shares into which the ranks divide the batches of a step.
+  std::int64_t shares() const { return ranks / sequence_ranks; }
 
   double peak_learning_rate() const {
     return learning_rate.value_or(schedule == LrScheduleKind::kInverseSqrt ? 1.0

@@ -158,7 +158,7 @@ void Trainer::count_step(TrainingProgress& progress, StepReport& report) const {
 // gradients in gradients_, in `reducer` or in transfer_.
 at::Tensor Trainer::accumulate(std::int64_t first_sample, GradientReducer* reducer) {
   const std::int64_t share = batches_here();
-  const std::int64_t begin = share * (partition_ != nullptr ? partition_->group().rank() : 0);
+  const std::int64_t begin = share * (partition_ != nullptr ? partition_->group().share() : 0);
   const auto asked = static_cast<double>(
       data_.predictions(first_sample, settings_.batch * settings_.accumulation));
   at::Tensor total;
@@ -176,7 +176,7 @@ at::Tensor Trainer::accumulate(std::int64_t first_sample, GradientReducer* reduc
 
 // Batches of a step that this rank computes.
 std::int64_t Trainer::batches_here() const {
-  return settings_.accumulation / (partition_ != nullptr ? partition_->group().size() : 1);
+  return settings_.accumulation / (partition_ != nullptr ? partition_->group().shares() : 1);
 }
 
 void Trainer::add_gradients(const at::Tensor& loss, bool last, GradientReducer* reducer) {

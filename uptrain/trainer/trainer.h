@@ -51,8 +51,9 @@ using LossFunction = std::function<at::Tensor(const at::Tensor& ids, std::int64_
 /// them are set to the masters' values at the start and after each step. With MemoryMode::kHost,
 /// gradients leave the device as soon as the backward pass has completed them.
 ///
-/// With `partition` this is one of several ranks: each computes an equal part of a step's batches
-/// and updates its own share of the weights, which `masters`, `frozen` and `optimizer` hold. With
+/// With `partition` this is one of several ranks: each computes an equal part of a step's batches,
+/// or with others the same batches, each a part of their sequences (their losses add up). It
+/// updates its own share of the weights, which `masters`, `frozen` and `optimizer` hold. With
 /// `shards`, ranks hold no other weights between passes, and the gradients of each batch go to
 /// their owners at once, so that sums over batches are theirs alone.
 class Trainer {

@@ -85,9 +85,9 @@ std::vector<double> figures_of(const fs::path& run) {
   return figures;
 }
 
-bool agree(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](double x, double y) {
-           return std::abs(x - y) <= 1e-5 * std::abs(y);
+bool agree(const std::vector<double>& a, const std::vector<double>& b, double tolerance) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [&](double x, double y) {
+           return std::abs(x - y) <= tolerance * std::abs(y);
          });
 }
 

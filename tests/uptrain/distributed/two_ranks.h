@@ -40,7 +40,7 @@ void run_four(const std::vector<std::string>& arguments);
 /// Every loss, gradient norm and evaluation loss of a run, in order.
 std::vector<double> figures_of(const std::filesystem::path& run);
 
-/// Whether figures differ by rounding only.
-bool agree(const std::vector<double>& a, const std::vector<double>& b);
+/// Whether figures differ by rounding only, relatively.
+bool agree(const std::vector<double>& a, const std::vector<double>& b, double tolerance = 1e-5);
 
 }  // namespace regroup

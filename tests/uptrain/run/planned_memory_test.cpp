@@ -86,7 +86,7 @@ TEST_CASE("all ranks share the weights if one of them cannot hold all", "[uptrai
   CHECK(plans[1].settings.sharding == Sharding{.weights = true});
   CHECK(plans[0].sharding_agreed);
   CHECK(plans[0].memory.total() == bytes);
-  CHECK(plans[0].traffic.total() == training_traffic(shared, source.spec, nullptr).total());
+  CHECK(plans[0].traffic.total() == training_traffic(shared, source.spec, nullptr, 12).total());
 }
 
 TEST_CASE("a memory mode that the user gave is kept on its rank", "[uptrain][ranks]") {
