@@ -96,6 +96,10 @@ class Hollow {
 struct Measured {
   double memory = 0.0, planned_memory = 0.0;  // of the rank that takes most
   double received = 0.0, planned_received = 0.0, sent = 0.0, planned_sent = 0.0;  // mean
+  double planned_sequences = 0.0;  // received and sent: keys, values and their gradients
+
+  double travelled() const { return received + sent; }
+  double planned_travelled() const { return planned_received + planned_sent + planned_sequences; }
 };
 
 // The first rank, which owns the embedding, and the last.
@@ -110,7 +114,8 @@ Measured measure(const UptrainSettings& settings) {
           (first.received + last.received) / 2,
           traffic.weights,
           (first.sent + last.sent) / 2,
-          traffic.gradients};
+          traffic.gradients,
+          traffic.sequences};
 }
 
 }  // namespace
@@ -131,6 +136,24 @@ TEST_CASE("a rank of several takes the memory, and sends the bytes, that the pla
   CHECK(measured.memory < 1.01 * measured.planned_memory);
   CHECK(std::abs(measured.sent / measured.planned_sent - 1) < 0.01);
   CHECK(std::abs(measured.received / measured.planned_received - 1) < 0.05);  // some own more
+}
+
+TEST_CASE("a rank with a part of each sequence takes and sends what the plan says", "[paper]") {
+  const Hollow hollow;
+  const TemporaryDirectory directory;
+  UptrainSettings settings = hollow_run(directory.path(), kSmall, 4);
+  settings.sequence_length = 8192;
+  settings.sequence_ranks = GENERATE(2, 4);
+  settings.accumulation = settings.shares();
+  settings.sharding.weights = GENERATE(false, true);
+  CAPTURE(settings.sequence_ranks, settings.sharding.weights);
+  const Measured measured = measure(settings);
+  CHECK(measured.memory > 0.95 * measured.planned_memory);
+  CHECK(measured.memory < 1.01 * measured.planned_memory);
+  CHECK(std::abs(measured.travelled() / measured.planned_travelled() - 1) < 0.01);
+  settings.sequence_ranks = 1;
+  settings.accumulation = settings.shares();
+  CHECK(measured.memory < 0.95 * measure(settings).memory);
 }
 
 TEST_CASE("a rank that loads its part holds no more than that and two blocks", "[paper]") {
@@ -157,10 +180,14 @@ TEST_CASE("all ranks talk to each other in the same order", "[paper]") {
   settings.device = paper_device();
   settings.memory = MemoryMode::kFull;
   settings.ranks = settings.local_ranks = settings.accumulation = 4;
+  settings.sequence_length = 12;
+  settings.sequence_ranks = GENERATE(1, 2, 4);
+  settings.precision = Precision::kBf16;
   settings.recomputing = true;
   settings.sharding =
       GENERATE(Sharding{}, Sharding{.weights = true}, Sharding{.weights = true, .copies = 2});
-  CAPTURE(settings.model, settings.sharding.weights, settings.sharding.copies);
+  CAPTURE(settings.model, settings.sequence_ranks, settings.sharding.weights,
+          settings.sharding.copies);
   const std::vector<std::string> first = rank_alone(settings, 0).calls;
   CHECK(first.size() > 10);
   // The other rank with the same part of the two copies: ranks sum the gradients that they own.
@@ -205,6 +232,36 @@ TEST_CASE("memory and traffic of ranks on paper and in the plan", "[.ranks-table
                measured.sent / measured.planned_sent);
     CHECK(measured.memory > 0.9 * measured.planned_memory);
     CHECK(measured.memory < 1.005 * measured.planned_memory);
+  }
+}
+
+// Takes minutes, as above.
+TEST_CASE("memory of ranks that share long sequences on paper and in the plan",
+          "[.sequences-table]") {
+  const Hollow hollow;
+  constexpr double kGiB = 1 << 30;
+  fmt::print(
+      "\n| context | ranks of a sequence | memory, GiB | of the plan's | keys and values, GiB | "
+      "all "
+      "that travels, GiB | of the plan's |\n|--:|--:|--:|--:|--:|--:|--:|\n");
+  for (const std::int64_t context : {8192, 32768, 131072}) {
+    for (const std::int64_t ranks : {1, 2, 4, 8}) {
+      const TemporaryDirectory directory;
+      UptrainSettings settings = hollow_run(directory.path(), k7B, 8);
+      put_file(settings.data.front(),
+               bytes_of_numbers(learnable_text(static_cast<std::size_t>(17 * context), 32000)));
+      settings.sharding.weights = true;
+      settings.sequence_length = context;
+      settings.sequence_ranks = ranks;
+      settings.accumulation = settings.shares();
+      const Measured measured = measure(settings);
+      fmt::print("| {} | {} | {:.1f} | {:.3f} | {:.2f} | {:.1f} | {:.3f} |\n", context, ranks,
+                 measured.memory / kGiB, measured.memory / measured.planned_memory,
+                 measured.planned_sequences / kGiB, measured.travelled() / kGiB,
+                 measured.travelled() / measured.planned_travelled());
+      CHECK(measured.memory > 0.9 * measured.planned_memory);
+      CHECK(measured.memory < 1.03 * measured.planned_memory);
+    }
   }
 }
 

@@ -109,6 +109,7 @@ RankRecord rank_alone(const UptrainSettings& settings, int rank) {
       groups[each] = std::make_unique<ProcessGroup>(launch_of(each, ranks, port), paper_device(),
                                                     std::chrono::seconds(60));
       groups[each]->divide(static_cast<int>(settings.sharding.copies));
+      groups[each]->divide_sequences(static_cast<int>(settings.sequence_ranks));
     }));
   }
   for (std::future<void>& each : meeting) {

@@ -10,6 +10,7 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/logaddexp.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -118,6 +119,14 @@ struct SuffixAttention : torch::autograd::Function<SuffixAttention> {
 }  // namespace
 
 at::Tensor attend_suffix(const Heads& heads, double scale, const at::Tensor& bias) {
+  constexpr std::int64_t kAlignment = 8;  // of head dimensions in CUDA's kernel
+  const std::int64_t width = heads.q.size(3);
+  const std::int64_t missing = (kAlignment - width % kAlignment) % kAlignment;
+  if (!heads.q.is_cpu() && missing > 0) {
+    const auto wider = [&](const at::Tensor& x) { return at::constant_pad_nd(x, {0, missing}); };
+    return attend_suffix({wider(heads.q), wider(heads.k), wider(heads.v)}, scale, bias)
+        .narrow(3, 0, width);
+  }
   return SuffixAttention::apply(heads.q, heads.k, heads.v, Scores{scale, bias});
 }
 

@@ -48,12 +48,61 @@ double kept_by_block(const ModelSpec& spec, AttentionRole role, std::size_t laye
          (cross ? kept_by_attention(spec, AttentionRole::kCross, layer) : 0.0);
 }
 
-double largest_block(const ModelSpec& spec, AttentionRole role) {
+// The elements per token of the gradients that an MLP's backward pass holds: of the two factors of
+// its product and of the product, of its input, its output and the residual stream. That of a few
+// experts holds fewer.
+double gradients_in_mlp(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
+  const std::int64_t own = spec.stack(role)[layer].intermediate_size;
+  return static_cast<double>(3 * (own > 0 ? own : spec.intermediate_size) + 3 * spec.hidden_size);
+}
+
+// Elements of a token's keys and values.
+double keys_and_values(const ModelSpec& spec, std::size_t layer) {
+  return spec.layers[layer].attention.present()
+             ? static_cast<double>(2 * spec.kv_heads[layer] * spec.head_dim)
+             : 0.0;
+}
+
+// Tokens of the sequences of a batch that ranks share, of the part of the last rank and those
+// before it.
+double joined_tokens(const UptrainSettings& settings, const StackTokens& tokens) {
+  return settings.sequence_ranks == 1
+             ? 0.0
+             : static_cast<double>(settings.batch * settings.sequence_ranks) * tokens.decoder;
+}
+
+// Bytes of the gradients of joined keys and values, in their type and, on the way to their ranks,
+// in fp32, as far as they are more than what the block's MLP has given up by then.
+double joined_gradients(const UptrainSettings& settings, const ModelSpec& spec,
+                        const StackTokens& tokens) {
+  const double width = bytes_per_element(settings.precision);
   double largest = 0.0;
-  for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
-    largest = std::max(largest, kept_by_block(spec, role, layer));
+  for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
+    const double mlp = kept_by_mlp(spec, spec.layers[layer]) * width * tokens.decoder *
+                       static_cast<double>(settings.batch);
+    largest = std::max(
+        largest,
+        joined_tokens(settings, tokens) * keys_and_values(spec, layer) * (2 * width + 4) - mlp);
   }
   return largest;
+}
+
+// The largest number that `count` returns for a block of the stack.
+template <typename Count>
+double largest_of(const ModelSpec& spec, AttentionRole role, const Count& count) {
+  double largest = 0.0;
+  for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
+    largest = std::max(largest, count(spec, role, layer));
+  }
+  return largest;
+}
+
+template <typename Count>
+double bytes_of_largest(const UptrainSettings& settings, const ModelSpec& spec, double element,
+                        const StackTokens& tokens, const Count& count) {
+  return static_cast<double>(settings.batch) * element *
+         std::max(tokens.decoder * largest_of(spec, AttentionRole::kSelf, count),
+                  tokens.encoder * largest_of(spec, AttentionRole::kEncoder, count));
 }
 
 // The elements per token that a stack keeps. With activation checkpointing, each block keeps its
@@ -85,28 +134,27 @@ double activation_bytes(const UptrainSettings& settings, const ModelSpec& spec,
 
 double largest_block_bytes(const UptrainSettings& settings, const ModelSpec& spec, double element,
                            const StackTokens& tokens) {
-  return static_cast<double>(settings.batch) * element *
-         std::max(tokens.decoder * largest_block(spec, AttentionRole::kSelf),
-                  tokens.encoder * largest_block(spec, AttentionRole::kEncoder));
+  return bytes_of_largest(settings, spec, element, tokens, kept_by_block);
+}
+
+double backward_bytes(const UptrainSettings& settings, const ModelSpec& spec,
+                      const StackTokens& tokens) {
+  return std::max(bytes_of_largest(settings, spec, bytes_per_element(settings.precision), tokens,
+                                   gradients_in_mlp),
+                  joined_gradients(settings, spec, tokens));
 }
 
 double shared_sequence_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                             std::int64_t sequence_length) {
-  if (settings.sequence_ranks == 1) {
-    return 0.0;
-  }
+                             const StackTokens& tokens) {
   double all = 0.0;
   double largest = 0.0;
   for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
-    if (spec.layers[layer].attention.present()) {
-      const auto elements = static_cast<double>(2 * spec.kv_heads[layer] * spec.head_dim);
-      all += elements;
-      largest = std::max(largest, elements);
-    }
+    const double elements = keys_and_values(spec, layer);
+    all += elements;
+    largest = std::max(largest, elements);
   }
-  const double width = bytes_per_element(settings.precision);
-  return static_cast<double>(settings.batch * sequence_length) *
-         ((settings.recomputing ? largest : all) * width + largest * (2 * width + 4));
+  return joined_tokens(settings, tokens) * (settings.recomputing ? largest : all) *
+         bytes_per_element(settings.precision);
 }
 
 double window_bytes(const UptrainSettings& settings, const ModelSpec& spec,

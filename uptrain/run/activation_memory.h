@@ -19,10 +19,15 @@ double activation_bytes(const UptrainSettings& settings, const ModelSpec& spec,
 double largest_block_bytes(const UptrainSettings& settings, const ModelSpec& spec, double element,
                            const StackTokens& tokens);
 
-/// Bytes of the keys and values of other ranks' parts of a batch's sequences: those kept for the
-/// backward pass, and in it their gradients, in their type and, on the way to the ranks, in fp32.
+/// Bytes that the backward pass of one block adds to what the block keeps of a batch: the gradients
+/// of its intermediate results that exist together, as counted on the paper device.
+double backward_bytes(const UptrainSettings& settings, const ModelSpec& spec,
+                      const StackTokens& tokens);
+
+/// Bytes of the joined keys and values of sequences that ranks share, as the last rank keeps them
+/// for its backward pass.
 double shared_sequence_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                             std::int64_t sequence_length);
+                             const StackTokens& tokens);
 
 /// Bytes of the masks of a sliding window, see SlidingWindow: one for whole blocks and one for the
 /// last; off the CPU a row for each query head of a group.

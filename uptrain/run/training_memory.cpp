@@ -235,15 +235,18 @@ void add_training_state(TrainingMemory& memory, const UptrainSettings& settings,
                                     memory.activations - memory.logits);
 }
 
-// What several ranks need at no moment of a step together. Gradients come while activations go, so
-// that most is needed when the loss has been computed, in the first block, when the last gradient
-// has come, or in the update. As counted on the paper device (docs/gpu.md): without a teacher two
-// of the three copies of the logits exist while there are gradients, one of the output head in
-// fp32; the last norm and the gradients of its output take 16 bytes for each element.
+// What is needed at no moment of a step together. Gradients come while activations go, so that most
+// is needed when the loss has been computed, in the backward pass of the last block (for long
+// sequences) or of the first one, when the last gradient has come, or in the update. As counted on
+// the paper device (docs/gpu.md): without a teacher two of the three copies of the logits exist
+// while there are gradients, one of the output head in fp32; the last norm and the gradients of its
+// output take 16 bytes for each element.
 double not_at_once(const TrainingMemory& memory, const UptrainSettings& settings,
                    const ModelSpec& spec, const Trained& trained, const StackTokens& tokens) {
-  if (settings.ranks == 1) {
-    return 0.0;
+  const double backward = backward_bytes(settings, spec, tokens);
+  if (settings.ranks == 1) {  // the others have not come before the last block's
+    const double later = memory.gradients + memory.logits + memory.update - 4 * trained.outside;
+    return std::clamp(later, 0.0, backward);
   }
   const bool shards = settings.sharding.weights;
   const bool several = settings.accumulation > settings.shares();
@@ -254,10 +257,12 @@ double not_at_once(const TrainingMemory& memory, const UptrainSettings& settings
   const double inside = largest_block_bytes(settings, spec, width, tokens);
   const double earlier = several ? 4 * (shards ? trained.own : trained.elements) : 0.0;
   const double at_loss =
-      weights(1) + earlier + memory.activations - (settings.recomputing ? inside : 0.0) +
+      weights(1) + earlier + memory.activations - backward - (settings.recomputing ? inside : 0.0) +
       memory.logits * (settings.teacher.any() ? 1.0 : 2.0 / 3) + 4 * trained.outside +
       16 * static_cast<double>(settings.batch * spec.hidden_size) * tokens.decoder;
-  const double at_block =
+  const double at_last_block =
+      weights(kBlocksAtWork) + earlier + memory.activations + 4 * trained.outside;
+  const double at_first_block =
       weights(kBlocksAtWork) + inside +
       (shards ? gradients_at_block(settings, spec, trained)
               : memory.gradients + bucket_copy(trained) - (several ? 0.0 : 4 * trained.outside));
@@ -267,7 +272,7 @@ double not_at_once(const TrainingMemory& memory, const UptrainSettings& settings
   const double at_update = weights(0) + 4 * trained.own +
                            (on_device ? trained.largest * update_bytes(settings, false) : 0.0);
   return memory.weights + memory.gradients + memory.activations + memory.logits + memory.update -
-         std::max({at_loss, at_block, at_end, at_update});
+         std::max({at_loss, at_last_block, at_first_block, at_end, at_update});
 }
 
 }  // namespace
@@ -280,9 +285,9 @@ TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec&
   const StackTokens tokens = tokens_of(task, here);
   memory.weights = bytes_per_element(settings.precision) *
                    weights_here(settings, spec, trained.own, kBlocksAtWork);
-  memory.activations = activation_bytes(settings, spec, tokens) +
-                       window_bytes(settings, spec, sequence_length) +
-                       shared_sequence_bytes(settings, spec, sequence_length);
+  memory.activations =
+      activation_bytes(settings, spec, tokens) + window_bytes(settings, spec, sequence_length) +
+      shared_sequence_bytes(settings, spec, tokens) + backward_bytes(settings, spec, tokens);
   const auto predictions = static_cast<double>(predictions_in(task, here));
   memory.logits = logits_bytes(settings, spec, static_cast<double>(settings.batch) * predictions);
   add_training_state(memory, settings, spec, trained);

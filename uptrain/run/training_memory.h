@@ -15,14 +15,14 @@ struct TrainingMemory {
   double masters = 0.0;      ///< fp32 copies of trained weights, or their lower bits; none in fp32
   double gradients = 0.0;    ///< their sum in fp32, and those of one batch; at the most
   double optimizer = 0.0;    ///< its state
-  double activations = 0.0;  ///< kept for the backward pass of a batch
+  double activations = 0.0;  ///< kept for the backward pass of a batch, or made in it
   double logits = 0.0;       ///< one chunk
   double teacher = 0.0;      ///< its weights and attention outputs
   /// Copies of one tensor in wider types during the update, beyond activations and logits, which do
   /// not exist then.
   double update = 0.0;
 
-  /// Several ranks: bytes of the above that are never needed at the same time as the others.
+  /// Bytes of the above that are never needed at the same time as the others.
   double not_at_once = 0.0;
 
   /// Bytes in the device's host, in MemoryMode::kHost: masters, optimizer, gradients, pinned memory
