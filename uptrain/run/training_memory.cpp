@@ -285,12 +285,13 @@ TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec&
   const StackTokens tokens = tokens_of(task, here);
   memory.weights = bytes_per_element(settings.precision) *
                    weights_here(settings, spec, trained.own, kBlocksAtWork);
-  memory.activations =
-      activation_bytes(settings, spec, tokens) + window_bytes(settings, spec, sequence_length) +
-      shared_sequence_bytes(settings, spec, tokens) + backward_bytes(settings, spec, tokens);
+  memory.activations = activation_bytes(settings, spec, tokens) +
+                       window_bytes(settings, spec, sequence_length) +
+                       shared_sequence_bytes(settings, spec, tokens);
   const auto predictions = static_cast<double>(predictions_in(task, here));
   memory.logits = logits_bytes(settings, spec, static_cast<double>(settings.batch) * predictions);
   add_training_state(memory, settings, spec, trained);
+  memory.activations += backward_bytes(settings, spec, tokens);
   memory.not_at_once = not_at_once(memory, settings, spec, trained, tokens);
   return memory;
 }

@@ -75,20 +75,21 @@ LrSchedule schedule_of(const UptrainSettings& settings, std::int64_t steps) {
   return schedule;
 }
 
-// A run much shorter than this would spend more steps on trials than on training.
-constexpr std::int64_t kFewestStepsForTrials = 64;
+// A run shorter than this says nothing about rates before it ends.
+constexpr std::int64_t kFewestStepsForTrials = 16;
 constexpr std::int64_t kJudgingTokens = 16'384;
 constexpr std::int64_t kFewestJudging = 4;  // batches
 
-// A trial is a thirty-second of the run. Losses of trials differ by much less than those of texts,
-// because all trials see the same text.
+// A trial is a thirty-second of the run, or of a short one 8 steps, a quarter of it at most. Losses
+// of trials differ by much less than those of texts, because all trials see the same text.
 std::optional<RateTrials> trials_of(const UptrainPlan& plan, const UptrainSettings& settings,
                                     const DataLoader& data) {
   if (settings.learning_rate || settings.schedule == LrScheduleKind::kInverseSqrt ||
       plan.steps < kFewestStepsForTrials) {
     return std::nullopt;
   }
-  RateTrials trials{.steps = std::clamp<std::int64_t>(plan.steps / 32, 8, 100)};
+  const std::int64_t fewest = std::min<std::int64_t>(8, plan.steps / 4);
+  RateTrials trials{.steps = std::clamp<std::int64_t>(plan.steps / 32, fewest, 100)};
   const std::int64_t trained = trials.steps * settings.accumulation;
   const std::int64_t enough = (kJudgingTokens - 1) / (settings.batch * plan.sequence_length) + 1;
   trials.judging = std::min({enough, plan.steps * settings.accumulation - trained,

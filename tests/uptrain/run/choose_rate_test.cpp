@@ -82,7 +82,9 @@ TEST_CASE("there are no trials if the rate is set or run or text is too short", 
   };
   UptrainSettings settings = run_without_rate(directory, 64);
   CHECK(trials(settings));
-  settings.steps = 63;
+  settings.steps = 16;
+  CHECK(Planned{settings}.plan.rate_trials.value().steps == 4);
+  settings.steps = 15;
   CHECK_FALSE(trials(settings));
   CHECK(Planned{settings}.plan.recipe["learning_rate"] == 2e-4);
   settings = run_without_rate(directory, 64);
