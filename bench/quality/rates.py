@@ -12,13 +12,13 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-SEQUENCE, BATCH = 128, 8
-RATES = ("found", "2e-4", "2e-3")
+BATCH = 8
 
 
 def uptrain(options, model, rate, output):
-    words = ["uptrain", model, "--data", options.work / "data/training.bin", "--steps", options.steps, "--context", SEQUENCE,
-             "--batch", BATCH, "--seed", 101, "--save-every", 0, "--threads", 1, "--json", "--quiet", "--output", output,
+    words = ["uptrain", model, "--data", options.work / "data/training.bin", "--steps", options.steps, "--context",
+             options.context, "--batch", BATCH, "--seed", 101, "--save-every", 0, "--threads", options.threads, "--dtype",
+             options.dtype, "--json", "--quiet", "--output", output,
              "--eval-data", options.work / "data/held-out.bin", "--eval-max-tokens", 32768]
     words += [] if rate == "found" else ["--lr", rate]
     done = subprocess.run([options.regroup, *map(str, words)], stdout=subprocess.PIPE, check=True)
@@ -27,7 +27,7 @@ def uptrain(options, model, rate, output):
 
 def row(options, name, model):
     cells, before, found = [], None, None
-    for rate in RATES:
+    for rate in options.rates:
         with tempfile.TemporaryDirectory() as folder:
             report = uptrain(options, model, rate, Path(folder) / "out")
         before = report["before"]["loss"]
@@ -45,8 +45,13 @@ def main():
     parser.add_argument("--methods", default="mean,lowrank-similar,lowrank-refit")
     parser.add_argument("--heads", default="4,2,1")
     parser.add_argument("--steps", type=int, default=70)
+    parser.add_argument("--context", type=int, default=128)
+    parser.add_argument("--dtype", default="fp32")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rates", default="2e-4,2e-3", help="beside the one found")
     options = parser.parse_args()
-    print("| | before | found | its rate | " + " | ".join(RATES[1:]) + " |\n|---|--:|--:|--:|--:|--:|")
+    options.rates = ["found", *options.rates.split(",")]
+    print("| | before | found | its rate | " + " | ".join(options.rates[1:]) + " |\n|---|--:|--:|--:|--:|--:|")
     for kind in options.kinds.split(","):
         folder = options.work / f"{kind}-1"
         row(options, f"{kind}, source", folder / "trained")

@@ -142,13 +142,13 @@ std::string ranks_text(const UptrainPlan& plan) {
   }
   constexpr double kLink = 50e9;  // bytes per second, as a network of 400 Gbit/s has them
   return fmt::format(
-      "ranks     {}, {} {} of a step's {} batches of {}\n"
+      "ranks     {}{}, each {} of a step's {} batches of {}\n"
       "shard     {}\n"
       "traffic   {} of weights and {} of gradients{} per rank and step, {:.2g} s at 50 GB/s\n",
       settings.ranks,
       settings.sequence_ranks == 1
-          ? std::string("each")
-          : fmt::format("each {} share the sequences of", settings.sequence_ranks),
+          ? std::string()
+          : fmt::format(" in groups of {} that share sequences", settings.sequence_ranks),
       settings.accumulation / settings.shares(), settings.accumulation, settings.batch,
       sharding_text(plan), text_of_bytes(plan.traffic.weights),
       text_of_bytes(plan.traffic.gradients + plan.traffic.copies),
