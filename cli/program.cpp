@@ -1,6 +1,7 @@
 #include "cli/program.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <new>
@@ -46,7 +47,8 @@ int exit_code_of(const Error& error) {
     case ErrorKind::kBadInput: return kBadInput;
     case ErrorKind::kEnvironment: return kEnvironmentFailed;
     case ErrorKind::kDifference: return kDifferenceFound;
-    case ErrorKind::kInterrupted: return 128 + interrupting_signal();
+    case ErrorKind::kInterrupted:  // a signal to another rank ends this one, too
+      return 128 + (interrupting_signal() != 0 ? interrupting_signal() : SIGINT);
     case ErrorKind::kInterruptedSaved: return kStateSaved;
   }
   return kBug;

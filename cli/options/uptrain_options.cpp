@@ -114,7 +114,7 @@ void add_run_options(Command command, UptrainOptions& options) {
             {2, 1U << 20});
   add_count(command, "--sequence-parallel", options.sequence_ranks,
             "several ranks: share each sequence by this many, for long contexts (default: 1)",
-            {2, 1U << 20});
+            {1, 1U << 20});
   command.add_option("--device", options.device, "cpu, cuda or cuda:N");
   add_threads_option(command, options.threads);
   add_count(command, "--timeout", options.timeout,

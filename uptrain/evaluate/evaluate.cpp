@@ -111,11 +111,11 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
   const std::int64_t round = settings.shares * settings.batch;  // windows of all shares
   for (std::int64_t begin = 0; begin < windows; begin += round) {
     const std::int64_t own = begin + settings.share * settings.batch;
-    if (own >= windows && !settings.in_step) {
+    if (own >= windows && !settings.any_stops) {
       break;
     }
-    if (!settings.in_step) {
-      throw_if_stopped(stop, "evaluation was stopped");
+    if (settings.any_stops ? settings.any_stops(stop) : stop.load()) {
+      throw Error(ErrorKind::kInterrupted, "evaluation was stopped");
     }
     const std::int64_t first = own < windows ? own : begin;
     const std::int64_t count = std::min(settings.batch, windows - first);

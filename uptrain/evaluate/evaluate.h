@@ -21,9 +21,10 @@ struct EvaluationSettings {
   std::int64_t share = 0;   ///< which of `shares` equal parts of the batches to evaluate
   std::int64_t shares = 1;  ///< with fewer batches than shares, some are empty: loss 0
   DocumentSettings documents = {};
-  /// All shares compute equally many batches, those with fewer one of them again, and none is
-  /// stopped: passes over weights or sequences that ranks share out need all of them.
-  bool in_step = false;
+  /// If set, all shares compute equally many batches, those with fewer one of them again: passes
+  /// over weights or sequences that ranks share out need all of them. It is told before each batch
+  /// whether this share is to stop, and says whether any is, so that all stop together.
+  std::function<bool(bool)> any_stops = {};
 };
 
 struct Evaluation {

@@ -44,8 +44,10 @@ AdamW::Tensors AdamW::pick(const std::vector<std::size_t>& members,
   for (const std::size_t member : members) {
     const at::Tensor weight = masters_.read(member);
     picked.weights.push_back(weight);
-    // Makes copies of what is narrower than the weight, else takes the tensors themselves.
-    picked.gradients.push_back(gradients[member].to(weight.scalar_type()));
+    // Makes copies of what is narrower than the weight, else takes the tensors themselves. The
+    // CPU's kernel ignores strides, and gradients may be views, such as the columns of a larger
+    // tensor.
+    picked.gradients.push_back(gradients[member].to(weight.scalar_type()).contiguous());
     picked.first.push_back(first_moments_[member].to(weight.scalar_type()));
     picked.second.push_back(second_moments_[member].to(weight.scalar_type()));
   }

@@ -1,9 +1,24 @@
 #include "uptrain/run/run_record.h"
 
+#include <cstdint>
+#include <filesystem>
+#include <system_error>
+
 #include "formats/model/model.h"
 #include "formats/version.h"
 
 namespace regroup {
+
+namespace {
+
+// The size of a file, null if it is not named or not there.
+Json file_bytes(const std::filesystem::path& path) {
+  std::error_code fault;
+  const std::uintmax_t bytes = std::filesystem::file_size(path, fault);
+  return fault ? Json() : Json(bytes);
+}
+
+}  // namespace
 
 Json asked_of_rank(const UptrainPlan& plan, const Model& source, bool resume) {
   const UptrainSettings& settings = plan.settings;
@@ -16,9 +31,10 @@ Json asked_of_rank(const UptrainPlan& plan, const Model& source, bool resume) {
                 {"shard", settings.sharding.weights ? "full" : "optimizer"},
                 {"replicate", settings.sharding.copies},
                 {"sequence_parallel", settings.sequence_ranks},
+                {"activation_checkpointing", settings.recomputing},
                 {"save_every", settings.save_every},
                 {"eval_every", settings.eval_every},
-                {"eval_data", !settings.eval_data.empty()},
+                {"eval_data_bytes", file_bytes(settings.eval_data)},
                 {"eval_max_tokens", settings.eval_max_tokens.value_or(0)}});
   return asked;
 }

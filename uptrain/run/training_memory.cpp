@@ -303,7 +303,10 @@ double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, 
   // Without gradients a pass holds one block's insides.
   const double inside = largest_block_bytes(settings, teacher, element, tokens);
   const double weights = weights_here(settings, teacher, 0.0, kBlocksAtWork) * element;
-  return weights + inside +
+  UptrainSettings one_block = settings;
+  one_block.recomputing = true;
+  one_block.precision = settings.teacher.precision.value_or(settings.precision);
+  return weights + inside + shared_sequence_bytes(one_block, teacher, tokens) +
          (settings.teacher.attention_weight > 0 ? attention_bytes(settings, teacher, tokens) : 0.0);
 }
 

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include <ATen/ops/tensor.h>
+
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "uptrain/distributed/sharded_state.h"
@@ -29,6 +31,13 @@ RunDirectory open_run(const UptrainPlan& plan, const Model& source, bool resume,
                 : RunDirectory::create(plan.settings.output, plan.recipe, model);
 }
 
+// Says whether any rank stops.
+std::function<bool(bool)> any_of(const ProcessGroup& group) {
+  return [&group](bool stops) {
+    return group.sum(at::tensor(stops ? 1.0 : 0.0)).item<double>() != 0.0;
+  };
+}
+
 EvaluationSettings evaluation_settings(const UptrainPlan& plan,
                                        const ProcessGroup* group = nullptr) {
   return {plan.sequence_length,
@@ -38,7 +47,7 @@ EvaluationSettings evaluation_settings(const UptrainPlan& plan,
           group != nullptr ? group->share() : 0,
           group != nullptr ? group->shares() : 1,
           plan.settings.documents,
-          plan.settings.passes_in_step()};
+          group != nullptr && plan.settings.passes_in_step() ? any_of(*group) : nullptr};
 }
 
 std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const Model& source) {

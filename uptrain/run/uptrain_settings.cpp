@@ -83,12 +83,15 @@ void check_sequence_ranks(Faults& faults, const UptrainSettings& settings) {
   }
   faults.require(
       settings.accumulation % settings.shares() == 0,
-      fmt::format("{} batches in a step cannot be shared by {} {}: allowed are multiples of that",
+      fmt::format("{} batches in a step cannot be shared by {} {}: allowed are multiples of {}",
                   settings.accumulation, settings.shares(),
-                  each == 1 ? "ranks" : fmt::format("groups of {} ranks", each)));
-  faults.require(each == 1 || settings.device.is_cpu() || settings.precision == Precision::kBf16,
-                 "--sequence-parallel on a GPU needs --dtype bf16: its kernels for parts of "
-                 "sequences are those of narrow types");
+                  each == 1 ? "ranks" : fmt::format("groups of {} ranks", each),
+                  settings.shares()));
+  const bool narrow = settings.precision == Precision::kBf16 &&
+                      settings.teacher.precision.value_or(Precision::kBf16) == Precision::kBf16;
+  faults.require(each == 1 || settings.device.is_cpu() || narrow,
+                 "--sequence-parallel on a GPU needs bf16 for model and teacher: its kernels for "
+                 "parts of sequences are those of narrow types");
   faults.require(each == 1 || settings.teacher.attention_weight == 0,
                  "--distill-attention compares whole sequences: it excludes --sequence-parallel");
 }

@@ -1,7 +1,10 @@
 // `regroup uptrain` as several processes that share each sequence.
+#include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch_test_macros.hpp>
@@ -83,6 +86,10 @@ TEST_CASE("ranks share sequences with rotary positions", "[uptrain][ranks]") {
 TEST_CASE("ranks share sequences with ALiBi", "[uptrain][ranks]") {
   check_shared("bloom");
   check_shared("mpt", {"--activation-checkpointing"});
+}
+
+TEST_CASE("ranks share sequences of a model whose output head has a bias", "[uptrain][ranks]") {
+  check_shared("phi");
 }
 
 TEST_CASE("ranks share sequences with learned positions", "[uptrain][ranks]") {
@@ -185,6 +192,36 @@ TEST_CASE("a run with shared sequences goes on without", "[uptrain][ranks]") {
   }
   run_two(with(arguments, "--resume"));
   CHECK(agree(figures_of(directory / "out.run"), figures_of(directory / "whole.run")));
+}
+
+TEST_CASE("ranks that share sequences stop together in an evaluation", "[uptrain][ranks]") {
+  const TemporaryDirectory directory;
+  const fs::path text = directory / "long.bin";
+  put_file(text, bytes_of_numbers(learnable_text(400'000, 36)));
+  const Options arguments =
+      with_all(uptrain_arguments(directory, "out"),
+               {"--lr", "2e-4", "--sequence-parallel", "2", "--eval-data", text.string()});
+  TwoRanks ranks(arguments);
+  const fs::path metrics = directory / "out.run/metrics.jsonl";
+  for (int tries = 0; tries < 6000 && !fs::exists(metrics); ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ranks.second.send(SIGINT);
+  CHECK(ranks.second.wait().exit_code == kExitStateSaved);
+  CHECK(ranks.first.wait().exit_code == kExitStateSaved);
+  CHECK(figures_of(directory / "out.run").empty());  // the evaluation before the first step
+}
+
+TEST_CASE("ranks that would exchange other tensors say so", "[uptrain][ranks]") {
+  const TemporaryDirectory directory;
+  const Options arguments =
+      with_all(uptrain_arguments(directory, "out"), {"--lr", "2e-4", "--sequence-parallel", "2"});
+  TwoRanks ranks(arguments, with(arguments, "--activation-checkpointing"));
+  const ProgramResult first = ranks.first.wait();
+  CHECK(first.exit_code == 2);
+  CHECK(ranks.second.wait().exit_code == 2);
+  CHECK(says(first, "activation_checkpointing is true there, false on rank 0"));
+  CHECK_FALSE(fs::exists(directory / "out.run"));
 }
 
 TEST_CASE("a plan counts what ranks with parts of sequences keep and exchange",

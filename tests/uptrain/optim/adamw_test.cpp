@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/tensor.h>
@@ -48,6 +49,24 @@ struct ByHand {
 };
 
 }  // namespace
+
+TEST_CASE("AdamW takes gradients that are views of larger tensors", "[uptrain]") {
+  const Precision precision = GENERATE(Precision::kFp32, Precision::kBf16);
+  const at::Tensor all = at::arange(20, at::kFloat).view({4, 5}) / 20 - 0.4;
+  const auto updated = [&](const at::Tensor& gradient) {
+    at::Tensor weight = at::full({4, 4}, 0.5, at::kFloat);
+    AdamW optimizer(named({weight}), with_moments(precision));
+    for (const at::Tensor& each : {gradient, at::full({4, 4}, 0.1, at::kFloat)}) {
+      optimizer.step({each}, 0.01, at::full({}, 1.0), at::full({}, 0.0));
+    }
+    return weight;
+  };
+  for (const at::Tensor& view : {all.narrow(1, 0, 4), all.narrow(1, 1, 4).t()}) {
+    const at::Tensor expected = updated(view.contiguous());
+    CHECK(updated(view).equal(expected));
+    CHECK_FALSE(updated(view.t().contiguous()).equal(expected));
+  }
+}
 
 TEST_CASE("AdamW follows its formula and decays matrices only", "[uptrain]") {
   const at::Tensor matrix = at::full({2, 3}, 0.5, at::kDouble);
