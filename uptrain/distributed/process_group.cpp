@@ -64,11 +64,6 @@ struct ProcessGroup::Group {
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Backend> backend;
 
-  static Pending pending(const c10::intrusive_ptr<c10d::Work>& work) {
-    return {[work] { return work->isCompleted(); },
-            [work] { with_rank_errors(kLost, [&] { work->wait(); }); }};
-  }
-
   std::string text_at(const std::string& key) const {
     const std::vector<std::uint8_t> bytes = store->get(key);
     return {bytes.begin(), bytes.end()};
@@ -104,7 +99,8 @@ ProcessGroup::ProcessGroup(const ProcessGroup& whole, const std::string& name, i
       size_(size),
       device_(whole.device_),
       timeout_(whole.timeout_),
-      group_(std::make_unique<Group>()) {
+      group_(std::make_unique<Group>()),
+      communication_(whole.communication_) {
   with_rank_errors(kLost, [&] {
     group_->store = c10::make_intrusive<c10d::PrefixStore>(name, whole.group_->store);
     group_->backend = make_backend(group_->store, rank_, size_, device_, timeout_);
@@ -163,19 +159,34 @@ void ProcessGroup::wait_for_all_to_leave() const {
   group_->store->wait(keys, std::min(timeout_, kPatience));
 }
 
+Pending ProcessGroup::counted(const c10::intrusive_ptr<c10d::Work>& work, double sent,
+                              double received) const {
+  communication_->sent += sent;
+  communication_->received += received;
+  return {[work] { return work->isCompleted(); },
+          [work, all = communication_] {
+            const auto begin = std::chrono::steady_clock::now();
+            with_rank_errors(kLost, [&] { work->wait(); });
+            const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+            all->seconds += waited.count();
+          }};
+}
+
+// What each rank sends and receives in a sum over all, as a ring.
+double ProcessGroup::ring_bytes(const at::Tensor& tensor) const {
+  return 2 * (1 - 1.0 / size_) * static_cast<double>(tensor.nbytes());
+}
+
 at::Tensor ProcessGroup::sum(const at::Tensor& tensor) const {
-  return with_rank_errors(kLost, [&] {
-    std::vector<at::Tensor> tensors{tensor.detach().to(device_, /*non_blocking=*/false,
-                                                       /*copy=*/true)};
-    group_->backend->allreduce(tensors)->wait();
-    return tensors.front();
-  });
+  const at::Tensor own = tensor.detach().to(device_, /*non_blocking=*/false, /*copy=*/true);
+  sum_in_place(own).wait();
+  return own;
 }
 
 Pending ProcessGroup::sum_in_place(const at::Tensor& tensor) const {
   return with_rank_errors(kLost, [&] {
     std::vector<at::Tensor> tensors{tensor};
-    return Group::pending(group_->backend->allreduce(tensors));
+    return counted(group_->backend->allreduce(tensors), ring_bytes(tensor), ring_bytes(tensor));
   });
 }
 
@@ -184,7 +195,8 @@ Pending ProcessGroup::reduce(const at::Tensor& tensor, int root) const {
     std::vector<at::Tensor> tensors{tensor};
     c10d::ReduceOptions options;
     options.rootRank = root;
-    return Group::pending(group_->backend->reduce(tensors, options));
+    const double sent = rank_ == root ? 0.0 : static_cast<double>(tensor.nbytes());
+    return counted(group_->backend->reduce(tensors, options), sent, 0.0);
   });
 }
 
@@ -193,7 +205,8 @@ Pending ProcessGroup::broadcast(const at::Tensor& tensor, int root) const {
     std::vector<at::Tensor> tensors{tensor};
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    return Group::pending(group_->backend->broadcast(tensors, options));
+    const double received = rank_ == root ? 0.0 : static_cast<double>(tensor.nbytes());
+    return counted(group_->backend->broadcast(tensors, options), 0.0, received);
   });
 }
 

@@ -12,12 +12,24 @@
 
 #include "uptrain/distributed/launch.h"
 
+namespace c10d {
+class Work;
+}
+
 namespace regroup {
 
 /// A collective operation in flight.
 struct Pending {
   std::function<bool()> is_done;  ///< does not block
   std::function<void()> wait;     ///< blocks until it is done; throws on failure
+};
+
+/// What a rank has exchanged with others.
+struct Communication {
+  double seconds = 0.0;  ///< in which its host waited for it
+  /// Bytes of tensors. What algorithms move on the way is not counted, except for sums on all
+  /// ranks, which count as a ring.
+  double sent = 0.0, received = 0.0;
 };
 
 /// All ranks call the same functions in the same order. A rank that has ended, or does not answer
@@ -52,6 +64,9 @@ class ProcessGroup {
   int shares() const { return size_ / parts_; }
   int share() const { return rank_ / parts_; }
 
+  /// So far, in this group and those that it was divided into.
+  const Communication& communication() const { return *communication_; }
+
   int rank() const { return rank_; }
   int size() const { return size_; }
   bool first() const { return rank_ == 0; }
@@ -82,6 +97,8 @@ class ProcessGroup {
   // Some of the ranks of another group, which is divided under that name.
   ProcessGroup(const ProcessGroup& whole, const std::string& name, int rank, int size);
 
+  Pending counted(const c10::intrusive_ptr<c10d::Work>& work, double sent, double received) const;
+  double ring_bytes(const at::Tensor& tensor) const;
   std::string next_key();
   void meet() const;  // a barrier
   void wait_for_all_to_leave() const;
@@ -91,6 +108,7 @@ class ProcessGroup {
   c10::Device device_;
   std::chrono::milliseconds timeout_;
   std::unique_ptr<Group> group_;
+  std::shared_ptr<Communication> communication_ = std::make_shared<Communication>();
   int parts_ = 1;                                               // of a sequence
   std::unique_ptr<ProcessGroup> sharing_, copies_, sequences_;  // null unless divided
   int keys_ = 0;                                                // used in the store so far

@@ -6,14 +6,20 @@
 
 namespace regroup {
 void RunJournal::record_step(const StepReport& report) {
-  append({{"step", report.step},
-          {"loss", number_or_null(report.loss)},
-          {"lr", report.learning_rate},
-          {"grad_norm", number_or_null(report.gradient_norm)},
-          {"tokens", report.step * report.tokens},
-          {"seconds", report.seconds},
-          {"tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
-          {"skipped", report.skipped}});
+  Json line = {{"step", report.step},
+               {"loss", number_or_null(report.loss)},
+               {"lr", report.learning_rate},
+               {"grad_norm", number_or_null(report.gradient_norm)},
+               {"tokens", report.step * report.tokens},
+               {"seconds", report.seconds},
+               {"tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
+               {"skipped", report.skipped}};
+  if (report.communication) {
+    line.update({{"waited_seconds", report.communication->seconds},
+                 {"sent_bytes", report.communication->sent},
+                 {"received_bytes", report.communication->received}});
+  }
+  append(line);
   if (report.skipped) {
     observer_.on_warning(
         fmt::format("step {}: loss or gradients are not finite, no update made", report.step));

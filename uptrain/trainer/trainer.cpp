@@ -104,6 +104,8 @@ bool Trainer::run(TrainingProgress& progress, const std::atomic<bool>& stop,
 
 StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& stop) {
   const auto begin = std::chrono::steady_clock::now();
+  const Communication before =
+      partition_ != nullptr ? partition_->group().communication() : Communication{};
   StepReport report;
   report.learning_rate = settings_.schedule.at(progress.step);
   std::optional<GradientReducer> reducer;
@@ -139,6 +141,11 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
   report.gradient_norm = values[1];
   report.skipped = values[2] != 0.0;
   count_step(progress, report);
+  if (partition_ != nullptr) {
+    const Communication& after = partition_->group().communication();
+    report.communication = {after.seconds - before.seconds, after.sent - before.sent,
+                            after.received - before.received};
+  }
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return report;
 }

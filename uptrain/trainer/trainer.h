@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "uptrain/data/data_loader.h"
+#include "uptrain/distributed/process_group.h"
 #include "uptrain/distributed/zero_partition.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/optim/lr_schedule.h"
@@ -33,6 +34,7 @@ struct StepReport {
   double seconds = 0.0;     ///< the step's
   bool skipped = false;     ///< no update: loss or gradients were not finite
   std::int64_t skipped_so_far = 0;
+  std::optional<Communication> communication;  ///< of this rank in this step, if there are others
 };
 
 struct LoopSettings {

@@ -1,7 +1,9 @@
 // `regroup uptrain` as several processes that share each sequence.
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -244,6 +246,42 @@ TEST_CASE("a plan counts what ranks with parts of sequences keep and exchange",
   CHECK(shared["traffic_bytes"]["sequences"] == (2 * 2 * 4 * 8) * 24 * (4 + 4));
   CHECK(shared["memory"]["activations"] < whole["memory"]["activations"]);
   CHECK(shared["recipe"] == plan_of({"--accumulate", "1", "--sequence-parallel", "4"})["recipe"]);
+}
+
+TEST_CASE("metrics say what a rank exchanges, as the plan does", "[uptrain][ranks]") {
+  const TemporaryDirectory directory;
+  for (const Options& options : std::vector<Options>{{"--accumulate", "2"},
+                                                     {"--accumulate", "2", "--shard", "full"},
+                                                     {"--sequence-parallel", "2"}}) {
+    CAPTURE(options);
+    fs::remove_all(directory / "out");
+    fs::remove_all(directory / "out.run");
+    const Options arguments = sequence_arguments(directory, "llama", "out", options);
+    const ProgramResult planned =
+        run_program(with_all(arguments, {"--dry-run", "--json", "--ranks", "2"}));
+    REQUIRE(planned.exit_code == 0);
+    double traffic = 0.0;
+    const Json plan = planned.json();
+    for (const Json& bytes : plan["traffic_bytes"]) {
+      traffic += bytes.get<double>();
+    }
+    run_two(arguments);
+    std::ifstream metrics(directory / "out.run/metrics.jsonl");
+    int steps = 0;
+    double exchanged = 0.0;
+    for (std::string text; std::getline(metrics, text);) {
+      const Json line = Json::parse(text);
+      if (!line.contains("loss")) {
+        continue;
+      }
+      ++steps;
+      CHECK(line["waited_seconds"] > 0.0);
+      CHECK(line["waited_seconds"] < line["seconds"]);
+      exchanged += line["sent_bytes"].get<double>() + line["received_bytes"].get<double>();
+    }
+    CHECK(steps == 30);
+    CHECK(std::abs(exchanged / steps / traffic - 1) < 0.05);  // ranks own unequal parts of weights
+  }
 }
 
 TEST_CASE("sequences that ranks cannot share are refused", "[uptrain][ranks]") {
