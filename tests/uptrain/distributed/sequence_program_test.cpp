@@ -4,7 +4,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -15,7 +14,6 @@
 #include "tests/child_program.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
-#include "tests/uptrain/distributed/free_port.h"
 #include "tests/uptrain/distributed/two_ranks.h"
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/run/uptrain_arguments.h"
@@ -179,19 +177,7 @@ TEST_CASE("a run with shared sequences goes on without", "[uptrain][ranks]") {
   REQUIRE(run_program(with_all(whole, {"--accumulate", "2"})).exit_code == 0);
   const auto arguments =
       with_all(uptrain_arguments(directory, "out"), {"--lr", "2e-4", "--accumulate", "2"});
-  {
-    const int port = free_port();
-    std::vector<std::unique_ptr<RunningProgram>> ranks;
-    for (int rank = 0; rank < 4; ++rank) {
-      ranks.push_back(std::make_unique<RunningProgram>(
-          with_all(arguments, {"--sequence-parallel", "2"}), as_rank(rank, port, 4)));
-    }
-    wait_for_steps(directory / "out.run", 33);
-    ranks[3]->send(SIGINT);
-    for (const auto& rank : ranks) {
-      CHECK(rank->wait().exit_code == kExitStateSaved);
-    }
-  }
+  interrupt_four(with_all(arguments, {"--sequence-parallel", "2"}), directory / "out.run", 33);
   run_two(with(arguments, "--resume"));
   CHECK(agree(figures_of(directory / "out.run"), figures_of(directory / "whole.run")));
 }

@@ -1,13 +1,10 @@
 // `regroup uptrain` as several processes: what each of them holds of the model.
-#include <csignal>
-
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/json/json.h"
 #include "tests/child_program.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
-#include "tests/uptrain/distributed/free_port.h"
 #include "tests/uptrain/distributed/two_ranks.h"
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/run/uptrain_arguments.h"
@@ -116,19 +113,8 @@ TEST_CASE("a run with copies of the weights goes on without them", "[uptrain][ra
   const auto whole = gentle_arguments(directory, "whole", {"--accumulate", "4"});
   REQUIRE(run_program(whole).exit_code == 0);
   const auto arguments = gentle_arguments(directory, "out", {});
-  {
-    const int port = free_port();
-    std::vector<std::unique_ptr<RunningProgram>> ranks;
-    for (int rank = 0; rank < 4; ++rank) {
-      ranks.push_back(std::make_unique<RunningProgram>(
-          with_all(arguments, {"--shard", "full", "--replicate", "2"}), as_rank(rank, port, 4)));
-    }
-    wait_for_steps(directory / "out.run", 33);
-    ranks[3]->send(SIGINT);
-    for (const auto& rank : ranks) {
-      CHECK(rank->wait().exit_code == kExitStateSaved);
-    }
-  }
+  interrupt_four(with_all(arguments, {"--shard", "full", "--replicate", "2"}),
+                 directory / "out.run", 33);
   run_two(with(arguments, "--resume"));
   CHECK(agree(figures_of(directory / "out.run"), figures_of(directory / "whole.run")));
 }

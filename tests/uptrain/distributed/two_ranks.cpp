@@ -1,6 +1,7 @@
 #include "tests/uptrain/distributed/two_ranks.h"
 
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 #include <memory>
 
@@ -20,6 +21,16 @@ std::vector<std::string> joined(std::vector<std::string> first,
                                 const std::vector<std::string>& second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
+}
+
+std::vector<std::unique_ptr<RunningProgram>> start_four(const std::vector<std::string>& arguments) {
+  const int port = free_port();
+  std::vector<std::unique_ptr<RunningProgram>> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks.push_back(
+        std::make_unique<RunningProgram>(with(arguments, "--quiet"), as_rank(rank, port, 4)));
+  }
+  return ranks;
 }
 
 }  // namespace
@@ -58,16 +69,21 @@ void run_two(const std::vector<std::string>& arguments) {
 }
 
 void run_four(const std::vector<std::string>& arguments) {
-  const int port = free_port();
-  std::vector<std::unique_ptr<RunningProgram>> ranks;
-  for (int rank = 0; rank < 4; ++rank) {
-    ranks.push_back(
-        std::make_unique<RunningProgram>(with(arguments, "--quiet"), as_rank(rank, port, 4)));
-  }
+  const auto ranks = start_four(arguments);
   for (const auto& rank : ranks) {
     const ProgramResult result = rank->wait();
     CAPTURE(result.err);
     CHECK(result.exit_code == 0);
+  }
+}
+
+void interrupt_four(const std::vector<std::string>& arguments, const fs::path& run,
+                    std::ptrdiff_t lines) {
+  const auto ranks = start_four(arguments);
+  wait_for_steps(run, lines);
+  ranks[3]->send(SIGINT);
+  for (const auto& rank : ranks) {
+    CHECK(rank->wait().exit_code == kExitStateSaved);
   }
 }
 

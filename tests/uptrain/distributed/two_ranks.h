@@ -1,6 +1,7 @@
 // `regroup` as two processes that train one model, and what they report.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -36,6 +37,11 @@ void run_two(const std::vector<std::string>& arguments);
 
 /// The same with four.
 void run_four(const std::vector<std::string>& arguments);
+
+/// Four that a signal to the last one stops once the metrics of `run` have so many lines; they must
+/// save their state.
+void interrupt_four(const std::vector<std::string>& arguments, const std::filesystem::path& run,
+                    std::ptrdiff_t lines);
 
 /// Every loss, gradient norm and evaluation loss of a run, in order.
 std::vector<double> figures_of(const std::filesystem::path& run);
