@@ -60,11 +60,12 @@ class ProcessGroup {
   /// The ranks that compute this rank's sequences together; null unless divided.
   ProcessGroup* sequences() { return sequences_.get(); }
 
-  /// Into how many shares the ranks divide the batches of a step, and which of them is this rank's.
+  /// The number of shares of a step's batches, and this rank's: ranks that compute the same
+  /// sequences have the same one.
   int shares() const { return size_ / parts_; }
   int share() const { return rank_ / parts_; }
 
-  /// So far, in this group and those that it was divided into.
+  /// What this rank has exchanged so far, in this group and those that it was divided into.
   const Communication& communication() const { return *communication_; }
 
   int rank() const { return rank_; }

@@ -1,4 +1,4 @@
-// Numbers that stand for many measured ones: the median of times, the largest of errors.
+// The median and the maximum of measured numbers.
 #pragma once
 
 #include <algorithm>

@@ -83,14 +83,14 @@ at::Tensor TrainingLoss::batch_loss(const TaskBatch& batch, const at::Tensor& wi
   const TaskBatch here = uploaded(batch, model_.device());
   const Predictions student = predict(model_, here);
   if (teacher_ == nullptr) {
-    return student.targets.numel() == 0 ? no_loss(student)
-                                        : model_.loss(student.hidden, student.targets);
+    return student_loss(student, [&](const LmHeadInputs& inputs) {
+      return next_token_loss(inputs, student.targets);
+    });
   }
   const LmHeadInputs teacher = ask_teacher(here);
-  const at::Tensor loss = student.targets.numel() == 0
-                              ? no_loss(student)
-                              : distillation_loss(model_.lm_head_inputs(student.hidden),
-                                                  student.targets, teacher, distillation_);
+  const at::Tensor loss = student_loss(student, [&](const LmHeadInputs& inputs) {
+    return distillation_loss(inputs, student.targets, teacher, distillation_);
+  });
   return attention_ != nullptr ? loss + attention_->take() * attention_weight_ : loss;
 }
 
@@ -98,15 +98,20 @@ at::Tensor TrainingLoss::answered_loss(const TaskBatch& batch, TopKLogits answer
   const TaskBatch here =
       uploaded(batch, model_.device(), {&answers.ids, &answers.log_probabilities});
   const Predictions student = predict(model_, here);
-  return student.targets.numel() == 0 ? no_loss(student)
-                                      : distillation_loss(model_.lm_head_inputs(student.hidden),
-                                                          student.targets, answers, distillation_);
+  return student_loss(student, [&](const LmHeadInputs& inputs) {
+    return distillation_loss(inputs, student.targets, answers, distillation_);
+  });
 }
 
-// Zero, for a part of sequences that have ended before it. Its backward pass reaches all weights,
-// so that this rank takes part in what the others exchange.
-at::Tensor TrainingLoss::no_loss(const Predictions& student) const {
+// loss(inputs of the output head); zero for a part of sequences that have ended before it. The
+// backward pass of that zero reaches all weights, so that this rank takes part in what the others
+// exchange.
+at::Tensor TrainingLoss::student_loss(
+    const Predictions& student, const std::function<at::Tensor(const LmHeadInputs&)>& loss) const {
   const LmHeadInputs inputs = model_.lm_head_inputs(student.hidden);
+  if (student.targets.numel() > 0) {
+    return loss(inputs);
+  }
   const at::ScalarType wide = inputs.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   return (inputs.hidden.sum(wide) + inputs.head.sum(wide)) * 0.0;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include <ATen/core/Tensor.h>
@@ -43,7 +44,8 @@ class TrainingLoss {
   at::Tensor batch_loss(const TaskBatch& batch, const at::Tensor& windows,
                         std::int64_t first) const;
   at::Tensor answered_loss(const TaskBatch& batch, TopKLogits answers) const;
-  at::Tensor no_loss(const Predictions& student) const;
+  at::Tensor student_loss(const Predictions& student,
+                          const std::function<at::Tensor(const LmHeadInputs&)>& loss) const;
   LmHeadInputs ask_teacher(const TaskBatch& batch) const;
 
   const Transformer& model_;

@@ -23,7 +23,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// All queries and some of the keys: those before the queries, or those of the same positions.
+// All queries and some of the keys: the earlier ones, or those of the same positions.
 struct KeyRange {
   at::Tensor q, k, v, bias;
   bool causal;
@@ -34,20 +34,21 @@ struct Attended {
   at::Tensor log_sum;  // of the exponentials of the scores, [B, H, T]
 };
 
-KeyRange keys_before(const variable_list& all) {
-  const std::int64_t before = all[1].size(2) - all[0].size(2);
-  const auto seen = [&](const at::Tensor& x, std::int64_t dimension) {
-    return x.defined() ? x.narrow(dimension, 0, before) : x;
-  };
-  return {all[0], seen(all[1], 2), seen(all[2], 2), seen(all[3], 3), false};
+// `all`: q, k, v and bias, which may be undefined.
+KeyRange keys_of(const variable_list& all, std::int64_t first, std::int64_t count, bool causal) {
+  const at::Tensor& bias = all[3];
+  return {all[0], all[1].narrow(2, first, count), all[2].narrow(2, first, count),
+          bias.defined() ? bias.narrow(3, first, count) : bias, causal};
 }
 
-KeyRange keys_beside(const variable_list& all) {
-  const std::int64_t count = all[0].size(2);
-  const auto seen = [&](const at::Tensor& x, std::int64_t dimension) {
-    return x.defined() ? x.narrow(dimension, x.size(dimension) - count, count) : x;
-  };
-  return {all[0], seen(all[1], 2), seen(all[2], 2), seen(all[3], 3), true};
+std::int64_t earlier_keys(const variable_list& all) { return all[1].size(2) - all[0].size(2); }
+
+KeyRange earlier_range(const variable_list& all) {
+  return keys_of(all, 0, earlier_keys(all), /*causal=*/false);
+}
+
+KeyRange own_range(const variable_list& all) {
+  return keys_of(all, earlier_keys(all), all[0].size(2), /*causal=*/true);
 }
 
 Attended attend_range(const KeyRange& range, double scale) {
@@ -90,13 +91,13 @@ struct SuffixAttention : torch::autograd::Function<SuffixAttention> {
                             const at::Tensor& v, const Scores& scores) {
     const auto& [scale, bias] = scores;
     const variable_list all = {q, k, v, bias};
-    const Attended before = attend_range(keys_before(all), scale);
-    const Attended beside = attend_range(keys_beside(all), scale);
-    const at::Tensor log_sum = at::logaddexp(before.log_sum, beside.log_sum);
-    const auto part_of = [&](const Attended& attended) {
+    const Attended earlier = attend_range(earlier_range(all), scale);
+    const Attended own = attend_range(own_range(all), scale);
+    const at::Tensor log_sum = at::logaddexp(earlier.log_sum, own.log_sum);
+    const auto weighted = [&](const Attended& attended) {
       return attended.output * (attended.log_sum - log_sum).exp().unsqueeze(-1);
     };
-    const at::Tensor output = (part_of(before) + part_of(beside)).to(q.scalar_type());
+    const at::Tensor output = (weighted(earlier) + weighted(own)).to(q.scalar_type());
     context->save_for_backward({q, k, v, bias, output, log_sum});
     context->saved_data["scale"] = scale;
     return output;
@@ -107,11 +108,11 @@ struct SuffixAttention : torch::autograd::Function<SuffixAttention> {
     const Attended whole = {saved[4], saved[5]};
     const double scale = context->saved_data["scale"].toDouble();
     const at::Tensor gradient = outer.front().contiguous();
-    const auto [q_before, k_before, v_before] =
-        differentiate_range(keys_before(saved), whole, gradient, scale);
-    const auto [q_beside, k_beside, v_beside] =
-        differentiate_range(keys_beside(saved), whole, gradient, scale);
-    return {q_before + q_beside, at::cat({k_before, k_beside}, 2), at::cat({v_before, v_beside}, 2),
+    const auto [q_earlier, k_earlier, v_earlier] =
+        differentiate_range(earlier_range(saved), whole, gradient, scale);
+    const auto [q_own, k_own, v_own] =
+        differentiate_range(own_range(saved), whole, gradient, scale);
+    return {q_earlier + q_own, at::cat({k_earlier, k_own}, 2), at::cat({v_earlier, v_own}, 2),
             at::Tensor()};
   }
 };

@@ -13,10 +13,10 @@ namespace regroup {
 /// key, [1, H, 1, S], without gradients, on CPUs only; or undefined. Elsewhere heads are bf16 or
 /// fp16. Extra memory is linear in T and S.
 ///
-/// Kernels align causal masks at the first query and the first key. So one call computes the keys
-/// before the queries, which all queries see, and another the last T, which are aligned; their
-/// results are merged by the logarithms of their sums (Liu et al. 2023,
-/// https://arxiv.org/abs/2310.01889, section 3; the merged ones give exact gradients of each part).
+/// Kernels align causal masks at the first query and the first key. So one call computes the
+/// earlier keys, which all queries see, and another the last T, which are aligned. The results are
+/// merged by the logarithms of their sums (Liu et al. 2023, https://arxiv.org/abs/2310.01889,
+/// section 3). The merged results give the exact gradients of both calls.
 at::Tensor attend_suffix(const Heads& heads, double scale, const at::Tensor& bias = {});
 
 }  // namespace regroup

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "converter/plan/conversion_plan.h"
 #include "formats/families/family.h"
 #include "uptrain/run/block_elements.h"
 #include "uptrain/trainer/trained_weights.h"
@@ -31,13 +32,10 @@ double batches_of_rank(const UptrainSettings& settings) {
   return static_cast<double>(settings.accumulation) / static_cast<double>(settings.shares());
 }
 
-// Elements of the keys and values of a token, in all layers.
-double cached_elements(const ModelSpec& spec) {
-  double heads = 0.0;
-  for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
-    heads += spec.layers[layer].attention.present() ? static_cast<double>(spec.kv_heads[layer]) : 0;
-  }
-  return 2 * heads * static_cast<double>(spec.head_dim);
+// Bytes of the keys and values of a token, in all layers.
+double bytes_of_token(const ModelSpec& spec, Precision precision) {
+  return static_cast<double>(kv_bytes_per_token(
+      spec.kv_heads, spec.head_dim, precision == Precision::kBf16 ? DType::kBF16 : DType::kF32));
 }
 
 double sequence_traffic(const UptrainSettings& settings, const ModelSpec& spec,
@@ -46,10 +44,10 @@ double sequence_traffic(const UptrainSettings& settings, const ModelSpec& spec,
   const double tokens =
       batches_of_rank(settings) * static_cast<double>(settings.batch * sequence_length) / parts;
   const double passes = settings.recomputing ? 2 : 1;
-  double bytes = cached_elements(spec) * (passes * width_of(settings.precision) + 4);
+  double bytes = passes * bytes_of_token(spec, settings.precision) +
+                 bytes_of_token(spec, Precision::kFp32);  // their gradients
   if (teacher != nullptr) {
-    const Precision precision = settings.teacher.precision.value_or(settings.precision);
-    bytes += cached_elements(*teacher) * width_of(precision);
+    bytes += bytes_of_token(*teacher, settings.teacher.precision.value_or(settings.precision));
   }
   return (parts - 1) * tokens * bytes;
 }

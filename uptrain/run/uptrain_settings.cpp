@@ -72,13 +72,17 @@ void check_length(Faults& faults, const UptrainSettings& settings) {
 void check_sequence_ranks(Faults& faults, const UptrainSettings& settings) {
   const std::int64_t each = settings.sequence_ranks;
   faults.at_least(1, "ranks that share a sequence", each);
-  if (each < 1 || settings.ranks % each != 0) {
-    faults.require(each < 1 || settings.ranks > 1,
-                   "--sequence-parallel needs several ranks (torchrun, mpirun or srun start them)");
-    faults.require(each < 1 || settings.ranks == 1,
-                   fmt::format("{} ranks cannot be divided into groups of {} that share sequences: "
-                               "allowed are divisors of {}",
-                               settings.ranks, each, settings.ranks));
+  if (each < 1) {
+    return;
+  }
+  if (settings.ranks % each != 0) {
+    faults.require(
+        false,
+        settings.ranks == 1
+            ? "--sequence-parallel needs several ranks (torchrun, mpirun or srun start them)"
+            : fmt::format("{} ranks cannot be divided into groups of {} that share sequences: "
+                          "allowed are divisors of {}",
+                          settings.ranks, each, settings.ranks));
     return;
   }
   faults.require(
