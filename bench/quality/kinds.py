@@ -22,6 +22,7 @@ class Scale:
     uptrain_rates: tuple  # candidates, of which each method takes the best
     eval_windows: int
     calibration_tokens: int
+    distilled_tokens: int = 262144
     declared: int = 1  # sequences that fit the positions of a model; those after the first are not trained
     vocabulary: int = BYTES  # T5 has one more token, with which its decoder starts
     dtype: str = "fp32"  # of the computation of training
@@ -64,7 +65,7 @@ SCALES = {
     # Takes seconds, to check that everything runs. The numbers mean nothing.
     "smoke": Scale(head_dim=4, layers=2, sequence=32, batch=2, pretrain_steps=200,
                    pretrain_rate=3e-3, uptrain_rates=(1e-3,), eval_windows=8,
-                   calibration_tokens=64),
+                   calibration_tokens=64, distilled_tokens=4096),
     "length-smoke": Scale(head_dim=4, layers=2, sequence=16, batch=2, pretrain_steps=100,
                           pretrain_rate=3e-3, uptrain_rates=(1e-3,), eval_windows=32,
                           calibration_tokens=64, declared=16),

@@ -1,8 +1,9 @@
 """The ways to convert, as data: a name and the options of `regroup convert`.
 
 If the program lacks an option in `needs`, the method is skipped with a note. In options, {calibration} and
-{other_calibration} are files of `regroup calibrate`, {training} the training tokens, {seed} the model's seed, and
-{percent} the part of the cache that remains at the ratio.
+{other_calibration} are files of `regroup calibrate`, {training} the training tokens, {text} the same as text, with its
+{tokenizer}, {seed} the model's seed, {percent} the part of the cache that remains at the ratio, and {distilled} and
+{distill_steps} the tokens and steps of a whole distillation.
 """
 from dataclasses import dataclass
 
@@ -13,6 +14,11 @@ REFIT = ("--refit", "{training}", "--refit-context", "{context}", "--refit-batch
 # Small enough to leave steps for uptraining when alpha = 0.01 pays for everything.
 SHORT_REFIT = ("--refit", "{training}", "--refit-context", "{context}", "--refit-batch", "4",
                "--refit-tokens", "16384", "--refit-steps", "40", "--refit-lr", "0.15")
+DISTIL = ("--text", "{text}", "--tokenizer", "{tokenizer}", "--refit-context", "{context}")
+WHOLE = ("--refit-batch", "8", "--refit-tokens", "{distilled}", "--distill-steps", "{distill_steps}")
+# With the teacher's passes and the calibration about 0.01 of what a small model was trained with. Without trials, because
+# they would take all of it: the rate is the best one at 8:1.
+SHORT = ("--effort", "quick", "--refit-batch", "4", "--refit-tokens", "9216", "--distill-steps", "16", "--distill-lr", "0.02")
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,10 @@ METHODS = {method.key: method for method in (
     Method("lowrank-short-refit", "lowrank, calibrated, similar heads, short refit",
            ("--pool", "lowrank", *CALIBRATED, *SIMILAR, *SHORT_REFIT), uptrained=True,
            needs=("--grouping", "--refit")),
+    Method("short-distillation", "lowrank, calibrated, similar heads, short distillation", (*DISTIL, *SIMILAR, *SHORT),
+           needs=("--distill-lr",)),
+    Method("distillation", "lowrank, calibrated, similar heads, distillation", (*DISTIL, *SIMILAR, *WHOLE),
+           needs=("--distill-lr",)),
 )}
 
 # The best without and with refitting: the first method in the list that was measured.

@@ -66,12 +66,19 @@ def calibrate(study, model, name):
          "--max-tokens", str(study.scale.calibration_tokens), "--output", path], path)
 
 
+def distill_steps(study, model):
+    """Steps of 8 windows that train on the tokens of a distillation once."""
+    return max(1, study.scale.distilled_tokens // (8 * KINDS[model.kind].window(study.scale)))
+
+
 def convert(study, conversion):
     """One cell right after conversion. A kind of model may not support a method."""
     model, method = conversion.model, METHODS[conversion.method]
     places = {name: calibration_path(model, name) for name in method.calibrations}
     options = filled_in(method.options, seed=model.seed, training=study.data("training"),
-                        context=KINDS[model.kind].window(study.scale),
+                        text=study.text("training"), tokenizer=study.text_tokenizer,
+                        context=KINDS[model.kind].window(study.scale), distilled=study.scale.distilled_tokens,
+                        distill_steps=distill_steps(study, model),
                         percent=f"{100 / conversion.ratio:g}", **places)
     heads = [] if method.has_budget else ["--kv-heads", str(conversion.kv_heads)]
     record = study.program.run_once(

@@ -107,6 +107,10 @@ class Study:
         for name, part in parts.items():
             if not (self.work / self.data(name)).exists():
                 self.write_tokens_(name, part)
+            if name == "training" and not (self.work / self.text(name)).exists():
+                staged = (self.work / self.text(name)).with_suffix(".partial")
+                staged.write_bytes(part)
+                staged.replace(self.work / self.text(name))
             tokens = (self.work / self.data(name)).stat().st_size // TOKEN_BYTES
             if tokens < least:
                 raise CommandFailed(f"{name} text: {tokens} tokens, at least {least} are needed")
@@ -120,11 +124,11 @@ class Study:
             staged.replace(path)
             return
         write_atomically(self.work / "data/tokenizer.json", self.tokenizer)
-        path.with_suffix(".txt").write_bytes(text)
+        path.with_suffix(".raw").write_bytes(text)
         self.program.run_once(f"{self.data(name)}.json",
-                              ["tokenize", f"data/{name}.txt", "--tokenizer", "data/tokenizer.json", "--format", "raw",
+                              ["tokenize", f"data/{name}.raw", "--tokenizer", "data/tokenizer.json", "--format", "raw",
                                "--replace-invalid", "-o", self.data(name)], self.data(name))
-        path.with_suffix(".txt").unlink()
+        path.with_suffix(".raw").unlink()
 
     def check_settings_(self, texts):
         """A work folder belongs to one study: scale and texts must not change."""
@@ -145,6 +149,14 @@ class Study:
     @staticmethod
     def data(name):
         return f"data/{name}.bin"
+
+    @staticmethod
+    def text(name):
+        return f"data/{name}.txt"
+
+    @property
+    def text_tokenizer(self):
+        return "bytes" if self.tokenizer is None else "data/tokenizer.json"
 
 
 def vocabulary_of(tokenizer):

@@ -190,6 +190,10 @@ void add_text_options(Command command, TextOptions& options) {
             "what the source predicts; 0: do not (default: by --effort)",
             {0, kMostCount})
       .default_text("");
+  add_number(command, "--distill-lr", options.distill_rate,
+             "learning rate of these steps, relative to the size of the weights (default: found by "
+             "short trials, 0.006 for fewer than 128 steps)",
+             {0.0, 10.0, /*least_allowed=*/false});
 }
 
 // Options of the steps after pooling.

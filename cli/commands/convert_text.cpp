@@ -113,6 +113,9 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
     options.text.tokens = options.refit.max_tokens;
   }
   choose_distillation(source, request, options, console);
+  if (options.given("--distill-lr") && !distills(options.text)) {
+    refuse_without_effect("--distill-lr", "nothing is distilled");
+  }
   check_refit_options(source, options);
   PreparedText text =
       prepare_text(source, options.text, options.refit, options.destination, console);

@@ -22,6 +22,7 @@ struct TextOptions {
   std::string effort = "normal";                      ///< quick, normal or thorough
   std::optional<std::int64_t> tokens = std::nullopt;  ///< to convert with; none: by the effort
   std::optional<std::int64_t> distill_steps = std::nullopt;  ///< none: by the effort
+  std::optional<double> distill_rate = std::nullopt;         ///< see DistillSettings
 
   bool given() const { return samples || !input.files.empty(); }
 };
@@ -36,8 +37,9 @@ struct PreparedText {
   std::int64_t held_out = 0;               ///< windows for evaluation, the last of the file
   std::int64_t refit_steps = 0;            ///< 0: no refitting
   std::int64_t distill_steps = 0;          ///< 0: no distillation
-  std::string learning, judging;           ///< token files of distillation, parts of `tokens`
-  std::string device;                      ///< that evaluates
+  std::optional<double> distill_rate = std::nullopt;
+  std::string learning, judging;  ///< token files of distillation, parts of `tokens`
+  std::string device;             ///< that evaluates
 };
 
 /// One model on held-out text.

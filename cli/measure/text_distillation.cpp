@@ -37,6 +37,7 @@ bool repeats_heads(const ConversionPlan& plan) {
 
 Json facts_of(const DistillReport& report) {
   return {{"learning_rate", report.learning_rate},
+          {"relative_learning_rate", report.relative_rate},
           {"measure", report.of_predictions ? "kl_divergence" : "hidden_state_error"},
           {"before", report.before},
           {"after", report.after},
@@ -94,6 +95,7 @@ Json distill_on_text(const Model& source, const ConversionPlan& plan, const Prep
   settings.data = text.learning;
   settings.held_out = text.judging;
   settings.steps = text.distill_steps;
+  settings.learning_rate = text.distill_rate;
   std::vector<std::string> tensors;
   for (const auto& [name, checksum] : checksums_to_come(plan)) {
     tensors.push_back(name);
@@ -101,9 +103,10 @@ Json distill_on_text(const Model& source, const ConversionPlan& plan, const Prep
   Progress progress(console, "distill", static_cast<std::uint64_t>(settings.steps), "steps");
   const DistillReport report = distill(
       source, open_model(result), tensors, settings,
-      [&](const StepReport& step) {
-        progress.update(static_cast<std::uint64_t>(step.step),
-                        fmt::format("difference {:.4f}", step.loss));
+      [&](bool trial, const StepReport& step) {
+        const std::string loss = fmt::format("loss {:.4f}", step.loss);
+        progress.update(trial ? 0 : static_cast<std::uint64_t>(step.step),
+                        trial ? "trial of a learning rate, " + loss : loss);
       },
       interrupt_requested());
   progress.finish();

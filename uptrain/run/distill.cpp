@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -10,11 +12,14 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
+#include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
+#include "uptrain/distill/attention_distillation.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/model/save_parameters.h"
 #include "uptrain/objective/training_loss.h"
+#include "uptrain/optim/rate_search.h"
 #include "uptrain/run/planned_memory.h"
 #include "uptrain/run/trained_model.h"
 
@@ -22,6 +27,12 @@ namespace regroup {
 namespace {
 
 constexpr double kFinalRate = 0.02;  // the last learning rate as a fraction of the peak
+constexpr double kUsualRate = 0.006;
+// RateSearch begins at 0.03.
+constexpr double kRateUnit = kUsualRate / 0.03;
+constexpr std::int64_t kLeastStepsWithTrials = 128;  // trials would take half of a shorter run
+constexpr std::int64_t kLeastTrialSteps = 12;
+constexpr double kNearlyAsGood = 1.5;
 
 UptrainSettings training_settings(const DistillSettings& settings) {
   UptrainSettings training;
@@ -31,6 +42,7 @@ UptrainSettings training_settings(const DistillSettings& settings) {
   training.trained = TrainedWeights::kAttention;
   training.optimizer.weight_decay = 0.0;
   training.teacher.distillation.weight = 1.0;
+  training.teacher.attention_weight = settings.attention_weight;
   training.memory = MemoryMode::kFull;
   return training;
 }
@@ -48,8 +60,9 @@ at::Tensor hidden_error(const Transformer& student, const Transformer& teacher,
   return difference.square().sum() / wanted.square().sum();
 }
 
-LossFunction make_loss(const Transformer& student, const Transformer& teacher,
-                       const std::optional<Task>& task) {
+// How far `student` is from `teacher`.
+LossFunction make_difference(const Transformer& student, const Transformer& teacher,
+                             const std::optional<Task>& task) {
   if (!task) {
     return [&](const at::Tensor& windows, std::int64_t) {
       return hidden_error(student, teacher, windows);
@@ -60,15 +73,28 @@ LossFunction make_loss(const Transformer& student, const Transformer& teacher,
   return loss;
 }
 
-// The mean loss over all windows of the text.
-double mean_loss(const LossFunction& loss, const DataLoader& text, std::int64_t batch,
-                 const std::atomic<bool>& stop) {
+LossFunction with_attention(LossFunction difference, AttentionDistillation& attention,
+                            double weight) {
+  if (weight == 0.0) {
+    return difference;
+  }
+  return [difference = std::move(difference), &attention, weight](const at::Tensor& windows,
+                                                                  std::int64_t first) {
+    attention.watch();
+    const at::Tensor whole = difference(windows, first);
+    return whole + attention.take() * weight;
+  };
+}
+
+// The mean of `difference` over all windows of the text.
+double mean_difference(const LossFunction& difference, const DataLoader& text, std::int64_t batch,
+                       const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
   double sum = 0.0;
   for (std::int64_t first = 0; first < text.windows(); first += batch) {
     throw_if_stopped(stop, "interrupted; nothing was left behind");
     const std::int64_t count = std::min(batch, text.windows() - first);
-    sum += loss(text.batch(first, count), first).item<double>() * static_cast<double>(count);
+    sum += difference(text.batch(first, count), first).item<double>() * static_cast<double>(count);
   }
   return sum / static_cast<double>(text.windows());
 }
@@ -89,41 +115,115 @@ DataLoader open_text(const std::filesystem::path& file, const DistillSettings& s
   return DataLoader({file}, settings.context, spec.vocab_size, /*seed=*/0);
 }
 
-LoopSettings loop_settings(const DistillSettings& settings, double peak) {
-  return {.steps = settings.steps,
-          .batch = settings.batch,
+LoopSettings loop_settings(std::int64_t batch, std::int64_t steps, double peak) {
+  return {.steps = steps,
+          .batch = batch,
+          .max_skipped_in_a_row = steps,  // such a rate is judged by what it leaves
           .schedule = {.peak = peak,
                        .final_ratio = kFinalRate,
-                       .warmup_steps = std::max<std::int64_t>(1, settings.steps / 20),
-                       .steps = settings.steps}};
+                       .warmup_steps = std::max<std::int64_t>(1, steps / 20),
+                       .steps = steps}};
 }
 
-DistillReport train(const Model& source, const Model& result, std::span<const std::string> tensors,
-                    const DistillSettings& settings,
-                    const std::function<void(const StepReport&)>& after_step,
-                    const std::atomic<bool>& stop) {
-  const UptrainSettings training = training_settings(settings);
-  const DataLoader text = open_text(settings.data, settings, source.spec);
-  const DataLoader held_out = open_text(settings.held_out, settings, source.spec);
-  const std::optional<Task> task = evaluation_task(source, settings.context);
-  const Transformer teacher =
-      load_transformer(source, scalar_type_of(training.precision), settings.device);
-  TrainedModel student(result, training, tensors);
-  const LossFunction loss = make_loss(student.model(), teacher, task);
-  DistillReport report{.of_predictions = task.has_value()};
-  report.before = mean_loss(loss, held_out, settings.batch, stop);
-  report.learning_rate = settings.learning_rate * usual_size(student.masters());
-  TrainingProgress progress;
-  Trainer trainer = student.trainer(loss, text, loop_settings(settings, report.learning_rate));
-  if (!trainer.run(progress, stop, after_step)) {
-    throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
+// Short trials favour small rates: a whole run has the time to settle after larger steps. So this
+// is the largest of the rates that make the result better, and leave nearly as little as the best
+// does. `differences`: what trials left, by rate.
+double largest_good_rate(const std::map<double, double>& differences, double before) {
+  const auto best = std::min_element(
+      differences.begin(), differences.end(),
+      [](const auto& left, const auto& right) { return left.second < right.second; });
+  double rate = best->first;
+  for (const auto& [each, difference] : differences) {
+    if (difference < before && difference <= kNearlyAsGood * best->second) {
+      rate = std::max(rate, each);
+    }
   }
-  report.after = mean_loss(loss, held_out, settings.batch, stop);
-  if (report.improved()) {
-    overwrite_parameters(student.masters().tensors(), result.checkpoint);
-  }
-  return report;
+  return rate;
 }
+
+// Trains the result from its own weights, as often as asked, and judges it.
+class DistillationRun {
+ public:
+  DistillationRun(const Model& source, const Model& result, std::span<const std::string> tensors,
+                  const DistillSettings& settings, const DistillProgress& after_step,
+                  const std::atomic<bool>& stop)
+      : result_(result),
+        tensors_(tensors),
+        settings_(settings),
+        training_(training_settings(settings)),
+        after_step_(after_step),
+        stop_(stop),
+        text_(open_text(settings.data, settings, source.spec)),
+        held_out_(open_text(settings.held_out, settings, source.spec)),
+        task_(evaluation_task(source, settings.context)),
+        teacher_(load_transformer(source, scalar_type_of(training_.precision), settings.device)) {}
+
+  DistillReport run() {
+    DistillReport report{.of_predictions = task_.has_value()};
+    double size = 0.0;
+    {
+      TrainedModel untrained(result_, training_, tensors_);
+      size = usual_size(untrained.masters());
+      report.before = difference_of(untrained);
+    }
+    report.relative_rate = settings_.learning_rate.value_or(kUsualRate);
+    if (!settings_.learning_rate && settings_.steps >= kLeastStepsWithTrials) {
+      report.relative_rate = best_rate(size, report.before);
+    }
+    report.learning_rate = size * report.relative_rate;
+    TrainedModel student(result_, training_, tensors_);
+    train(student, settings_.steps, report.learning_rate, /*trial=*/false);
+    report.after = difference_of(student);
+    if (report.improved()) {
+      overwrite_parameters(student.masters().tensors(), result_.checkpoint);
+    }
+    return report;
+  }
+
+ private:
+  double difference_of(TrainedModel& student) const {
+    return mean_difference(make_difference(student.model(), teacher_, task_), held_out_,
+                           settings_.batch, stop_);
+  }
+
+  void train(TrainedModel& student, std::int64_t steps, double rate, bool trial) {
+    AttentionDistillation attention(student.model(), teacher_);
+    const LossFunction loss = with_attention(make_difference(student.model(), teacher_, task_),
+                                             attention, settings_.attention_weight);
+    Trainer trainer = student.trainer(loss, text_, loop_settings(settings_.batch, steps, rate));
+    TrainingProgress progress;
+    const auto after_step = [&](const StepReport& step) {
+      call_if_given(after_step_, trial, step);
+    };
+    if (!trainer.run(progress, stop_, after_step)) {
+      throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
+    }
+  }
+
+  // Relative to `size`. `before`: the difference without training.
+  double best_rate(double size, double before) {
+    const std::int64_t steps = std::max(kLeastTrialSteps, settings_.steps / 20);
+    std::map<double, double> differences;
+    RateSearch().best([&](double rate) {
+      TrainedModel student(result_, training_, tensors_);
+      train(student, steps, size * kRateUnit * rate, /*trial=*/true);
+      const double left = difference_of(student);
+      return differences[kRateUnit * rate] =
+                 std::isfinite(left) ? left : std::numeric_limits<double>::infinity();
+    });
+    return largest_good_rate(differences, before);
+  }
+
+  const Model& result_;
+  std::span<const std::string> tensors_;
+  const DistillSettings& settings_;
+  UptrainSettings training_;
+  const DistillProgress& after_step_;
+  const std::atomic<bool>& stop_;
+  DataLoader text_, held_out_;
+  std::optional<Task> task_;
+  Transformer teacher_;
+};
 
 }  // namespace
 
@@ -138,10 +238,10 @@ DistillMemory distill_memory(const Model& source, const ModelSpec& spec,
 
 DistillReport distill(const Model& source, const Model& result,
                       std::span<const std::string> tensors, const DistillSettings& settings,
-                      const std::function<void(const StepReport&)>& after_step,
-                      const std::atomic<bool>& stop) {
+                      const DistillProgress& after_step, const std::atomic<bool>& stop) {
   DistillReport report;
-  with_torch_errors([&] { report = train(source, result, tensors, settings, after_step, stop); });
+  with_torch_errors(
+      [&] { report = DistillationRun(source, result, tensors, settings, after_step, stop).run(); });
   return report;
 }
 

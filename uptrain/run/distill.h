@@ -1,12 +1,13 @@
 // Distillation of a conversion's result: its pooled attentions are trained together, so that the
-// whole model predicts what its source predicts. Refitting, which goes before, trains each
-// attention by itself.
+// whole model predicts what its source predicts, and each attention adds what the source's adds.
+// Refitting, which goes before, trains each attention by itself.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -25,7 +26,11 @@ struct DistillSettings {
   std::int64_t batch = 2;          ///< windows in a step
   std::int64_t steps = 128;
   /// The peak, relative to the median over the trained tensors of their values' root mean square.
-  double learning_rate = 0.006;
+  /// None: 0.006 in runs shorter than 128 steps, otherwise by trials of a twentieth of the steps,
+  /// from 0.006 on in factors of about three: the largest that leaves at most 1.5 times what the
+  /// best leaves.
+  std::optional<double> learning_rate = std::nullopt;
+  double attention_weight = 1.0;  ///< of the error of attention outputs, see AttentionDistillation
   c10::Device device = c10::kCPU;
 };
 
@@ -37,6 +42,7 @@ struct DistillReport {
   bool of_predictions = true;
   double before = 0.0, after = 0.0;
   double learning_rate = 0.0;  ///< the peak
+  double relative_rate = 0.0;  ///< the same in the units of DistillSettings
 
   bool improved() const { return after < before; }
 };
@@ -51,6 +57,10 @@ struct DistillMemory {
 DistillMemory distill_memory(const Model& source, const ModelSpec& spec,
                              const DistillSettings& settings);
 
+/// Receives the number of steps done, in trials (each counts from 1) and then in the run, and what
+/// is minimised.
+using DistillProgress = std::function<void(bool trial, const StepReport& step)>;
+
 /// Trains the tensors of these names in `result` with AdamW (no decay, cosine schedule), in bf16
 /// with fp32 master weights where the device multiplies bf16 fast, otherwise in fp32. Writes them
 /// into its files, which are not published yet, if that brings it closer to `source` on the
@@ -59,7 +69,6 @@ DistillMemory distill_memory(const Model& source, const ModelSpec& spec,
 /// `stop` turns true, kEnvironment without memory or device.
 DistillReport distill(const Model& source, const Model& result,
                       std::span<const std::string> tensors, const DistillSettings& settings,
-                      const std::function<void(const StepReport&)>& after_step,
-                      const std::atomic<bool>& stop);
+                      const DistillProgress& after_step, const std::atomic<bool>& stop);
 
 }  // namespace regroup

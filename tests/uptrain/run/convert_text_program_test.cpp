@@ -151,6 +151,15 @@ TEST_CASE("attentions are refitted where nothing is distilled", "[uptrain]") {
   }
 }
 
+TEST_CASE("the rate of distillation is the one asked for", "[uptrain]") {
+  const TextConversion files;
+  const ProgramResult done = files.convert(
+      {"--tokenizer", "bytes", "--json", "--distill-steps", "2", "--distill-lr", "0.001"});
+  CAPTURE(done.err);
+  REQUIRE(done.exit_code == 0);
+  CHECK(done.json()["distill"]["relative_learning_rate"] == 0.001);
+}
+
 TEST_CASE("a result that cannot be distilled is made without, or refused if asked for",
           "[uptrain]") {
   TextConversion files;
@@ -243,12 +252,18 @@ TEST_CASE("a text that does not fit the model is refused before anything is comp
     CHECK(useless.exit_code == kExitUsage);
     CHECK_THAT(useless.err, ContainsSubstring("--refit-lr"));
   }
+  const ProgramResult undistilled =
+      run_program({"convert", files.model, files.output, "--kv-heads", "1", "--text", files.text,
+                   "--tokenizer", "bytes", "--distill-steps", "0", "--distill-lr", "0.01"});
+  CHECK(undistilled.exit_code == kExitUsage);
+  CHECK_THAT(undistilled.err, ContainsSubstring("--distill-lr"));
   CHECK(tree_of(files.directory.path()) == before);
 }
 
 TEST_CASE("options of --text need it", "[uptrain]") {
   const TextConversion files;
-  for (const char* option : {"--tokenizer=bytes", "--effort=quick", "--distill-steps=5"}) {
+  for (const char* option :
+       {"--tokenizer=bytes", "--effort=quick", "--distill-steps=5", "--distill-lr=0.01"}) {
     const ProgramResult result =
         run_program({"convert", files.model, files.output, "--kv-heads", "1", option});
     CHECK(result.exit_code == kExitUsage);

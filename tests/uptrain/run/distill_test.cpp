@@ -15,6 +15,7 @@
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
+#include "uptrain/distill/attention_distillation.h"
 #include "uptrain/objective/objective.h"
 
 namespace regroup {
@@ -58,9 +59,9 @@ struct Distilled {
 
   Model result() const { return open_model(directory / "result"); }
 
-  DistillReport run(const DistillSettings& settings,
-                    const std::atomic<bool>& stop = kNeverStopped) const {
-    return distill(source, result(), attention, settings, {}, stop);
+  DistillReport run(const DistillSettings& settings, const std::atomic<bool>& stop = kNeverStopped,
+                    const DistillProgress& after_step = {}) const {
+    return distill(source, result(), attention, settings, after_step, stop);
   }
 
   at::Tensor window_logits_of(const Model& model) const {
@@ -76,6 +77,21 @@ struct Distilled {
     const at::Tensor of_source = window_logits_of(source).log_softmax(-1);
     const at::Tensor of_result = window_logits_of(result()).log_softmax(-1);
     return (of_source.exp() * (of_source - of_result)).sum(-1).mean().item<double>();
+  }
+
+  // The mean relative squared error of the attentions' outputs.
+  double attention_error() const {
+    const at::NoGradGuard no_gradients;
+    const TokenFile text = TokenFile::open(directory / "judge");
+    at::Tensor ids = at::zeros({8, kContext}, at::kLong);
+    text.read(0, {ids.mutable_data_ptr<std::int64_t>(), 8 * kContext});
+    Transformer student = load_transformer(result(), at::kFloat, at::kCPU);
+    Transformer teacher = load_transformer(source, at::kFloat, at::kCPU);
+    AttentionDistillation attentions(student, teacher);
+    attentions.watch();
+    student.hidden_states(ids);
+    teacher.hidden_states(ids);
+    return attentions.take().item<double>();
   }
 
   std::string stored(const std::string& tensor) const {
@@ -111,6 +127,49 @@ TEST_CASE("without a head, distillation brings the last hidden states closer", "
   const DistillReport report = models.run(models.settings());
   CHECK(!report.of_predictions);
   CHECK(report.improved());
+}
+
+TEST_CASE("distillation brings each attention closer to the source's as its weight says",
+          "[uptrain]") {
+  for (const char* name : {"llama_mha", "bert_base"}) {
+    CAPTURE(name);
+    const Distilled without(name), with(name);
+    DistillSettings settings = without.settings();
+    settings.attention_weight = 0.0;
+    without.run(settings);
+    settings = with.settings();
+    settings.attention_weight = 10.0;
+    with.run(settings);
+    CHECK(with.attention_error() < 0.9 * without.attention_error());
+  }
+}
+
+TEST_CASE("a long distillation finds its learning rate by trials, a short one does not",
+          "[uptrain]") {
+  const Distilled models("llama_mha");
+  DistillSettings settings = models.settings();
+  settings.learning_rate = std::nullopt;
+  std::int64_t trials = 0, steps = 0;
+  const auto count = [&](bool trial, const StepReport& step) {
+    (trial ? trials : steps) += 1;
+    CHECK(step.step <= (trial ? 12 : settings.steps));
+  };
+  const double usual = models.run(settings, kNeverStopped, count).learning_rate;
+  CHECK(trials == 0);
+  CHECK(steps == 20);
+  const Distilled again("llama_mha");
+  settings = again.settings();
+  settings.learning_rate = std::nullopt;
+  settings.steps = 128;
+  steps = 0;
+  const DistillReport report = again.run(settings, kNeverStopped, count);
+  CHECK(report.improved());
+  CHECK(trials >= 3 * 12);
+  CHECK(trials % 12 == 0);
+  CHECK(steps == 128);
+  // Weights as small and fresh as these learn fastest at a rate far above the usual one.
+  CHECK(report.relative_rate > 0.006);
+  CHECK(report.learning_rate > 3 * usual);
 }
 
 TEST_CASE("weights that come no closer to the source are not written", "[uptrain]") {
