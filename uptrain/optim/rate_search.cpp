@@ -1,5 +1,6 @@
 #include "uptrain/optim/rate_search.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -9,10 +10,13 @@ namespace {
 
 constexpr std::array kRates{0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003};
 
-double error_at(const RateTrial& trial, std::size_t index) {
-  const double error = trial(kRates[index]);
+constexpr double kNearlyAsGood = 1.5;
+
+double ordered(double error) {
   return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
 }
+
+double error_at(const RateTrial& trial, std::size_t index) { return ordered(trial(kRates[index])); }
 
 }  // namespace
 
@@ -34,6 +38,20 @@ double RateSearch::best(const RateTrial& trial) {
     advance(-1);
   }
   return kRates[last_];
+}
+
+double rate_of_longer_run(const std::map<double, double>& errors, double before) {
+  const auto best =
+      std::min_element(errors.begin(), errors.end(), [](const auto& left, const auto& right) {
+        return ordered(left.second) < ordered(right.second);
+      });
+  double rate = best->first;
+  for (const auto& [each, error] : errors) {
+    if (error < before && error <= kNearlyAsGood * best->second) {
+      rate = std::max(rate, each);
+    }
+  }
+  return rate;
 }
 
 }  // namespace regroup

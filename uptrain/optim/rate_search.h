@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 
 namespace regroup {
 
@@ -20,5 +21,11 @@ class RateSearch {
  private:
   std::size_t last_ = 2;  // index of the last result
 };
+
+/// For a run that is much longer than its trials, which favour small rates because they have no
+/// time to settle: the largest rate whose trial leaves at most 1.5 times the error of the best, and
+/// less than there was before; none of these: the best. `errors`: what trials left, by rate, at
+/// least one; what is not finite counts as the largest.
+double rate_of_longer_run(const std::map<double, double>& errors, double before);
 
 }  // namespace regroup

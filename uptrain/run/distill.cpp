@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -32,7 +31,6 @@ constexpr double kUsualRate = 0.006;
 constexpr double kRateUnit = kUsualRate / 0.03;
 constexpr std::int64_t kLeastStepsWithTrials = 128;  // trials would take half of a shorter run
 constexpr std::int64_t kLeastTrialSteps = 12;
-constexpr double kNearlyAsGood = 1.5;
 
 UptrainSettings training_settings(const DistillSettings& settings) {
   UptrainSettings training;
@@ -125,22 +123,6 @@ LoopSettings loop_settings(std::int64_t batch, std::int64_t steps, double peak) 
                        .steps = steps}};
 }
 
-// Short trials favour small rates: a whole run has the time to settle after larger steps. So this
-// is the largest of the rates that make the result better, and leave nearly as little as the best
-// does. `differences`: what trials left, by rate.
-double largest_good_rate(const std::map<double, double>& differences, double before) {
-  const auto best = std::min_element(
-      differences.begin(), differences.end(),
-      [](const auto& left, const auto& right) { return left.second < right.second; });
-  double rate = best->first;
-  for (const auto& [each, difference] : differences) {
-    if (difference < before && difference <= kNearlyAsGood * best->second) {
-      rate = std::max(rate, each);
-    }
-  }
-  return rate;
-}
-
 // Trains the result from its own weights, as often as asked, and judges it.
 class DistillationRun {
  public:
@@ -207,11 +189,9 @@ class DistillationRun {
     RateSearch().best([&](double rate) {
       TrainedModel student(result_, training_, tensors_);
       train(student, steps, size * kRateUnit * rate, /*trial=*/true);
-      const double left = difference_of(student);
-      return differences[kRateUnit * rate] =
-                 std::isfinite(left) ? left : std::numeric_limits<double>::infinity();
+      return differences[kRateUnit * rate] = difference_of(student);
     });
-    return largest_good_rate(differences, before);
+    return rate_of_longer_run(differences, before);
   }
 
   const Model& result_;

@@ -50,4 +50,17 @@ TEST_CASE("a search stays inside its range and survives errors that are not fini
   CHECK(rising == 0.3);
 }
 
+TEST_CASE("a run longer than its trials takes the largest rate that was nearly as good as the best",
+          "[uptrain]") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  CHECK(rate_of_longer_run({{0.002, 0.4}, {0.006, 0.3}, {0.02, 0.44}}, 1.0) == 0.02);
+  CHECK(rate_of_longer_run({{0.002, 0.4}, {0.006, 0.3}, {0.02, 0.46}}, 1.0) == 0.006);
+  CHECK(rate_of_longer_run({{0.002, 0.3}, {0.006, 0.31}, {0.02, nan}}, 1.0) == 0.006);
+  // Worse than no training.
+  CHECK(rate_of_longer_run({{0.002, 0.15}, {0.006, 0.14}, {0.02, 0.2}}, 0.16) == 0.006);
+  CHECK(rate_of_longer_run({{0.002, 1.2}, {0.006, 1.3}}, 1.0) == 0.002);
+  CHECK(rate_of_longer_run({{0.002, nan}, {0.006, 0.5}}, 1.0) == 0.006);
+  CHECK(rate_of_longer_run({{0.006, nan}}, 1.0) == 0.006);
+}
+
 }  // namespace regroup
