@@ -14,7 +14,8 @@ REFIT = ("--refit", "{training}", "--refit-context", "{context}", "--refit-batch
 # Small enough to leave steps for uptraining when alpha = 0.01 pays for everything.
 SHORT_REFIT = ("--refit", "{training}", "--refit-context", "{context}", "--refit-batch", "4",
                "--refit-tokens", "16384", "--refit-steps", "40", "--refit-lr", "0.15")
-DISTIL = ("--text", "{text}", "--tokenizer", "{tokenizer}", "--refit-context", "{context}")
+# The attention's weight helps models as small as these, not real ones (docs/pooling.md).
+DISTIL = ("--text", "{text}", "--tokenizer", "{tokenizer}", "--refit-context", "{context}", "--distill-attention", "1")
 WHOLE = ("--refit-batch", "8", "--refit-tokens", "{distilled}", "--distill-steps", "{distill_steps}")
 # With the teacher's passes and the calibration about 0.01 of what a small model was trained with. Without trials, because
 # they would take all of it: the rate is the best one at 8:1.
@@ -70,9 +71,9 @@ METHODS = {method.key: method for method in (
            ("--pool", "lowrank", *CALIBRATED, *SIMILAR, *SHORT_REFIT), uptrained=True,
            needs=("--grouping", "--refit")),
     Method("short-distillation", "lowrank, calibrated, similar heads, short distillation", (*DISTIL, *SIMILAR, *SHORT),
-           needs=("--distill-lr",)),
+           needs=("--distill-attention",)),
     Method("distillation", "lowrank, calibrated, similar heads, distillation", (*DISTIL, *SIMILAR, *WHOLE),
-           needs=("--distill-lr",)),
+           needs=("--distill-attention",)),
 )}
 
 # The best without and with refitting: the first method in the list that was measured.

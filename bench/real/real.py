@@ -33,6 +33,7 @@ METHODS = {
     "lowrank 32k": ["--text", "--effort", "quick", "--distill-steps", "0"],
     "refitted": ["--text", "--distill-steps", "0"],
     "distilled 131k": ["--text", "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "128"],
+    "512 steps 131k": ["--text", "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "512"],
     "distilled 262k": ["--text", "--effort", "quick", "--refit-tokens", "262144", "--distill-steps", "256"],
     "refitted, distilled 131k": ["--text", "--refit-tokens", "131072", "--refit-steps", "100", "--distill-steps", "128"],
     "text quick": ["--text", "--effort", "quick"],

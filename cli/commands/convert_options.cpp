@@ -194,6 +194,10 @@ void add_text_options(Command command, TextOptions& options) {
              "learning rate of these steps, relative to the size of the weights (default: found by "
              "short trials, 0.006 for fewer than 128 steps)",
              {0.0, 10.0, /*least_allowed=*/false});
+  add_number(command, "--distill-attention", options.distill_attention,
+             "weight of the relative squared error of each attention's output in these steps "
+             "(default: 0, 1 for models that cannot predict)",
+             {0.0, 1e6});
 }
 
 // Options of the steps after pooling.

@@ -113,8 +113,10 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
     options.text.tokens = options.refit.max_tokens;
   }
   choose_distillation(source, request, options, console);
-  if (options.given("--distill-lr") && !distills(options.text)) {
-    refuse_without_effect("--distill-lr", "nothing is distilled");
+  for (const char* option : {"--distill-lr", "--distill-attention"}) {
+    if (options.given(option) && !distills(options.text)) {
+      refuse_without_effect(option, "nothing is distilled");
+    }
   }
   check_refit_options(source, options);
   PreparedText text =

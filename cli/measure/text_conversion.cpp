@@ -95,6 +95,7 @@ void prepare_distillation(const ModelSpec& spec, const TextOptions& text, std::i
   prepared.distill_steps = text.distill_steps.value_or(
       (effort_of(text).distill_tokens - 1) / (batch * prepared.context) + 1);
   prepared.distill_rate = text.distill_rate;
+  prepared.distill_attention = text.distill_attention;
   prepared.learning = write_part(prepared, "learn.bin", spec.vocab_size, 0, learning);
   prepared.judging = write_part(prepared, "judge.bin", spec.vocab_size, learning, judging);
 }

@@ -23,6 +23,7 @@ struct TextOptions {
   std::optional<std::int64_t> tokens = std::nullopt;  ///< to convert with; none: by the effort
   std::optional<std::int64_t> distill_steps = std::nullopt;  ///< none: by the effort
   std::optional<double> distill_rate = std::nullopt;         ///< see DistillSettings
+  std::optional<double> distill_attention = std::nullopt;    ///< see DistillSettings
 
   bool given() const { return samples || !input.files.empty(); }
 };
@@ -38,6 +39,7 @@ struct PreparedText {
   std::int64_t refit_steps = 0;            ///< 0: no refitting
   std::int64_t distill_steps = 0;          ///< 0: no distillation
   std::optional<double> distill_rate = std::nullopt;
+  std::optional<double> distill_attention = std::nullopt;
   std::string learning, judging;  ///< token files of distillation, parts of `tokens`
   std::string device;             ///< that evaluates
 };

@@ -38,6 +38,7 @@ bool repeats_heads(const ConversionPlan& plan) {
 Json facts_of(const DistillReport& report) {
   return {{"learning_rate", report.learning_rate},
           {"relative_learning_rate", report.relative_rate},
+          {"attention_weight", report.attention_weight},
           {"measure", report.of_predictions ? "kl_divergence" : "hidden_state_error"},
           {"before", report.before},
           {"after", report.after},
@@ -96,6 +97,7 @@ Json distill_on_text(const Model& source, const ConversionPlan& plan, const Prep
   settings.held_out = text.judging;
   settings.steps = text.distill_steps;
   settings.learning_rate = text.distill_rate;
+  settings.attention_weight = text.distill_attention;
   std::vector<std::string> tensors;
   for (const auto& [name, checksum] : checksums_to_come(plan)) {
     tensors.push_back(name);

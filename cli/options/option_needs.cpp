@@ -20,7 +20,7 @@ constexpr std::array kNeeds = std::to_array<OptionNeed>({
     {"convert", "--calibration",
      "--pool=select,aligned,lowrank --grouping=similar --measure --text --sample"},
     {"convert", "--tokenizer", "--text"},
-    {"convert", "--effort --distill-steps --distill-lr", "--text --sample"},
+    {"convert", "--effort --distill-steps --distill-lr --distill-attention", "--text --sample"},
     {"convert", "--kv-budget-data --kv-budget-tokens", "--kv-budget"},
     {"convert", "--refit-steps --refit-tokens --refit-lr", "--refit --text --sample"},
     {"convert", "--refit-batch --refit-context", "--refit --kv-budget --text --sample"},

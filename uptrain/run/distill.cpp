@@ -32,7 +32,8 @@ constexpr double kRateUnit = kUsualRate / 0.03;
 constexpr std::int64_t kLeastStepsWithTrials = 128;  // trials would take half of a shorter run
 constexpr std::int64_t kLeastTrialSteps = 12;
 
-UptrainSettings training_settings(const DistillSettings& settings) {
+// `predicts`: whether the models can predict.
+UptrainSettings training_settings(const DistillSettings& settings, bool predicts) {
   UptrainSettings training;
   training.batch = settings.batch;
   training.device = settings.device;
@@ -40,7 +41,7 @@ UptrainSettings training_settings(const DistillSettings& settings) {
   training.trained = TrainedWeights::kAttention;
   training.optimizer.weight_decay = 0.0;
   training.teacher.distillation.weight = 1.0;
-  training.teacher.attention_weight = settings.attention_weight;
+  training.teacher.attention_weight = settings.attention_weight.value_or(predicts ? 0.0 : 1.0);
   training.memory = MemoryMode::kFull;
   return training;
 }
@@ -132,16 +133,17 @@ class DistillationRun {
       : result_(result),
         tensors_(tensors),
         settings_(settings),
-        training_(training_settings(settings)),
+        task_(evaluation_task(source, settings.context)),
+        training_(training_settings(settings, task_.has_value())),
         after_step_(after_step),
         stop_(stop),
         text_(open_text(settings.data, settings, source.spec)),
         held_out_(open_text(settings.held_out, settings, source.spec)),
-        task_(evaluation_task(source, settings.context)),
         teacher_(load_transformer(source, scalar_type_of(training_.precision), settings.device)) {}
 
   DistillReport run() {
     DistillReport report{.of_predictions = task_.has_value()};
+    report.attention_weight = training_.teacher.attention_weight;
     double size = 0.0;
     {
       TrainedModel untrained(result_, training_, tensors_);
@@ -171,7 +173,7 @@ class DistillationRun {
   void train(TrainedModel& student, std::int64_t steps, double rate, bool trial) {
     AttentionDistillation attention(student.model(), teacher_);
     const LossFunction loss = with_attention(make_difference(student.model(), teacher_, task_),
-                                             attention, settings_.attention_weight);
+                                             attention, training_.teacher.attention_weight);
     Trainer trainer = student.trainer(loss, text_, loop_settings(settings_.batch, steps, rate));
     TrainingProgress progress;
     const auto after_step = [&](const StepReport& step) {
@@ -197,11 +199,11 @@ class DistillationRun {
   const Model& result_;
   std::span<const std::string> tensors_;
   const DistillSettings& settings_;
+  std::optional<Task> task_;
   UptrainSettings training_;
   const DistillProgress& after_step_;
   const std::atomic<bool>& stop_;
   DataLoader text_, held_out_;
-  std::optional<Task> task_;
   Transformer teacher_;
 };
 
@@ -209,10 +211,10 @@ class DistillationRun {
 
 DistillMemory distill_memory(const Model& source, const ModelSpec& spec,
                              const DistillSettings& settings) {
-  UptrainSettings training = training_settings(settings);
+  const std::optional<Task> task = evaluation_task(source, settings.context);
+  UptrainSettings training = training_settings(settings, task.has_value());
   training.teacher.model = source.path;
-  const Task task = evaluation_task(source, settings.context).value_or(Task{});
-  return {memory_needed(training, spec, &source.spec, task, settings.context),
+  return {memory_needed(training, spec, &source.spec, task.value_or(Task{}), settings.context),
           free_memory(settings.device)};
 }
 

@@ -1,6 +1,6 @@
 // Distillation of a conversion's result: its pooled attentions are trained together, so that the
-// whole model predicts what its source predicts, and each attention adds what the source's adds.
-// Refitting, which goes before, trains each attention by itself.
+// whole model predicts what its source predicts. Refitting, which goes before, trains each
+// attention by itself.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,9 @@ struct DistillSettings {
   /// from 0.006 on in factors of about three: the largest that leaves at most 1.5 times what the
   /// best leaves.
   std::optional<double> learning_rate = std::nullopt;
-  double attention_weight = 1.0;  ///< of the error of attention outputs, see AttentionDistillation
+  /// Of the error of attention outputs, see AttentionDistillation. None: 1 for models that cannot
+  /// predict, otherwise 0.
+  std::optional<double> attention_weight = std::nullopt;
   c10::Device device = c10::kCPU;
 };
 
@@ -43,6 +45,7 @@ struct DistillReport {
   double before = 0.0, after = 0.0;
   double learning_rate = 0.0;  ///< the peak
   double relative_rate = 0.0;  ///< the same in the units of DistillSettings
+  double attention_weight = 0.0;
 
   bool improved() const { return after < before; }
 };

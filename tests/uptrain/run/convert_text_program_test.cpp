@@ -151,13 +151,16 @@ TEST_CASE("attentions are refitted where nothing is distilled", "[uptrain]") {
   }
 }
 
-TEST_CASE("the rate of distillation is the one asked for", "[uptrain]") {
+TEST_CASE("the rate of distillation and the weight of attentions are those asked for",
+          "[uptrain]") {
   const TextConversion files;
-  const ProgramResult done = files.convert(
-      {"--tokenizer", "bytes", "--json", "--distill-steps", "2", "--distill-lr", "0.001"});
+  const ProgramResult done =
+      files.convert({"--tokenizer", "bytes", "--json", "--distill-steps", "2", "--distill-lr",
+                     "0.001", "--distill-attention", "3"});
   CAPTURE(done.err);
   REQUIRE(done.exit_code == 0);
   CHECK(done.json()["distill"]["relative_learning_rate"] == 0.001);
+  CHECK(done.json()["distill"]["attention_weight"] == 3.0);
 }
 
 TEST_CASE("a result that cannot be distilled is made without, or refused if asked for",
@@ -262,8 +265,8 @@ TEST_CASE("a text that does not fit the model is refused before anything is comp
 
 TEST_CASE("options of --text need it", "[uptrain]") {
   const TextConversion files;
-  for (const char* option :
-       {"--tokenizer=bytes", "--effort=quick", "--distill-steps=5", "--distill-lr=0.01"}) {
+  for (const char* option : {"--tokenizer=bytes", "--effort=quick", "--distill-steps=5",
+                             "--distill-lr=0.01", "--distill-attention=1"}) {
     const ProgramResult result =
         run_program({"convert", files.model, files.output, "--kv-heads", "1", option});
     CHECK(result.exit_code == kExitUsage);

@@ -129,6 +129,12 @@ TEST_CASE("without a head, distillation brings the last hidden states closer", "
   CHECK(report.improved());
 }
 
+TEST_CASE("attentions count by default only where there are no predictions", "[uptrain]") {
+  const Distilled decoder("llama_mha"), encoder("bert_base");
+  CHECK(decoder.run(decoder.settings()).attention_weight == 0.0);
+  CHECK(encoder.run(encoder.settings()).attention_weight == 1.0);
+}
+
 TEST_CASE("distillation brings each attention closer to the source's as its weight says",
           "[uptrain]") {
   for (const char* name : {"llama_mha", "bert_base"}) {
