@@ -17,10 +17,12 @@ losses over the source's and seconds, as Markdown.
 
 import argparse
 import ast
+import contextlib
 import json
 import pathlib
 import shutil
 import subprocess
+import sys
 import time
 
 import torch
@@ -167,7 +169,8 @@ def rows(options):
             def change(heads, layer):
                 keys, values = outputs[layer]
                 repeats = len(heads.query) // len(keys)
-                by_mha2gqa(peer, heads, groups, keys.repeat_interleave(repeats, 0), values.repeat_interleave(repeats, 0))
+                with contextlib.redirect_stdout(sys.stderr):  # it prints its groups
+                    by_mha2gqa(peer, heads, groups, keys.repeat_interleave(repeats, 0), values.repeat_interleave(repeats, 0))
 
             return write(options, change, "mha2gqa")
 
