@@ -107,13 +107,18 @@ class Study:
         for name, part in parts.items():
             if not (self.work / self.data(name)).exists():
                 self.write_tokens_(name, part)
-            if name == "training" and not (self.work / self.text(name)).exists():
-                staged = (self.work / self.text(name)).with_suffix(".partial")
-                staged.write_bytes(part)
-                staged.replace(self.work / self.text(name))
             tokens = (self.work / self.data(name)).stat().st_size // TOKEN_BYTES
             if tokens < least:
                 raise CommandFailed(f"{name} text: {tokens} tokens, at least {least} are needed")
+        self.write_text_("training", parts["training"])
+
+    def write_text_(self, name, text):
+        """The same part as text, for methods that read text."""
+        path = self.work / self.text(name)
+        if not path.exists():
+            staged = path.with_suffix(".partial")
+            staged.write_bytes(text)
+            staged.replace(path)
 
     def write_tokens_(self, name, text):
         path = self.work / self.data(name)

@@ -29,7 +29,8 @@ constexpr double kFinalRate = 0.02;  // the last learning rate as a fraction of 
 constexpr double kUsualRate = 0.006;
 // RateSearch begins at 0.03.
 constexpr double kRateUnit = kUsualRate / 0.03;
-constexpr std::int64_t kLeastStepsWithTrials = 128;  // trials would take half of a shorter run
+constexpr std::int64_t kLeastStepsWithTrials =
+    128;  // of shorter runs, trials would take over a quarter
 constexpr std::int64_t kLeastTrialSteps = 12;
 
 // `predicts`: whether the models can predict.
