@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -69,6 +71,10 @@ class DocumentWriter {
  public:
   DocumentWriter(TokenWriter& writer, const DocumentEnds& ends) : writer_(writer), ends_(ends) {}
 
+  // Ids after so many tokens, counted from the file's first, are left out.
+  void stop_at(std::int64_t tokens) { limit_ = tokens; }
+  bool full() const { return writer_.tokens() >= limit_; }
+
   void add(const TextPart& part, const std::vector<std::uint32_t>& ids) {
     if (part.begins) {
       empty_ = true;
@@ -77,7 +83,7 @@ class DocumentWriter {
       write(*ends_.bos);
     }
     empty_ = empty_ && ids.empty();
-    writer_.write(ids);
+    write(ids);
     if (!part.ends) {
       return;
     }
@@ -93,14 +99,33 @@ class DocumentWriter {
  private:
   void write(std::int64_t id) {
     const auto token = static_cast<std::uint32_t>(id);
-    writer_.write({&token, 1});
+    write({&token, 1});
+  }
+
+  void write(std::span<const std::uint32_t> ids) {
+    const std::int64_t room = std::max<std::int64_t>(0, limit_ - writer_.tokens());
+    writer_.write(ids.first(std::min(ids.size(), static_cast<std::size_t>(room))));
   }
 
   TokenWriter& writer_;
   DocumentEnds ends_;
+  std::int64_t limit_ = std::numeric_limits<std::int64_t>::max();
   bool empty_ = true;
   std::int64_t empty_documents_ = 0;
 };
+
+// Inputs that are read one after the other without regard to where one ends. With a limit, each has
+// its own share.
+std::vector<std::vector<std::string>> groups_of(const TokenizeSettings& settings) {
+  if (!settings.max_tokens) {
+    return {settings.inputs};
+  }
+  std::vector<std::vector<std::string>> groups;
+  for (const std::string& input : settings.inputs) {
+    groups.push_back({input});
+  }
+  return groups;
+}
 
 }  // namespace
 
@@ -115,20 +140,28 @@ TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& sett
   constexpr std::size_t kBytesPerThread = 2 << 20;
   TextSettings text = settings.text;
   text.utf8 = tokenizer.reads_utf8();
-  DocumentReader reader(settings.inputs, text, stop);
   TokenWriter writer(settings.output, settings.layout, vocabulary_of(tokenizer));
   DocumentWriter documents(writer, tokenizer.ends());
   const int threads = std::max(settings.threads, 1);
-  const auto wants_more = [&] {
-    return !settings.max_tokens || writer.tokens() < *settings.max_tokens;
-  };
-  for (Batch batch; wants_more() && read_batch(reader, kBytesPerThread * threads, batch);) {
-    encode_batch(tokenizer, threads, stop, batch);
-    throw_if_stopped(stop, "tokenizing was stopped; nothing was written");
-    for (std::size_t i = 0; i < batch.parts.size(); ++i) {
-      documents.add(batch.parts[i], batch.ids[i]);
+  std::uint64_t bytes = 0;
+  auto groups = groups_of(settings);
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    if (settings.max_tokens) {
+      const std::int64_t left = *settings.max_tokens - writer.tokens();
+      const auto sharing = static_cast<std::int64_t>(groups.size() - group);
+      documents.stop_at(writer.tokens() + (left + sharing - 1) / sharing);
     }
-    call_if_given(progress, reader.bytes_read(), reader.bytes_in_all());
+    DocumentReader reader(std::move(groups[group]), text, stop);
+    for (Batch batch; !documents.full() && read_batch(reader, kBytesPerThread * threads, batch);) {
+      encode_batch(tokenizer, threads, stop, batch);
+      throw_if_stopped(stop, "tokenizing was stopped; nothing was written");
+      for (std::size_t i = 0; i < batch.parts.size(); ++i) {
+        documents.add(batch.parts[i], batch.ids[i]);
+      }
+      call_if_given(progress, bytes + reader.bytes_read(), reader.bytes_in_all());
+    }
+    bytes += reader.bytes_read();
+    writer.end_document();
   }
   if (writer.tokens() == 0) {
     throw_bad_input("{}: no text{}", printable(settings.inputs.front(), 0),
@@ -138,7 +171,7 @@ TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& sett
   }
   writer.publish();
   return {writer.documents(), documents.empty_documents(), writer.tokens(), writer.token_bytes(),
-          reader.bytes_read()};
+          bytes};
 }
 
 }  // namespace regroup

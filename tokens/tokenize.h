@@ -21,7 +21,9 @@ struct TokenizeSettings {
   std::filesystem::path output;
   TokenLayout layout = TokenLayout::kMegatron;
   int threads = 1;
-  std::optional<std::int64_t> max_tokens = std::nullopt;  ///< stop after about as many or more
+  /// Tokens to write at most, none: all. Each input gives an equal share of those that the inputs
+  /// before it left, so that none goes unread because another is long.
+  std::optional<std::int64_t> max_tokens = std::nullopt;
 };
 
 struct TokenizeResult {

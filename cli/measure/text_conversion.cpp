@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "cli/measure/sampled_text.h"
+#include "cli/measure/spread_windows.h"
 #include "cli/process/interrupt.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
@@ -36,6 +37,9 @@ constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 32'768, 0, false},
                               Effort{"thorough", 524'288, 16'384, 524'288, 300, true}};
 
 constexpr std::int64_t kMostJudgingWindows = 16;
+// A text has parts, so a conversion uses windows from all over it, of so many times as many tokens
+// as it uses.
+constexpr std::int64_t kReadPerUsed = 16;
 
 // Statistics hardly gain from more tokens than this (docs/results.md), which take their time.
 std::int64_t calibration_tokens(const ModelSpec& spec) {
@@ -58,30 +62,48 @@ std::int64_t windows_in(const TokenFile& data, std::int64_t context) {
   return (data.size() - 1) / context;
 }
 
-// Shares the windows of the token file between conversion and evaluation.
-void share_windows(const Effort& effort, std::int64_t batch, PreparedText& prepared) {
-  const TokenFile data = TokenFile::open(prepared.tokens);
+// Shares the windows of a token file between conversion and evaluation: the last ones are held out,
+// and windows from all over the others are used.
+void share_windows(const TokenFile& text, const Effort& effort, std::int64_t batch,
+                   PreparedText& prepared) {
   const std::int64_t context = prepared.context;
-  const std::int64_t all = windows_in(data, context);
+  const std::int64_t all = windows_in(text, context);
   const std::int64_t fewest = 2 * batch + 1;  // refitting holds out a batch of its own
   if (all < fewest) {
     throw_bad_input("--text: {} tokens are too few; {} windows of {} tokens are needed, better {}",
-                    data.size(), fewest, context,
+                    text.size(), fewest, context,
                     with_thousands(static_cast<std::uint64_t>(effort.tokens + effort.held_out)));
   }
   prepared.held_out = std::clamp<std::int64_t>(all / 10, 1, (effort.held_out - 1) / context + 1);
   prepared.windows = std::min(all - prepared.held_out, (effort.tokens - 1) / context + 1);
 }
 
-// Writes `windows` windows of the text from number `first` on, and the token after them, as a file
-// of their own.
+void append(const TokenFile& tokens, std::int64_t begin, std::int64_t count, TokenWriter& writer) {
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
+  tokens.read(begin, ids);
+  writer.write(std::vector<std::uint32_t>(ids.begin(), ids.end()));
+}
+
+// Writes the windows that are used, and after them those that are held out, as prepared.tokens.
+void write_used_windows(const TokenFile& text, std::int64_t vocabulary,
+                        const PreparedText& prepared) {
+  const std::int64_t usable = windows_in(text, prepared.context) - prepared.held_out;
+  TokenWriter writer(prepared.tokens, TokenLayout::kMegatron, vocabulary);
+  for (const std::int64_t window : spread_windows(usable, prepared.windows)) {
+    append(text, window * prepared.context, prepared.context, writer);
+  }
+  append(text, usable * prepared.context, prepared.held_out * prepared.context + 1, writer);
+  writer.publish();
+}
+
+// Writes `windows` windows of prepared.tokens from number `first` on, and the token after them, as
+// a file of their own.
 std::string write_part(const PreparedText& prepared, const char* name, std::int64_t vocabulary,
                        std::int64_t first, std::int64_t windows) {
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(windows * prepared.context + 1));
-  TokenFile::open(prepared.tokens).read(first * prepared.context, ids);
   const fs::path path = prepared.files->path() / name;
   TokenWriter writer(path, TokenLayout::kMegatron, vocabulary);
-  writer.write(std::vector<std::uint32_t>(ids.begin(), ids.end()));
+  append(TokenFile::open(prepared.tokens), first * prepared.context, windows * prepared.context + 1,
+         writer);
   writer.publish();
   return path.string();
 }
@@ -118,21 +140,23 @@ PreparedText prepare_text(const Model& source, const TextOptions& text, const Re
   prepared.refit_steps = refits_by_default(text) ? effort.refit_steps : 0;
   prepared.device = refit.device;
   prepared.files = std::make_unique<StagedDirectory>(destination + ".text");
-  const fs::path tokens = prepared.files->path() / "tokens.bin";
-  prepared.tokens = tokens.string();
-  const std::int64_t wanted = effort.tokens + effort.held_out + 1;
+  const fs::path whole = prepared.files->path() / "text.bin";
+  const std::int64_t used = effort.tokens + effort.held_out;
   if (text.samples) {
     const c10::Device device = parse_device(refit.device);
     write_samples(source,
-                  {.tokens = wanted,
+                  {.tokens = used + 1,
                    .context = prepared.context,
                    .precision = fast_precision(device),
                    .device = device},
-                  tokens, console);
+                  whole, console);
   } else {
-    write_tokens(source, text.input, refit.threads, wanted, tokens);
+    write_tokens(source, text.input, refit.threads, kReadPerUsed * used + 1, whole);
   }
-  share_windows(effort, refit.batch, prepared);
+  const TokenFile tokens = TokenFile::open(whole);
+  share_windows(tokens, effort, refit.batch, prepared);
+  prepared.tokens = (prepared.files->path() / "tokens.bin").string();
+  write_used_windows(tokens, source.spec.vocab_size, prepared);
   if (distills(text)) {
     prepare_distillation(source.spec, text, refit.batch, prepared);
   }

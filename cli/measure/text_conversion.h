@@ -31,11 +31,11 @@ struct TextOptions {
 /// Tokens of the text and statistics of the source over them.
 struct PreparedText {
   std::unique_ptr<StagedDirectory> files;  ///< holds the files; its destructor removes them
-  std::string tokens;                      ///< a token file
+  std::string tokens;                      ///< a token file of the windows used
   std::string statistics;                  ///< of calibrate_on_text(), or empty
   std::int64_t context = 0;                ///< tokens in a window
   std::int64_t windows = 0;                ///< that the conversion may use, from the start
-  std::int64_t held_out = 0;               ///< windows for evaluation, the last of the file
+  std::int64_t held_out = 0;               ///< windows for evaluation, the last of text and file
   std::int64_t refit_steps = 0;            ///< 0: no refitting
   std::int64_t distill_steps = 0;          ///< 0: no distillation
   std::optional<double> distill_rate = std::nullopt;
@@ -63,7 +63,8 @@ bool distills(const TextOptions& text);
 /// where nothing is distilled, since distillation gains more in the same time (docs/results.md).
 bool refits_by_default(const TextOptions& text);
 
-/// Tokenizes as much of the text as the effort needs. Throws kUsage if there is no tokenizer for
+/// Tokenizes the text, up to 16 times as much of it as the effort uses, and takes windows from all
+/// over that; the last ones are held out. Throws kUsage if there is no tokenizer for
 /// the model and in a build without LibTorch, kBadInput for a text that is too short.
 PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
                           const std::string& destination, const Console& console);

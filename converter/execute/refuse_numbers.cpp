@@ -29,6 +29,12 @@ void refuse_numbers(const Checkpoint& checkpoint, const TensorInfo& source,
     throw_bad_input("{}: holds {:.6g}, {} at most {:.6g}; --dtype bf16 or fp32 holds it",
                     place_of(checkpoint, source), found.largest, name_of(result.dtype), largest);
   }
+  if (largest >= largest_number(DType::kBF16)) {
+    throw_bad_input(
+        "{}: tensor {}: what is computed for it is not finite; statistics of a text that hardly "
+        "varies do this: take one with more different words",
+        place_of(checkpoint), printable(result.name));
+  }
   throw_bad_input(
       "{}: tensor {}: what is computed for it does not fit {}, which holds at most {:.6g}; --dtype "
       "bf16 or fp32 holds more",

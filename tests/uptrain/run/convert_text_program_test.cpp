@@ -263,6 +263,33 @@ TEST_CASE("a text that does not fit the model is refused before anything is comp
   CHECK(tree_of(files.directory.path()) == before);
 }
 
+TEST_CASE("a conversion uses windows from all over its texts", "[uptrain]") {
+  TextConversion files;
+  const std::string same(40'000, 'a');  // statistics of it alone give no heads
+  const auto other = files.directory / "same.txt";
+  put_file(other, same);
+  // 32 of 544 windows are used.
+  const std::vector<std::string> few{"--tokenizer", "bytes",          "--effort",
+                                     "quick",       "--refit-tokens", "1024"};
+  SECTION("of a text that hardly varies") {
+    files.text = other.string();
+    const ProgramResult refused = files.convert(few);
+    CHECK(refused.exit_code == kExitBadInput);
+    CHECK_THAT(refused.err, ContainsSubstring("hardly varies"));
+  }
+  SECTION("of a text that does so at its beginning") {
+    put_file(files.directory / "long.txt", same.substr(0, 5'000) + bytes_of_file(files.text));
+    files.text = (files.directory / "long.txt").string();
+    CHECK(files.convert(few).exit_code == 0);
+  }
+  SECTION("of two texts") {
+    auto both = few;
+    both.insert(both.end(), {"--text", files.text});
+    files.text = other.string();
+    CHECK(files.convert(both).exit_code == 0);
+  }
+}
+
 TEST_CASE("options of --text need it", "[uptrain]") {
   const TextConversion files;
   for (const char* option : {"--tokenizer=bytes", "--effort=quick", "--distill-steps=5",
