@@ -168,6 +168,18 @@ void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data
   plan.recipe["teacher_top"] = answers.facts().top;
 }
 
+// A conversion's result learns more with its source as the teacher (docs/uptraining.md).
+void advise_teacher(UptrainPlan& plan, const Model& student) {
+  if (plan.settings.teacher.any()) {
+    return;
+  }
+  const Json facts = recorded_conversion(student);
+  if (facts.is_object() &&
+      facts.value("source_kv_heads", Json()) != facts.value("kv_heads", Json())) {
+    plan.notes.push_back("the model before conversion can teach this one: --teacher");
+  }
+}
+
 void plan_length(UptrainPlan& plan, const UptrainSettings& settings, const DataLoader& data) {
   plan.sequence_length = data.sequence_length();
   plan.tokens_per_step = product_of({settings.batch, settings.accumulation, plan.sequence_length});
@@ -305,6 +317,7 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   } else if (settings.teacher.any()) {
     add_answers(plan, source, data);
   }
+  advise_teacher(plan, source);
   check_sequences(plan, source.spec, teacher ? &teacher->spec : nullptr);
   weigh_memory(plan, source.spec, teacher ? &teacher->spec : nullptr);
   if (const std::string warning = warning_of_positions(source, plan.sequence_length);

@@ -238,6 +238,26 @@ TEST_CASE("teacher logits of a model other than the student's source are refused
   CHECK(notes().empty());
 }
 
+TEST_CASE("a conversion's result that has no teacher is told of its source", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings run = short_run(directory.path(), "llama", 4);
+  run.model = directory / "student";
+  fs::copy(golden("llama"), run.model);
+  const std::string config = bytes_of_file(run.model / "config.json");
+  const auto notes = [&](const char* kv_heads) {
+    put_file(run.model / "config.json",
+             with_member(config, {"regroup"},
+                         fmt::format(R"({{"source_kv_heads": 4, "kv_heads": {}}})", kv_heads)));
+    const Model student = open_computable_model(run.model);
+    return plan_uptraining(run, student, open_training_data(run, student.spec)).notes;
+  };
+  CHECK(notes("4").empty());
+  REQUIRE(notes("2").size() == 1);
+  CHECK(notes("2").front().find("--teacher") != std::string::npos);
+  run.teacher.model = golden("llama");
+  CHECK(notes("2").empty());
+}
+
 TEST_CASE("interrupted teaching resumes to the same bytes", "[uptrain]") {
   const TemporaryDirectory directory;
   const UptrainSettings run = short_run(directory.path(), "llama", 4);
