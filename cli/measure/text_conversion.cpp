@@ -36,7 +36,7 @@ constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 32'768, 0, false},
                               Effort{"normal", 262'144, 8'192, 262'144, 100, false},
                               Effort{"thorough", 524'288, 16'384, 524'288, 300, true}};
 
-constexpr std::int64_t kMostJudgingWindows = 16;
+constexpr std::int64_t kMostJudgingWindows = 8;
 // A text has parts, so a conversion uses windows from all over it, of so many times as many tokens
 // as it uses.
 constexpr std::int64_t kReadPerUsed = 16;
