@@ -50,7 +50,7 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
       options.context > 0 ? options.context : usual_context(source, settings.context);
   warn_of_context(source, settings.context, console);
   const TokenInput input(options.data, options.text, source, options.threads,
-                         settings.max_tokens + settings.context);
+                         tokens_to_read(settings.max_tokens));
   const TokenFile data = TokenFile::open(input.path());
   const std::int64_t tokens = count_windows(data, settings) * settings.context;
   const auto layers = std::ssize(source.spec.layers) + std::ssize(source.spec.encoder_layers);

@@ -3,19 +3,21 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <numeric>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "cli/measure/sampled_text.h"
-#include "cli/measure/spread_windows.h"
 #include "cli/process/interrupt.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/token_files/token_writer.h"
+#include "uptrain/data/spread_windows.h"
 #include "uptrain/layerwise/calibrate.h"
 #include "uptrain/layerwise/text_quality.h"
 #include "uptrain/model/device.h"
@@ -36,10 +38,7 @@ constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 32'768, 0, false},
                               Effort{"normal", 262'144, 8'192, 262'144, 100, false},
                               Effort{"thorough", 524'288, 16'384, 524'288, 300, true}};
 
-constexpr std::int64_t kMostJudgingWindows = 8;
-// A text has parts, so a conversion uses windows from all over it, of so many times as many tokens
-// as it uses.
-constexpr std::int64_t kReadPerUsed = 16;
+constexpr std::int64_t kMostJudgingTokens = 4'096;
 
 // Statistics hardly gain from more tokens than this (docs/results.md), which take their time.
 std::int64_t calibration_tokens(const ModelSpec& spec) {
@@ -78,48 +77,52 @@ void share_windows(const TokenFile& text, const Effort& effort, std::int64_t bat
   prepared.windows = std::min(all - prepared.held_out, (effort.tokens - 1) / context + 1);
 }
 
-void append(const TokenFile& tokens, std::int64_t begin, std::int64_t count, TokenWriter& writer) {
-  std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
-  tokens.read(begin, ids);
-  writer.write(std::vector<std::uint32_t>(ids.begin(), ids.end()));
-}
-
-// Writes the windows that are used, and after them those that are held out, as prepared.tokens.
-void write_used_windows(const TokenFile& text, std::int64_t vocabulary,
-                        const PreparedText& prepared) {
-  const std::int64_t usable = windows_in(text, prepared.context) - prepared.held_out;
-  TokenWriter writer(prepared.tokens, TokenLayout::kMegatron, vocabulary);
-  for (const std::int64_t window : spread_windows(usable, prepared.windows)) {
-    append(text, window * prepared.context, prepared.context, writer);
-  }
-  append(text, usable * prepared.context, prepared.held_out * prepared.context + 1, writer);
-  writer.publish();
-}
-
-// Writes `windows` windows of prepared.tokens from number `first` on, and the token after them, as
-// a file of their own.
-std::string write_part(const PreparedText& prepared, const char* name, std::int64_t vocabulary,
-                       std::int64_t first, std::int64_t windows) {
+// Writes windows of the text, and the token after the last of them, as a file of their own.
+std::string write_windows(const PreparedText& prepared, const char* name, std::int64_t vocabulary,
+                          const TokenFile& text, std::span<const std::int64_t> numbers) {
   const fs::path path = prepared.files->path() / name;
   TokenWriter writer(path, TokenLayout::kMegatron, vocabulary);
-  append(TokenFile::open(prepared.tokens), first * prepared.context, windows * prepared.context + 1,
-         writer);
+  const auto append = [&](std::int64_t window, std::int64_t count) {
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
+    text.read(window * prepared.context, ids);
+    writer.write(std::vector<std::uint32_t>(ids.begin(), ids.end()));
+  };
+  for (const std::int64_t window : numbers) {
+    append(window, prepared.context);
+  }
+  append(numbers.back() + 1, 1);
   writer.publish();
   return path.string();
+}
+
+// Writes the files of conversion and of evaluation. `text`: what was tokenized.
+void divide_text(const TokenFile& text, std::int64_t vocabulary, PreparedText& prepared) {
+  const std::int64_t usable = windows_in(text, prepared.context) - prepared.held_out;
+  prepared.tokens = write_windows(prepared, "convert.bin", vocabulary, text,
+                                  spread_windows(usable, prepared.windows));
+  std::vector<std::int64_t> last(static_cast<std::size_t>(prepared.held_out));
+  std::iota(last.begin(), last.end(), usable);
+  prepared.held_out_tokens = write_windows(prepared, "held-out.bin", vocabulary, text, last);
 }
 
 // Shares the windows of conversion between learning and judging, and sets the number of steps.
 void prepare_distillation(const ModelSpec& spec, const TextOptions& text, std::int64_t batch,
                           PreparedText& prepared) {
-  const std::int64_t judging =
-      std::clamp<std::int64_t>(prepared.windows / 10, 1, kMostJudgingWindows);
+  const std::int64_t judging = std::clamp<std::int64_t>(
+      prepared.windows / 10, 1, (kMostJudgingTokens - 1) / prepared.context + 1);
   const std::int64_t learning = prepared.windows - judging;
   prepared.distill_steps = text.distill_steps.value_or(
       (effort_of(text).distill_tokens - 1) / (batch * prepared.context) + 1);
   prepared.distill_rate = text.distill_rate;
   prepared.distill_attention = text.distill_attention;
-  prepared.learning = write_part(prepared, "learn.bin", spec.vocab_size, 0, learning);
-  prepared.judging = write_part(prepared, "judge.bin", spec.vocab_size, learning, judging);
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(prepared.windows));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const std::span<const std::int64_t> windows = numbers;
+  const auto write = [&](const char* name, std::span<const std::int64_t> part) {
+    return write_windows(prepared, name, spec.vocab_size, TokenFile::open(prepared.tokens), part);
+  };
+  prepared.learning = write("learn.bin", windows.first(static_cast<std::size_t>(learning)));
+  prepared.judging = write("judge.bin", windows.last(static_cast<std::size_t>(judging)));
 }
 
 }  // namespace
@@ -151,12 +154,11 @@ PreparedText prepare_text(const Model& source, const TextOptions& text, const Re
                    .device = device},
                   whole, console);
   } else {
-    write_tokens(source, text.input, refit.threads, kReadPerUsed * used + 1, whole);
+    write_tokens(source, text.input, refit.threads, tokens_to_read(used), whole);
   }
   const TokenFile tokens = TokenFile::open(whole);
   share_windows(tokens, effort, refit.batch, prepared);
-  prepared.tokens = (prepared.files->path() / "tokens.bin").string();
-  write_used_windows(tokens, source.spec.vocab_size, prepared);
+  divide_text(tokens, source.spec.vocab_size, prepared);
   if (distills(text)) {
     prepare_distillation(source.spec, text, refit.batch, prepared);
   }
@@ -190,12 +192,9 @@ HeldOutReport compare_on_text(const Model& source, const PreparedText& text,
   Progress progress(console, "evaluate", 3 * layers_of(source.spec), "layers");
   std::uint64_t done = 0;
   with_torch_errors([&] {
-    const TokenFile data = TokenFile::open(text.tokens);
+    const TokenFile data = TokenFile::open(text.held_out_tokens);
     const TextQualityMeter meter(
-        source, data,
-        {.first = (windows_in(data, text.context) - text.held_out) * text.context,
-         .windows = text.held_out,
-         .context = text.context},
+        source, data, {.first = 0, .windows = text.held_out, .context = text.context},
         parse_device(text.device), interrupt_requested(), [&] { progress.update(++done); });
     const auto add = [&](const char* model, const TextQuality& quality) {
       report.rows.push_back({model, quality.loss, quality.cosine});

@@ -31,11 +31,12 @@ struct TextOptions {
 /// Tokens of the text and statistics of the source over them.
 struct PreparedText {
   std::unique_ptr<StagedDirectory> files;  ///< holds the files; its destructor removes them
-  std::string tokens;                      ///< a token file of the windows used
+  std::string tokens;                      ///< a token file of the windows that convert uses
+  std::string held_out_tokens;             ///< a token file of those that evaluate
   std::string statistics;                  ///< of calibrate_on_text(), or empty
   std::int64_t context = 0;                ///< tokens in a window
-  std::int64_t windows = 0;                ///< that the conversion may use, from the start
-  std::int64_t held_out = 0;               ///< windows for evaluation, the last of text and file
+  std::int64_t windows = 0;                ///< in `tokens`
+  std::int64_t held_out = 0;               ///< windows in `held_out_tokens`, the last of the text
   std::int64_t refit_steps = 0;            ///< 0: no refitting
   std::int64_t distill_steps = 0;          ///< 0: no distillation
   std::optional<double> distill_rate = std::nullopt;

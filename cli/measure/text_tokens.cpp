@@ -20,6 +20,8 @@ std::unique_ptr<Tokenizer> open_tokenizer_of(const Model& source, const TextInpu
 
 }  // namespace
 
+std::int64_t tokens_to_read(std::int64_t used) { return 16 * used + 1; }
+
 void write_tokens(const Model& source, const TextInput& text, int threads,
                   std::optional<std::int64_t> wanted, const fs::path& output) {
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, text);

@@ -12,6 +12,10 @@
 
 namespace regroup {
 
+/// Tokens that a command reads of a text of which it uses `used`: windows from all over 16 times as
+/// many, because a text has parts.
+std::int64_t tokens_to_read(std::int64_t used);
+
 /// Writes the tokens of the text to `output`, a new .bin with an .idx: at least `wanted` of
 /// them, or all if the text has fewer or no number is given. Throws kUsage if there is no tokenizer
 /// for the model, kBadInput for text that cannot be read.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -11,6 +12,7 @@
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "formats/spec/head.h"
+#include "uptrain/data/spread_windows.h"
 #include "uptrain/model/layers.h"
 #include "uptrain/model/output_head.h"
 #include "uptrain/model/parameters.h"
@@ -44,11 +46,15 @@ Batches read_windows(const TokenFile& data, const WindowSettings& settings) {
   const std::int64_t windows = count_windows(data, settings);
   const std::int64_t context = settings.context;
   Batches batches;
+  const std::vector<std::int64_t> numbers = spread_windows(data.size() / context, windows);
   for (std::int64_t first = 0; first < windows; first += settings.batch) {
     const std::int64_t count = std::min(settings.batch, windows - first);
     at::Tensor ids = at::empty({count, context}, at::kLong);
-    data.read(first * context,
-              {ids.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(count * context)});
+    auto* next = ids.mutable_data_ptr<std::int64_t>();
+    for (std::int64_t row = 0; row < count; ++row, next += context) {
+      data.read(numbers[static_cast<std::size_t>(first + row)] * context,
+                {next, static_cast<std::size_t>(context)});
+    }
     batches.push_back(std::move(ids));
   }
   return batches;

@@ -34,7 +34,8 @@ struct WindowSettings {
 /// than one, kUsage for settings below 1.
 std::int64_t count_windows(const TokenFile& data, const WindowSettings& settings);
 
-/// Reads these windows: int64 [B, T] per batch. The last batch may be smaller.
+/// Reads these windows, which are spread over the file (spread_windows()): int64 [B, T] per batch.
+/// The last batch may be smaller.
 Batches read_windows(const TokenFile& data, const WindowSettings& settings);
 
 class LayerWalk {

@@ -1,4 +1,4 @@
-#include "cli/measure/spread_windows.h"
+#include "uptrain/data/spread_windows.h"
 
 #include <cmath>
 #include <numbers>
