@@ -158,7 +158,8 @@ TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& sett
       for (std::size_t i = 0; i < batch.parts.size(); ++i) {
         documents.add(batch.parts[i], batch.ids[i]);
       }
-      call_if_given(progress, bytes + reader.bytes_read(), reader.bytes_in_all());
+      call_if_given(progress, bytes + reader.bytes_read(),
+                    groups.size() == 1 ? reader.bytes_in_all() : 0);
     }
     bytes += reader.bytes_read();
     writer.end_document();

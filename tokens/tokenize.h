@@ -21,8 +21,8 @@ struct TokenizeSettings {
   std::filesystem::path output;
   TokenLayout layout = TokenLayout::kMegatron;
   int threads = 1;
-  /// Tokens to write at most, none: all. Each input gives an equal share of those that the inputs
-  /// before it left, so that none goes unread because another is long.
+  /// The most tokens that are written; none: all are. An input gives at most an equal share of what
+  /// the inputs before it left, so that no input goes unread because another is long.
   std::optional<std::int64_t> max_tokens = std::nullopt;
 };
 

@@ -36,7 +36,6 @@ METHODS = {
     "distilled 131k twice": ["--text", "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "256"],
     "512 steps 131k": ["--text", "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "512"],
     "distilled 262k": ["--text", "--effort", "quick", "--refit-tokens", "262144", "--distill-steps", "256"],
-    "distilled 262k twice": ["--text", "--effort", "quick", "--refit-tokens", "262144", "--distill-steps", "512"],
     "refitted, distilled 131k": ["--text", "--refit-tokens", "131072", "--refit-steps", "100", "--distill-steps", "128"],
     "text quick": ["--text", "--effort", "quick"],
     "text": ["--text"],

@@ -77,6 +77,12 @@ void share_windows(const TokenFile& text, const Effort& effort, std::int64_t bat
   prepared.windows = std::min(all - prepared.held_out, (effort.tokens - 1) / context + 1);
 }
 
+std::vector<std::int64_t> windows_from(std::int64_t first, std::int64_t count) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), first);
+  return numbers;
+}
+
 // Writes windows of the text, and the token after the last of them, as a file of their own.
 std::string write_windows(const PreparedText& prepared, const char* name, std::int64_t vocabulary,
                           const TokenFile& text, std::span<const std::int64_t> numbers) {
@@ -100,9 +106,8 @@ void divide_text(const TokenFile& text, std::int64_t vocabulary, PreparedText& p
   const std::int64_t usable = windows_in(text, prepared.context) - prepared.held_out;
   prepared.tokens = write_windows(prepared, "convert.bin", vocabulary, text,
                                   spread_windows(usable, prepared.windows));
-  std::vector<std::int64_t> last(static_cast<std::size_t>(prepared.held_out));
-  std::iota(last.begin(), last.end(), usable);
-  prepared.held_out_tokens = write_windows(prepared, "held-out.bin", vocabulary, text, last);
+  prepared.held_out_tokens = write_windows(prepared, "held-out.bin", vocabulary, text,
+                                           windows_from(usable, prepared.held_out));
 }
 
 // Shares the windows of conversion between learning and judging, and sets the number of steps.
@@ -115,14 +120,11 @@ void prepare_distillation(const ModelSpec& spec, const TextOptions& text, std::i
       (effort_of(text).distill_tokens - 1) / (batch * prepared.context) + 1);
   prepared.distill_rate = text.distill_rate;
   prepared.distill_attention = text.distill_attention;
-  std::vector<std::int64_t> numbers(static_cast<std::size_t>(prepared.windows));
-  std::iota(numbers.begin(), numbers.end(), 0);
-  const std::span<const std::int64_t> windows = numbers;
-  const auto write = [&](const char* name, std::span<const std::int64_t> part) {
-    return write_windows(prepared, name, spec.vocab_size, TokenFile::open(prepared.tokens), part);
-  };
-  prepared.learning = write("learn.bin", windows.first(static_cast<std::size_t>(learning)));
-  prepared.judging = write("judge.bin", windows.last(static_cast<std::size_t>(judging)));
+  const TokenFile tokens = TokenFile::open(prepared.tokens);
+  prepared.learning =
+      write_windows(prepared, "learn.bin", spec.vocab_size, tokens, windows_from(0, learning));
+  prepared.judging = write_windows(prepared, "judge.bin", spec.vocab_size, tokens,
+                                   windows_from(learning, judging));
 }
 
 }  // namespace

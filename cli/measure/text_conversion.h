@@ -32,7 +32,7 @@ struct TextOptions {
 struct PreparedText {
   std::unique_ptr<StagedDirectory> files;  ///< holds the files; its destructor removes them
   std::string tokens;                      ///< a token file of the windows that convert uses
-  std::string held_out_tokens;             ///< a token file of those that evaluate
+  std::string held_out_tokens;             ///< the token file for evaluation
   std::string statistics;                  ///< of calibrate_on_text(), or empty
   std::int64_t context = 0;                ///< tokens in a window
   std::int64_t windows = 0;                ///< in `tokens`
@@ -65,8 +65,8 @@ bool distills(const TextOptions& text);
 bool refits_by_default(const TextOptions& text);
 
 /// Tokenizes the text, up to 16 times as much of it as the effort uses, and takes windows from all
-/// over that; the last ones are held out. Throws kUsage if there is no tokenizer for
-/// the model and in a build without LibTorch, kBadInput for a text that is too short.
+/// over that; the last ones are held out. Throws kUsage if there is no tokenizer for the model and
+/// in a build without LibTorch, kBadInput for a text that is too short.
 PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
                           const std::string& destination, const Console& console);
 

@@ -16,9 +16,9 @@ namespace regroup {
 /// many, because a text has parts.
 std::int64_t tokens_to_read(std::int64_t used);
 
-/// Writes the tokens of the text to `output`, a new .bin with an .idx: at least `wanted` of
-/// them, or all if the text has fewer or no number is given. Throws kUsage if there is no tokenizer
-/// for the model, kBadInput for text that cannot be read.
+/// Writes the tokens of the text to `output`, a new .bin with an .idx: `wanted` of them,
+/// or all if the text has fewer or no number is given; several texts share that number. Throws
+/// kUsage if there is no tokenizer for the model, kBadInput for text that cannot be read.
 void write_tokens(const Model& source, const TextInput& text, int threads,
                   std::optional<std::int64_t> wanted, const std::filesystem::path& output);
 
