@@ -1,7 +1,6 @@
 #include "cli/measure/text_tokens.h"
 
 #include <algorithm>
-#include <limits>
 #include <thread>
 
 #include "cli/process/interrupt.h"
@@ -21,10 +20,7 @@ std::unique_ptr<Tokenizer> open_tokenizer_of(const Model& source, const TextInpu
 
 }  // namespace
 
-std::int64_t tokens_to_read(std::int64_t used) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 32;
-  return 16 * std::min(used, kMost) + 1;
-}
+std::int64_t tokens_to_read(std::int64_t used) { return 16 * used + 1; }
 
 void write_tokens(const Model& source, const TextInput& text, int threads,
                   std::optional<std::int64_t> wanted, const fs::path& output) {
