@@ -98,6 +98,10 @@ function(_libtorch_import folder)
   # Nothing calls torch_cuda by name: it registers itself when loaded, so the linker must keep it.
   target_link_options(LibTorch::LibTorch INTERFACE LINKER:--no-as-needed)
 
+  # LibTorch's libraries export parts of an older C++ library, some with the same names: 2.11's libtorch.so has a
+  # std::filesystem::remove_all that crashes. The dynamic linker takes the first library's, so the system's comes first.
+  target_link_libraries(LibTorch::LibTorch INTERFACE stdc++)
+
   set(cuda 0)
   if(EXISTS "${folder}/lib/libtorch_cuda.so")
     set(cuda 1)

@@ -34,6 +34,7 @@ def parse_arguments():
     add("--ratios", type=comma_list(int, (2, 4, 8)), default=[2, 4, 8])
     add("--jobs", type=int, default=os.cpu_count() or 1, help="number of commands at a time")
     add("--threads", type=int, default=1, help="CPU threads of each")
+    add("--device", default="cpu", help="cpu, cuda or cuda:N")
     return parser.parse_args()
 
 
@@ -57,7 +58,7 @@ def write_report(study, runner):
 def main():
     options = parse_arguments()
     work = options.work / options.length
-    program = Program(options.regroup.resolve(), work.resolve(), "cpu", options.threads)
+    program = Program(options.regroup.resolve(), work.resolve(), options.device, options.threads)
 
     def run():
         study = Study(work, f"length-{options.length}", program, options.kinds, options.seeds, METHODS, options.ratios, [])

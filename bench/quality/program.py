@@ -106,7 +106,7 @@ class Program:
         """The options that say where to compute. They are not part of the record."""
         command, options = arguments[0], []
         # Commands that only move heads do not use a device.
-        computes = command != "convert" or {"--refit", "--kv-budget"} & set(arguments)
+        computes = command != "convert" or {"--refit", "--kv-budget", "--text", "--sample"} & set(arguments)
         if self.has_option(command, "--threads"):
             options += ["--threads", str(self.threads)]
         if self.device != "cpu" and computes and self.has_option(command, "--device"):
