@@ -166,7 +166,8 @@ def model_step(settings, shape):
 
 def decode(settings):
     shape = "tiny-mha" if settings.tiny else "1.5b-mha"
-    loads = [(2, 64)] if settings.tiny else [(64, 4096), (8, 16384), (1, 4096)]
+    # All variants are in memory at a time.
+    loads = [(2, 64)] if settings.tiny else [(16, 4096), (8, 16384), (1, 4096)]
     more = ["--tokens", "4", "--rounds", "2"] if settings.tiny else []
     return [model_step(settings, shape),
             *(Step(f"batch-{batch}-context-{context}",

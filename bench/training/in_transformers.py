@@ -45,7 +45,8 @@ class Loop:
         self.tokens = np.memmap(options.tokens, dtype=np.uint16, mode="r")
 
     def batch(self, number):
-        width = self.options.sequence + 1  # the same number of predictions as in regroup
+        # One prediction in `sequence` less than regroup: a length that is no multiple of 8 costs attention its fast kernels.
+        width = self.options.sequence
         count = self.options.batch * width
         begin = number * count % (len(self.tokens) - count)
         ids = self.tokens[begin:begin + count].astype(np.int64).reshape(self.options.batch, width)

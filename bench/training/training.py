@@ -40,7 +40,7 @@ class Bench:
 
     def prepare(self):
         self.model.parent.mkdir(parents=True, exist_ok=True)
-        config = self.model.with_suffix(".config.json")
+        config = self.model.with_name(self.options.shape + ".config.json")  # a shape's name has a dot
         config.write_text(json.dumps(shapes.SHAPES[self.options.shape]))
         if not self.model.exists():
             subprocess.run([self.options.regroup, "--quiet", "init", str(config), str(self.model)], check=True)

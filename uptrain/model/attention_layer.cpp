@@ -97,9 +97,28 @@ at::Tensor attend_from_chunk(const AttentionLayer& layer, const ModelSpec& spec,
   if (!layer.alibi) {
     return attend_in_groups(heads, pass.mask, spec.attention_scale);
   }
-  const Heads extended = layer.alibi->extended(heads, pass.step->positions);
-  return attend_in_groups(extended, pass.mask, layer.alibi->scale())
+  const at::Tensor dimensions = Alibi::key_dimensions(pass.step->positions, heads.k.options());
+  return attend_in_groups(layer.alibi->extended(heads, dimensions), pass.mask, layer.alibi->scale())
       .narrow(-1, 0, heads.v.size(-1));
+}
+
+// The same for a cache whose keys have ALiBi's dimensions.
+at::Tensor attend_with_extended_cache(const AttentionLayer& layer, const ModelSpec& spec,
+                                      const Heads& heads, const Pass& pass) {
+  const CacheStep& step = *pass.step;
+  const LayerCache& cache = *pass.cache;
+  const Heads wider = layer.alibi->extended(heads, step.key_dimensions);
+  store(*pass.cache, step, wider.k, wider.v);
+  if (step.first == 0) {
+    return attend_in_layer(layer, spec, heads, pass);
+  }
+  const at::Tensor mixed =
+      step.count == 1
+          ? attend_from_one_token(wider.q, {cache.k, cache.v, step.used}, {}, layer.alibi->scale())
+          : attend_in_groups(
+                {wider.q, cache.k.narrow(2, 0, step.used), cache.v.narrow(2, 0, step.used)},
+                pass.mask, layer.alibi->scale());
+  return mixed.narrow(-1, 0, heads.v.size(-1));
 }
 
 // Stores the keys and values of the new tokens, then attends over the whole cache.
@@ -107,6 +126,9 @@ at::Tensor attend_with_cache(const AttentionLayer& layer, const ModelSpec& spec,
                              const Pass& pass) {
   const CacheStep& step = *pass.step;
   LayerCache& cache = *pass.cache;
+  if (step.key_dimensions.defined()) {
+    return attend_with_extended_cache(layer, spec, heads, pass);
+  }
   if (step.first == 0) {
     store(cache, step, heads.k, heads.v);
     return attend_in_layer(layer, spec, heads, pass);

@@ -27,6 +27,7 @@ struct CacheStep {
   /// Whether new tokens would overwrite keys that other new tokens see. They then attend to the old
   /// cache and to each other, and are stored afterwards.
   bool apart = false;
+  at::Tensor key_dimensions;            ///< [T, 8] of Alibi, if the cache's keys have them
   at::Tensor positions;                 ///< int64 [S]: positions of the keys, if needed
   at::Tensor mask;                      ///< [1, 1, T, S]; undefined: all are seen
   std::optional<std::int64_t> window;   ///< of the first tokens, see attend_in_window()

@@ -48,7 +48,9 @@ std::string shortage_in(const c10::Error& fault) {
 }
 
 // LibTorch prefers cuDNN's attention on Hopper and Blackwell. It gave NaN gradients under masks
-// (pytorch/pytorch issue 196678), and it makes a new plan for each length of a cache.
+// (pytorch/pytorch issue 196678), it makes a new plan for each length of a cache, and it does not
+// split one query's keys over the GPU. Only attention without a mask turns it on
+// (ops/attention.cpp).
 //
 // Fused kernels are used once they agree with LibTorch's operators on the first GPU that is asked
 // for. Returns what the user should know.

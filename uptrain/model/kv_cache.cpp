@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <limits>
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "formats/base/error.h"
+#include "uptrain/ops/attention.h"
 #include "uptrain/ops/rope.h"
 
 namespace regroup {
@@ -49,6 +51,12 @@ CacheRing::Settings ring_settings(const KvCacheSettings& settings,
           .window = narrowest(settings.window, own)};
 }
 
+bool extends(const ModelSpec& spec, const KvCacheSettings& settings, c10::Device device) {
+  constexpr std::int64_t kMostPositions = 65536;  // see Alibi::key_dimensions()
+  return spec.positions == PositionKind::kAlibi && !device.is_cpu() && !settings.window &&
+         !spec.sliding_window && !spec.attention_softcap && settings.capacity <= kMostPositions;
+}
+
 std::uint64_t cached_bytes(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.nbytes() : 0;
 }
@@ -58,10 +66,13 @@ std::uint64_t cached_bytes(const at::Tensor& tensor) {
 KvCache::KvCache(const ModelSpec& spec, const KvCacheSettings& settings,
                  const at::TensorOptions& options)
     : settings_(settings),
+      options_(options),
+      extended_(extends(spec, settings, options.device())),
       in_window_(ring_settings(settings, spec.sliding_window), spec.positions,
                  spec.window_rope.value_or(spec.rope), options),
       whole_(ring_settings(settings, std::nullopt), spec.positions, spec.rope, options) {
   check_settings(spec, settings);
+  const std::int64_t width = spec.head_dim + (extended_ ? Alibi::kMoreDimensions : 0);
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     const bool windowed = spec.window_of(spec.layers[i]).has_value();
     const CacheRing& ring = windowed ? in_window_ : whole_;
@@ -69,7 +80,7 @@ KvCache::KvCache(const ModelSpec& spec, const KvCacheSettings& settings,
     LayerCache layer;
     if (spec.layers[i].attention.present()) {
       // Zeros, not uninitialised memory: unused slots may be read with weight 0.
-      layer.k = at::zeros({settings.batch, spec.kv_heads[i], ring.slots(), spec.head_dim}, options);
+      layer.k = at::zeros({settings.batch, spec.kv_heads[i], ring.slots(), width}, options);
       layer.v = at::zeros_like(layer.k);
       if (settings.sinks > 0 && ring.rotates() && !spec.layers[i].without_rope) {
         layer.sink_keys =
@@ -146,6 +157,10 @@ CacheSteps KvCache::step(std::int64_t count) {
   }
   if (wholes_) {
     steps.whole = whole_.step(length_, count);
+  }
+  if (extended_) {
+    const at::Tensor positions = at::arange(length_, length_ + count, options_.dtype(at::kLong));
+    steps.whole.key_dimensions = Alibi::key_dimensions(positions, options_);
   }
   return steps;
 }

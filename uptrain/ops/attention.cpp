@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/arange.h>
@@ -31,9 +32,6 @@ double scale_of(const Heads& heads, std::optional<double> scale) {
   return scale.value_or(1.0 / std::sqrt(static_cast<double>(heads.q.size(3))));
 }
 
-// q and k get this many additional dimensions. The kernels need a multiple of eight.
-constexpr std::int64_t kExtra = 8;
-
 // A block of a sliding window has an eighth of the window's queries, so that few of its scores are
 // hidden, but enough queries to keep a kernel busy.
 constexpr std::int64_t kLeastQueriesInBlock = 128;
@@ -41,6 +39,21 @@ constexpr std::int64_t kMaskAlignment = 8;
 
 // Positions are split into hi·256 + lo, so that each half is exact in bf16.
 constexpr std::int64_t kPositionBase = 256;
+
+// cuDNN's attention takes two thirds of the time of LibTorch's own on an H100 (docs/gpu.md). It is
+// off elsewhere: see prepare_cuda(). LibTorch decides whether it takes the heads.
+class WithCudnn {
+ public:
+  explicit WithCudnn(bool wanted) : before_(at::globalContext().userEnabledCuDNNSDP()) {
+    at::globalContext().setSDPUseCuDNN(wanted);
+  }
+  WithCudnn(const WithCudnn&) = delete;
+  WithCudnn& operator=(const WithCudnn&) = delete;
+  ~WithCudnn() { at::globalContext().setSDPUseCuDNN(before_); }
+
+ private:
+  bool before_;
+};
 
 // CUDA has no fused kernel for grouped heads in fp32, nor for grouped heads under a mask, and falls
 // back to the product of all queries and keys. Under a mask, the query heads of a group become
@@ -60,6 +73,7 @@ at::Tensor scaled_attention(const Heads& heads, const at::Tensor& mask, std::opt
         {heads.q, heads.k.repeat_interleave(copies, 1), heads.v.repeat_interleave(copies, 1)}, mask,
         scale, causal);
   }
+  const WithCudnn cudnn(heads.q.is_cuda() && !mask.defined());
   return at::scaled_dot_product_attention(heads.q, heads.k, heads.v, if_defined(mask),
                                           /*dropout_p=*/0.0,
                                           /*is_causal=*/causal && !mask.defined(), scale,
@@ -74,14 +88,6 @@ at::Tensor attend_in_block(const Heads& block, SlidingWindow& window, std::int64
   const at::Tensor mask =
       window.mask(block.q.size(2), copies).narrow(3, window.lead() - before, block.k.size(2));
   return folds ? attend_folded(block, mask, scale) : scaled_attention(block, mask, scale);
-}
-
-// [T, 8]: hi, lo, hi, lo, 0, 0, 0, 0 of each position.
-at::Tensor key_dimensions(const at::Tensor& position, const at::TensorOptions& options) {
-  const at::Tensor high = position.div(kPositionBase, "floor").to(options.dtype());
-  const at::Tensor low = position.remainder(kPositionBase).to(options.dtype());
-  const at::Tensor zero = at::zeros_like(low);
-  return at::stack({high, low, high, low, zero, zero, zero, zero}, -1);
 }
 
 }  // namespace
@@ -232,18 +238,25 @@ at::Tensor Alibi::attend_with_bias(const Heads& heads) const {
       heads.q, heads.k, heads.v, /*dropout_p=*/0.0, /*is_causal=*/true, by_key, scale_));
 }
 
-Heads Alibi::extended(const Heads& heads, const at::Tensor& positions) const {
+// hi, lo, hi, lo, 0, 0, 0, 0 of each position. The kernels need a multiple of eight.
+at::Tensor Alibi::key_dimensions(const at::Tensor& positions, const at::TensorOptions& options) {
+  const at::Tensor high = positions.div(kPositionBase, "floor").to(options.dtype());
+  const at::Tensor low = positions.remainder(kPositionBase).to(options.dtype());
+  const at::Tensor zero = at::zeros_like(low);
+  return at::stack({high, low, high, low, zero, zero, zero, zero}, -1);
+}
+
+Heads Alibi::extended(const Heads& heads, const at::Tensor& key_dimensions) const {
   const auto extend = [](const at::Tensor& x, const at::Tensor& extra) {
-    return at::cat({x, extra.expand({x.size(0), x.size(1), x.size(2), kExtra})}, -1);
+    return at::cat({x, extra.expand({x.size(0), x.size(1), x.size(2), kMoreDimensions})}, -1);
   };
-  const at::Tensor dimensions = key_dimensions(positions, heads.k.options());
-  return {extend(heads.q, query_dimensions_), extend(heads.k, dimensions),
-          at::constant_pad_nd(heads.v, {0, kExtra})};
+  return {extend(heads.q, query_dimensions_), extend(heads.k, key_dimensions),
+          at::constant_pad_nd(heads.v, {0, kMoreDimensions})};
 }
 
 at::Tensor Alibi::attend_with_extra_dimensions(const Heads& heads, SlidingWindow* window) const {
   const at::Tensor positions = at::arange(heads.k.size(2), heads.k.options().dtype(at::kLong));
-  const Heads wider = extended(heads, positions);
+  const Heads wider = extended(heads, key_dimensions(positions, heads.k.options()));
   const at::Tensor mixed = window != nullptr ? attend_in_window(wider, *window, scale_)
                                              : scaled_attention(wider, {}, scale_);
   return mixed.narrow(-1, 0, heads.v.size(-1));

@@ -106,9 +106,13 @@ class Alibi {
   /// slope·j for keys at positions j, int64 [S] -> [1, H, 1, S] in fp32 at least.
   at::Tensor bias(const at::Tensor& positions) const;
 
-  /// The same bias as eight more dimensions of q, k and v; the attention output has them, too.
-  /// positions: int64 [S], without gradients.
-  Heads extended(const Heads& heads, const at::Tensor& positions) const;
+  /// How many dimensions extended() adds.
+  static constexpr std::int64_t kMoreDimensions = 8;
+  /// The dimensions that extended() adds to keys at positions j below 65,536, int64 [S] -> [S, 8].
+  static at::Tensor key_dimensions(const at::Tensor& positions, const at::TensorOptions& options);
+  /// The same bias as more dimensions of q, k and v; the attention output has them, too.
+  /// key_dimensions: of the keys' positions, without gradients.
+  Heads extended(const Heads& heads, const at::Tensor& key_dimensions) const;
 
   /// The scale of q·k.
   double scale() const { return scale_; }

@@ -58,12 +58,14 @@ const DeviceKernels* compiled_cuda_kernels() {
 
 void turn_off(FusedKernel kernel) { turned_off |= bit_of(kernel); }
 
+bool has_fused_kernel(FusedKernel kernel, c10::Device device) {
+  return device.is_cpu() || (device.type() == the_type && the_kernels != nullptr &&
+                             (turned_off & bit_of(kernel)) == 0);
+}
+
 bool has_fused_kernel(FusedKernel kernel, const at::Tensor& x) {
-  if (x.scalar_type() != at::kFloat && x.scalar_type() != at::kBFloat16) {
-    return false;
-  }
-  return x.is_cpu() || (x.device().type() == the_type && the_kernels != nullptr &&
-                        (turned_off & bit_of(kernel)) == 0);
+  return (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16) &&
+         has_fused_kernel(kernel, x.device());
 }
 
 kernels::NumberType number_type(const at::Tensor& x) {

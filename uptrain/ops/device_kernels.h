@@ -41,7 +41,10 @@ const DeviceKernels* compiled_cuda_kernels();
 /// Turns one kernel off until set_device_kernels() is called again.
 void turn_off(FusedKernel kernel);
 
-/// Whether tensors like x, fp32 or bf16, have that kernel: on a CPU, or on a device that has it.
+/// Whether the device has that kernel: a CPU has all of them.
+bool has_fused_kernel(FusedKernel kernel, c10::Device device);
+
+/// Whether tensors like x have that kernel: fp32 or bf16, on a device that has it.
 bool has_fused_kernel(FusedKernel kernel, const at::Tensor& x);
 
 /// The dtype of x, fp32 or bf16.

@@ -3,20 +3,53 @@
 #include <algorithm>
 
 #include "uptrain/ops/attention.h"
+#include "uptrain/ops/device_kernels.h"
 
 namespace regroup {
 namespace {
 
+// What of a block's intermediate results are kept is decided by the device's kernels.
+struct Kept {
+  const ModelSpec& spec;
+  c10::Device device;
+
+  bool fuses(FusedKernel kernel) const { return has_fused_kernel(kernel, device); }
+
+  // Elements per token of a norm's input and output. RMSNorm by several operators keeps more.
+  std::int64_t by_norm() const {
+    const bool one = spec.norm == NormKind::kLayerNorm || fuses(FusedKernel::kRmsNorm);
+    return (one ? 2 : 3) * spec.hidden_size;
+  }
+
+  // The heads of an attention and its output; before the rotation, too, if that keeps its input.
+  std::int64_t by_heads(std::int64_t kv_heads) const {
+    const std::int64_t projected = spec.query_heads + 2 * kv_heads;
+    if (spec.positions == PositionKind::kAlibi && !device.is_cpu()) {
+      return (projected + spec.query_heads) * (spec.head_dim + Alibi::kMoreDimensions) +
+             spec.query_heads * spec.head_dim;
+    }
+    const bool once = fuses(FusedKernel::kRotation) && spec.qk_norm == QkNorm::kNone;
+    return ((once ? 1 : 2) * projected + spec.query_heads) * spec.head_dim;
+  }
+
+  // The factors of an MLP's product, and the product.
+  std::int64_t by_activation(bool gated) const {
+    const bool fused =
+        fuses(FusedKernel::kGatedActivation) &&
+        (spec.activation == Activation::kSilu || spec.activation == Activation::kGeluTanh);
+    return gated ? (fused ? 3 : 4) : (spec.activation == Activation::kReluSquared ? 3 : 2);
+  }
+};
+
 // The elements per token that an attention keeps for its backward pass: the residual stream and the
-// norms around it, the heads before and after rotation, and its output.
-double kept_by_attention(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
+// norms around it, the heads and its output.
+double kept_by_attention(const Kept& kept, AttentionRole role, std::size_t layer) {
+  const ModelSpec& spec = kept.spec;
   if (!spec.attention(role, layer).present()) {
     return 0.0;
   }
-  const std::int64_t around = role == AttentionRole::kCross ? 2 : 3;
-  const std::int64_t heads =
-      2 * (spec.query_heads + 2 * spec.kv_heads_of(role)[layer]) + spec.query_heads;
-  return static_cast<double>(around * spec.hidden_size + heads * spec.head_dim);
+  const std::int64_t around = role == AttentionRole::kCross ? 2 * spec.hidden_size : kept.by_norm();
+  return static_cast<double>(around + kept.by_heads(spec.kv_heads_of(role)[layer]));
 }
 
 // The same for experts: the scores and probabilities in fp32, and for each expert of the token its
@@ -32,26 +65,29 @@ double kept_by_experts(const ModelSpec& spec, const LayerTensors& layer) {
 }
 
 // The same for an MLP: the residual stream, the norm, and its intermediate results.
-double kept_by_mlp(const ModelSpec& spec, const LayerTensors& layer) {
+double kept_by_mlp(const Kept& kept, const LayerTensors& layer) {
+  const ModelSpec& spec = kept.spec;
   if (!layer.up.present()) {
     return layer.experts.present() ? static_cast<double>(3 * spec.hidden_size) : 0.0;
   }
   const std::int64_t width =
       layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
-  return static_cast<double>(3 * spec.hidden_size + 4 * width);
+  return static_cast<double>(kept.by_norm() + kept.by_activation(layer.gate.present()) * width);
 }
 
-double kept_by_block(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
+double kept_by_block(const Kept& kept, AttentionRole role, std::size_t layer) {
+  const ModelSpec& spec = kept.spec;
   const bool cross = role == AttentionRole::kSelf && spec.has_encoder();
-  return kept_by_attention(spec, role, layer) + kept_by_mlp(spec, spec.stack(role)[layer]) +
+  return kept_by_attention(kept, role, layer) + kept_by_mlp(kept, spec.stack(role)[layer]) +
          kept_by_experts(spec, spec.stack(role)[layer]) +
-         (cross ? kept_by_attention(spec, AttentionRole::kCross, layer) : 0.0);
+         (cross ? kept_by_attention(kept, AttentionRole::kCross, layer) : 0.0);
 }
 
 // The elements per token of the gradients that an MLP's backward pass holds: of the two factors of
 // its product and of the product, of its input, its output and the residual stream. That of a few
 // experts holds fewer.
-double gradients_in_mlp(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
+double gradients_in_mlp(const Kept& kept, AttentionRole role, std::size_t layer) {
+  const ModelSpec& spec = kept.spec;
   const std::int64_t own = spec.stack(role)[layer].intermediate_size;
   return static_cast<double>(3 * (own > 0 ? own : spec.intermediate_size) + 3 * spec.hidden_size);
 }
@@ -78,8 +114,8 @@ double joined_gradients(const UptrainSettings& settings, const ModelSpec& spec,
   const double width = bytes_per_element(settings.precision);
   double largest = 0.0;
   for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
-    const double mlp = kept_by_mlp(spec, spec.layers[layer]) * width * tokens.decoder *
-                       static_cast<double>(settings.batch);
+    const double mlp = kept_by_mlp({spec, settings.device}, spec.layers[layer]) * width *
+                       tokens.decoder * static_cast<double>(settings.batch);
     largest = std::max(
         largest,
         joined_tokens(settings, tokens) * keys_and_values(spec, layer) * (2 * width + 4) - mlp);
@@ -89,10 +125,10 @@ double joined_gradients(const UptrainSettings& settings, const ModelSpec& spec,
 
 // The largest number that `count` returns for a block of the stack.
 template <typename Count>
-double largest_of(const ModelSpec& spec, AttentionRole role, const Count& count) {
+double largest_of(const Kept& kept, AttentionRole role, const Count& count) {
   double largest = 0.0;
-  for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
-    largest = std::max(largest, count(spec, role, layer));
+  for (std::size_t layer = 0; layer < kept.spec.stack(role).size(); ++layer) {
+    largest = std::max(largest, count(kept, role, layer));
   }
   return largest;
 }
@@ -100,20 +136,21 @@ double largest_of(const ModelSpec& spec, AttentionRole role, const Count& count)
 template <typename Count>
 double bytes_of_largest(const UptrainSettings& settings, const ModelSpec& spec, double element,
                         const StackTokens& tokens, const Count& count) {
+  const Kept kept{spec, settings.device};
   return static_cast<double>(settings.batch) * element *
-         std::max(tokens.decoder * largest_of(spec, AttentionRole::kSelf, count),
-                  tokens.encoder * largest_of(spec, AttentionRole::kEncoder, count));
+         std::max(tokens.decoder * largest_of(kept, AttentionRole::kSelf, count),
+                  tokens.encoder * largest_of(kept, AttentionRole::kEncoder, count));
 }
 
 // The elements per token that a stack keeps. With activation checkpointing, each block keeps its
 // input, and one block at a time keeps the rest.
-double kept_by_stack(const ModelSpec& spec, AttentionRole role, bool recomputing) {
+double kept_by_stack(const Kept& kept, AttentionRole role, bool recomputing) {
   double sum = 0.0;
   double largest = 0.0;
-  for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
-    const double kept = kept_by_block(spec, role, layer);
-    sum += recomputing ? static_cast<double>(spec.hidden_size) : kept;
-    largest = std::max(largest, kept);
+  for (std::size_t layer = 0; layer < kept.spec.stack(role).size(); ++layer) {
+    const double block = kept_by_block(kept, role, layer);
+    sum += recomputing ? static_cast<double>(kept.spec.hidden_size) : block;
+    largest = std::max(largest, block);
   }
   return recomputing ? sum + largest : sum;
 }
@@ -124,10 +161,11 @@ double bytes_per_element(Precision precision) { return precision == Precision::k
 
 double activation_bytes(const UptrainSettings& settings, const ModelSpec& spec,
                         const StackTokens& tokens) {
+  const Kept kept{spec, settings.device};
   double elements =
-      tokens.decoder * kept_by_stack(spec, AttentionRole::kSelf, settings.recomputing);
+      tokens.decoder * kept_by_stack(kept, AttentionRole::kSelf, settings.recomputing);
   if (spec.has_encoder()) {
-    elements += tokens.encoder * kept_by_stack(spec, AttentionRole::kEncoder, settings.recomputing);
+    elements += tokens.encoder * kept_by_stack(kept, AttentionRole::kEncoder, settings.recomputing);
   }
   return static_cast<double>(settings.batch) * elements * bytes_per_element(settings.precision);
 }
