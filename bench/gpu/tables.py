@@ -1,6 +1,7 @@
 """The results as tables, written between two markers of a page."""
 
 import os
+import re
 import statistics
 import sys
 
@@ -56,7 +57,8 @@ class Page:
             return ""
         if result["state"] == FAILED:
             return " " + one_line((result.get("last_lines") or [result["why"]])[-1]) + "."
-        return f" Fused CUDA kernels: {one_line(result['values']['kernels'])}."
+        words = re.sub(r"\S*/(?=nvcc)", "", one_line(result["values"]["kernels"]))  # without the machine's folders
+        return f" Fused CUDA kernels: {words}."
 
     def tests(self):
         rows = [[name, str(values["cases"]), str(values["assertions"])]

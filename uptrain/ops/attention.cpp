@@ -44,15 +44,19 @@ constexpr std::int64_t kPositionBase = 256;
 // off elsewhere: see prepare_cuda(). LibTorch decides whether it takes the heads.
 class WithCudnn {
  public:
-  explicit WithCudnn(bool wanted) : before_(at::globalContext().userEnabledCuDNNSDP()) {
-    at::globalContext().setSDPUseCuDNN(wanted);
-  }
+  explicit WithCudnn(bool wanted) : wanted_(wanted) { set(true); }
   WithCudnn(const WithCudnn&) = delete;
   WithCudnn& operator=(const WithCudnn&) = delete;
-  ~WithCudnn() { at::globalContext().setSDPUseCuDNN(before_); }
+  ~WithCudnn() { set(false); }
 
  private:
-  bool before_;
+  void set(bool on) const {
+    if (wanted_) {
+      at::globalContext().setSDPUseCuDNN(on);
+    }
+  }
+
+  bool wanted_;
 };
 
 // CUDA has no fused kernel for grouped heads in fp32, nor for grouped heads under a mask, and falls
