@@ -36,7 +36,7 @@ METHODS = {
     "distilled 131k twice": ["--text", "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "256"],
     "512 steps 131k": ["--text", "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "512"],
     "distilled 262k": ["--text", "--effort", "quick", "--refit-tokens", "262144", "--distill-steps", "256"],
-    "refitted, distilled 131k": ["--text", "--refit-tokens", "131072", "--refit-steps", "100", "--distill-steps", "128"],
+    "refitted, distilled 131k": ["--text", "--refit-tokens", "131072", "--refit-steps", "100", "--distill-steps", "256"],
     "text quick": ["--text", "--effort", "quick"],
     "text": ["--text"],
     "text thorough": ["--text", "--effort", "thorough"],
@@ -93,6 +93,7 @@ class Bench:
             rows = report.get("held_out", {}).get("models", [])
             return {row["model"]: row["cosine"] for row in rows}
         words = ["--text", self.options.test, "--tokenizer", tokenizer, "--context", 512, "--max-tokens", 8192, "--json"]
+        words += ["--device", self.options.device]
         return {"result": self.run("eval", model, *words)[0]["loss"]}
 
     def row(self, name, heads, method):
@@ -105,6 +106,8 @@ class Bench:
         source, tokenizer = self.source(name)
         words, result, report, seconds, memory = [], source, {}, 0.0, 0.0
         if METHODS[method] is not None:
+            computes = {"--text", "--sample"} & set(METHODS[method])
+            words += ["--device", self.options.device] if computes and self.options.device != "cpu" else []
             for word in METHODS[method]:
                 words += ["--text", self.options.text, "--tokenizer", tokenizer] if word == "--text" else [word]
             result = folder / "model"
@@ -152,6 +155,7 @@ def main():
     parser.add_argument("--only", nargs="*", default=[], metavar="ROW", help="rows of these names")
     parser.add_argument("--model", choices=MODELS, help="rows of this model")
     parser.add_argument("--svg", type=pathlib.Path, help="draw the rows of smollm2; needs its source")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--keep", action="store_true", help="keep the converted models")
     options = parser.parse_args()
     bench, rows = Bench(options), []

@@ -39,7 +39,7 @@ def put_hollow_model(directory, config):
 def plan_of(options, work, shape, way):
     command = [options.regroup, "uptrain", str(work / shape), "--data", str(work / "tokens.bin"), "--steps", "1", "--dtype",
                "bf16", "--batch", str(options.batch), "--sequence", str(options.sequence), "--output", str(work / "out"),
-               "--dry-run", "--json", *WAYS[way]]
+               "--memory", "full", "--dry-run", "--json", *WAYS[way]]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 

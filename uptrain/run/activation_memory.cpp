@@ -12,6 +12,7 @@ namespace {
 struct Kept {
   const ModelSpec& spec;
   c10::Device device;
+  Precision precision;
 
   bool fuses(FusedKernel kernel) const { return has_fused_kernel(kernel, device); }
 
@@ -21,23 +22,34 @@ struct Kept {
     return (one ? 2 : 3) * spec.hidden_size;
   }
 
-  // The heads of an attention and its output; before the rotation, too, if that keeps its input.
-  std::int64_t by_heads(std::int64_t kv_heads) const {
+  // The same of all norms of an attention or an MLP.
+  std::int64_t by_norms() const {
+    return by_norm() + (spec.norm_placement == NormPlacement::kAround ? spec.hidden_size : 0);
+  }
+
+  // The heads of an attention and its output. Before the rotation, too, if that keeps its input, or
+  // if values are a part of the same tensor.
+  std::int64_t by_heads(std::int64_t kv_heads, Packing packing) const {
     const std::int64_t projected = spec.query_heads + 2 * kv_heads;
     if (spec.positions == PositionKind::kAlibi && !device.is_cpu()) {
       return (projected + spec.query_heads) * (spec.head_dim + Alibi::kMoreDimensions) +
              spec.query_heads * spec.head_dim;
     }
-    const bool once = fuses(FusedKernel::kRotation) && spec.qk_norm == QkNorm::kNone;
-    return ((once ? 1 : 2) * projected + spec.query_heads) * spec.head_dim;
+    // Off the CPU, grouped heads are repeated in fp32: see attend().
+    const bool repeats = precision == Precision::kFp32 && !device.is_cpu();
+    const std::int64_t copies = repeats ? 2 * (spec.query_heads - kv_heads) : 0;
+    const bool once = fuses(FusedKernel::kRotation) && spec.qk_norm == QkNorm::kNone &&
+                      packing == Packing::kSeparate;
+    return ((once ? 1 : 2) * projected + spec.query_heads + copies) * spec.head_dim;
   }
 
   // The factors of an MLP's product, and the product.
-  std::int64_t by_activation(bool gated) const {
+  std::int64_t by_activation(const LayerTensors& layer) const {
     const bool fused =
-        fuses(FusedKernel::kGatedActivation) &&
+        fuses(FusedKernel::kGatedActivation) && !layer.fused_gate() &&
         (spec.activation == Activation::kSilu || spec.activation == Activation::kGeluTanh);
-    return gated ? (fused ? 3 : 4) : (spec.activation == Activation::kReluSquared ? 3 : 2);
+    return layer.gate.present() ? (fused ? 3 : 4)
+                                : (spec.activation == Activation::kReluSquared ? 3 : 2);
   }
 };
 
@@ -48,8 +60,10 @@ double kept_by_attention(const Kept& kept, AttentionRole role, std::size_t layer
   if (!spec.attention(role, layer).present()) {
     return 0.0;
   }
-  const std::int64_t around = role == AttentionRole::kCross ? 2 * spec.hidden_size : kept.by_norm();
-  return static_cast<double>(around + kept.by_heads(spec.kv_heads_of(role)[layer]));
+  const std::int64_t around =
+      role == AttentionRole::kCross ? 2 * spec.hidden_size : kept.by_norms();
+  return static_cast<double>(
+      around + kept.by_heads(spec.kv_heads_of(role)[layer], spec.attention(role, layer).packing));
 }
 
 // The same for experts: the scores and probabilities in fp32, and for each expert of the token its
@@ -72,7 +86,7 @@ double kept_by_mlp(const Kept& kept, const LayerTensors& layer) {
   }
   const std::int64_t width =
       layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
-  return static_cast<double>(kept.by_norm() + kept.by_activation(layer.gate.present()) * width);
+  return static_cast<double>(kept.by_norms() + kept.by_activation(layer) * width);
 }
 
 double kept_by_block(const Kept& kept, AttentionRole role, std::size_t layer) {
@@ -114,8 +128,9 @@ double joined_gradients(const UptrainSettings& settings, const ModelSpec& spec,
   const double width = bytes_per_element(settings.precision);
   double largest = 0.0;
   for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
-    const double mlp = kept_by_mlp({spec, settings.device}, spec.layers[layer]) * width *
-                       tokens.decoder * static_cast<double>(settings.batch);
+    const double mlp =
+        kept_by_mlp({spec, settings.device, settings.precision}, spec.layers[layer]) * width *
+        tokens.decoder * static_cast<double>(settings.batch);
     largest = std::max(
         largest,
         joined_tokens(settings, tokens) * keys_and_values(spec, layer) * (2 * width + 4) - mlp);
@@ -136,16 +151,16 @@ double largest_of(const Kept& kept, AttentionRole role, const Count& count) {
 template <typename Count>
 double bytes_of_largest(const UptrainSettings& settings, const ModelSpec& spec, double element,
                         const StackTokens& tokens, const Count& count) {
-  const Kept kept{spec, settings.device};
+  const Kept kept{spec, settings.device, settings.precision};
   return static_cast<double>(settings.batch) * element *
          std::max(tokens.decoder * largest_of(kept, AttentionRole::kSelf, count),
                   tokens.encoder * largest_of(kept, AttentionRole::kEncoder, count));
 }
 
-// The elements per token that a stack keeps. With activation checkpointing, each block keeps its
-// input, and one block at a time keeps the rest.
+// The elements per token that a stack keeps, its last norm included. With activation checkpointing,
+// each block keeps its input, and one block at a time keeps the rest.
 double kept_by_stack(const Kept& kept, AttentionRole role, bool recomputing) {
-  double sum = 0.0;
+  auto sum = static_cast<double>(kept.by_norm());
   double largest = 0.0;
   for (std::size_t layer = 0; layer < kept.spec.stack(role).size(); ++layer) {
     const double block = kept_by_block(kept, role, layer);
@@ -161,7 +176,7 @@ double bytes_per_element(Precision precision) { return precision == Precision::k
 
 double activation_bytes(const UptrainSettings& settings, const ModelSpec& spec,
                         const StackTokens& tokens) {
-  const Kept kept{spec, settings.device};
+  const Kept kept{spec, settings.device, settings.precision};
   double elements =
       tokens.decoder * kept_by_stack(kept, AttentionRole::kSelf, settings.recomputing);
   if (spec.has_encoder()) {
