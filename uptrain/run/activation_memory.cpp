@@ -31,13 +31,13 @@ struct Kept {
   // if values are a part of the same tensor.
   std::int64_t by_heads(std::int64_t kv_heads, Packing packing) const {
     const std::int64_t projected = spec.query_heads + 2 * kv_heads;
-    if (spec.positions == PositionKind::kAlibi && !device.is_cpu()) {
-      return (projected + spec.query_heads) * (spec.head_dim + Alibi::kMoreDimensions) +
-             spec.query_heads * spec.head_dim;
-    }
     // Off the CPU, grouped heads are repeated in fp32: see attend().
     const bool repeats = precision == Precision::kFp32 && !device.is_cpu();
     const std::int64_t copies = repeats ? 2 * (spec.query_heads - kv_heads) : 0;
+    if (spec.positions == PositionKind::kAlibi && !device.is_cpu()) {
+      return (projected + spec.query_heads + copies) * (spec.head_dim + Alibi::kMoreDimensions) +
+             spec.query_heads * spec.head_dim;
+    }
     const bool once = fuses(FusedKernel::kRotation) && spec.qk_norm == QkNorm::kNone &&
                       packing == Packing::kSeparate;
     return ((once ? 1 : 2) * projected + spec.query_heads + copies) * spec.head_dim;
