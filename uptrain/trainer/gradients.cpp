@@ -73,35 +73,42 @@ GradientSum::GradientSum(std::vector<at::Tensor> parameters, GradientType type)
     : parameters_(std::move(parameters)), type_(type) {}
 
 void GradientSum::add(const at::Tensor& loss) {
-  std::vector<at::Tensor> gradients = torch::autograd::grad({loss}, parameters_);
   if (!sums_.empty()) {
     TORCH_CHECK(type_ == GradientType::kWide, "narrow gradients are not summed");
-    at::_foreach_add_(sums_, gradients);  // widens them while adding
+    // Widens them while adding.
+    at::_foreach_add_(sums_, torch::autograd::grad({loss}, parameters_));
     return;
   }
-  for (at::Tensor& gradient : gradients) {
-    gradient = completed(gradient);  // one at a time, so that not all exist twice
-  }
-  sums_ = std::move(gradients);
+  // One at a time, so that not all exist twice: autograd's thread may hold what grad() returns for
+  // a while.
+  std::vector<at::Tensor> sums(parameters_.size());
+  differentiate(loss, [&](std::size_t parameter, const at::Tensor& gradient) {
+    sums[parameter] = completed(gradient);
+  });
+  sums_ = std::move(sums);
 }
 
 void GradientSum::add_last(const at::Tensor& loss, const SumTaker& take) {
-  std::size_t missing = parameters_.size();
-  const SumTaker complete = [&](std::size_t parameter, const at::Tensor& gradient) {
-    --missing;
+  differentiate(loss, [&](std::size_t parameter, const at::Tensor& gradient) {
     if (sums_.empty()) {
       take(parameter, completed(gradient));
     } else {
       take(parameter, std::exchange(sums_[parameter], at::Tensor()).add_(gradient));
     }
-  };
-  {
-    const WatchedLeaves watched(parameters_, complete);
-    torch::autograd::backward({loss}, {}, /*retain_graph=*/false, /*create_graph=*/false,
-                              parameters_);
-  }
+  });
   sums_.clear();
-  // add() throws in this case, too.
+}
+
+// Passes each parameter's gradient to `take` as soon as it is complete, in autograd's thread.
+void GradientSum::differentiate(const at::Tensor& loss, const SumTaker& take) const {
+  std::size_t missing = parameters_.size();
+  const SumTaker count = [&](std::size_t parameter, at::Tensor gradient) {
+    --missing;
+    take(parameter, std::move(gradient));
+  };
+  const WatchedLeaves watched(parameters_, count);
+  torch::autograd::backward({loss}, {}, /*retain_graph=*/false, /*create_graph=*/false,
+                            parameters_);
   TORCH_CHECK(missing == 0, missing, " of the parameters were not used for the loss");
 }
 

@@ -43,6 +43,7 @@ class GradientSum {
   std::vector<at::Tensor> take() { return std::exchange(sums_, {}); }
 
  private:
+  void differentiate(const at::Tensor& loss, const SumTaker& take) const;
   at::Tensor completed(const at::Tensor& gradient) const;
 
   std::vector<at::Tensor> parameters_;
