@@ -1,6 +1,8 @@
 #include "cli/process/interrupt.h"
 
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 #include <unistd.h>
 
 namespace regroup {
@@ -9,12 +11,25 @@ namespace {
 // A signal handler can only access globals; the program has no others.
 std::atomic<bool> requested{false};
 std::atomic<int> signal_number{0};
+std::atomic<std::int64_t> first_at{0};  // in milliseconds
+
+// `timeout` and launchers send a signal to the process and then to its group, which is no second
+// Ctrl-C.
+constexpr std::int64_t kSameRequest = 1000;
+
+std::int64_t milliseconds_now() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
 
 extern "C" void on_interrupt(int number) {
-  if (requested.exchange(true)) {
+  if (!requested.exchange(true)) {
+    first_at = milliseconds_now();
+    signal_number = number;
+  } else if (milliseconds_now() - first_at > kSameRequest) {
     ::_exit(128 + number);
   }
-  signal_number = number;
 }
 
 }  // namespace
@@ -38,6 +53,7 @@ void install_interrupt_handlers() {
 
 void request_interrupt(int number) {
   if (!requested.exchange(true)) {
+    first_at = milliseconds_now();
     signal_number = number;
   }
 }

@@ -1,5 +1,5 @@
-// Ctrl-C, SIGTERM and SIGHUP: the first signal requests a stop, the second one ends the program at
-// once.
+// Ctrl-C, SIGTERM and SIGHUP: the first signal requests a stop, another one a second later or more
+// ends the program at once.
 #pragma once
 
 #include <atomic>

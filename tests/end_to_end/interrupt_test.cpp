@@ -54,14 +54,18 @@ bool wait_for_partial_result(const fs::path& directory) {
   return false;
 }
 
-void check_interrupted_by(int signal_number) {
+// `times`: how often the signal is sent, at once.
+void check_interrupted_by(int signal_number, int times = 1) {
   const TemporaryDirectory directory;
   const fs::path source = put_large_model(directory / "source");
   fs::create_directory(directory / "out");
   RunningProgram program(
       {"convert", source.string(), (directory / "out" / "result").string(), "--kv-heads", "4"});
   REQUIRE(wait_for_partial_result(directory / "out"));
-  program.send(signal_number);
+  for (int i = 0; i < times; ++i) {
+    program.send(signal_number);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // equal signals that wait are one
+  }
   const ProgramResult result = program.wait();
   CAPTURE(result.err);
   CHECK(result.exit_code == 128 + signal_number);
@@ -78,6 +82,11 @@ TEST_CASE("Ctrl-C during a conversion leaves no files and exits with the usual c
 TEST_CASE("SIGTERM during a conversion leaves no files and exits with the usual code",
           "[end_to_end]") {
   check_interrupted_by(SIGTERM);
+}
+
+// As `timeout` does, which sends it to the program and then to its group.
+TEST_CASE("a signal sent twice at once during a conversion leaves no files", "[end_to_end]") {
+  check_interrupted_by(SIGTERM, 2);
 }
 
 TEST_CASE("closing the terminal during a conversion leaves no files", "[end_to_end]") {
