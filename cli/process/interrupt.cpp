@@ -11,7 +11,7 @@ namespace {
 // A signal handler can only access globals; the program has no others.
 std::atomic<bool> requested{false};
 std::atomic<int> signal_number{0};
-std::atomic<std::int64_t> first_at{0};  // in milliseconds
+std::atomic<std::int64_t> requested_at{0};  // in milliseconds; 0: no stop is requested
 
 // `timeout` and launchers send a signal to the process and then to its group, which is no second
 // Ctrl-C.
@@ -23,11 +23,20 @@ std::int64_t milliseconds_now() {
   return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
 }
 
-extern "C" void on_interrupt(int number) {
-  if (!requested.exchange(true)) {
-    first_at = milliseconds_now();
+// Requests a stop unless one is requested. Returns the milliseconds since the first request.
+std::int64_t request(int number) {
+  const std::int64_t now = milliseconds_now();
+  std::int64_t first = 0;
+  if (requested_at.compare_exchange_strong(first, now)) {
     signal_number = number;
-  } else if (milliseconds_now() - first_at > kSameRequest) {
+    requested = true;
+    return 0;
+  }
+  return now - first;
+}
+
+extern "C" void on_interrupt(int number) {
+  if (request(number) > kSameRequest) {
     ::_exit(128 + number);
   }
 }
@@ -51,12 +60,7 @@ void install_interrupt_handlers() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
-void request_interrupt(int number) {
-  if (!requested.exchange(true)) {
-    first_at = milliseconds_now();
-    signal_number = number;
-  }
-}
+void request_interrupt(int number) { request(number); }
 
 const std::atomic<bool>& interrupt_requested() { return requested; }
 

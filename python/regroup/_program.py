@@ -112,7 +112,7 @@ def _check_options(command: str, options: dict[str, Option], quiet_allowed: bool
 
 
 def _start(words: list[str], printed: IO[bytes]) -> subprocess.Popen[str]:
-    """Starts the program, in a session of its own: Ctrl-C must reach it once, and a second signal ends it at once.
+    """Starts the program, in a session of its own: Ctrl-C must reach it once, and a second one, a second later, ends it at once.
 
     With REGROUP_PARENT it stops by itself if this process is killed.
     """

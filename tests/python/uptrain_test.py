@@ -15,7 +15,7 @@ import regroup
 
 STEPS = 60
 
-# Is interrupted as a terminal does it: SIGINT to all processes of its group. A second one would end the program at once.
+# Is interrupted as a terminal does it: SIGINT to all processes of its group. One a second later would end the program at once.
 INTERRUPTED = """
 import os, regroup, signal, sys, threading
 from uptrain_test import run_of

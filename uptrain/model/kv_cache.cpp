@@ -51,6 +51,8 @@ CacheRing::Settings ring_settings(const KvCacheSettings& settings,
           .window = narrowest(settings.window, own)};
 }
 
+// Whether ALiBi's bias is a part of the keys: with a bias, GPUs have no kernel that splits one
+// query's keys. Not in windows, whose positions are those within the cache.
 bool extends(const ModelSpec& spec, const KvCacheSettings& settings, c10::Device device) {
   constexpr std::int64_t kMostPositions = 65536;  // see Alibi::key_dimensions()
   return spec.positions == PositionKind::kAlibi && !device.is_cpu() && !settings.window &&

@@ -33,7 +33,7 @@ struct KvCacheSettings {
 
 /// The cache of one layer; undefined tensors if it has no attention.
 struct LayerCache {
-  /// [B, G, C, d], keys after RoPE; d + 8 with Alibi's dimensions, see KvCache::extended().
+  /// [B, G, C, d], keys after RoPE. On GPUs [B, G, C, d + 8] for ALiBi, see Alibi::extended().
   at::Tensor k, v;
   at::Tensor sink_keys;         ///< [B, G, s, d], keys of the sinks before they are shifted
   at::Tensor cross_k, cross_v;  ///< of the encoder's output, from the first pass on
@@ -56,10 +56,6 @@ class KvCache {
 
   /// Maximum number of tokens of the next pass, see CacheRing::longest_step().
   std::int64_t longest_step() const;
-
-  /// Whether keys are stored with ALiBi's dimensions. On GPUs a bias would cost the kernel that
-  /// splits one query's keys. Not with windows, where positions are those within the cache.
-  bool extended() const { return extended_; }
 
   /// Bytes of keys and values in all slots, used or not, and of copies of sinks.
   std::uint64_t bytes() const;
@@ -93,7 +89,7 @@ class KvCache {
 
   KvCacheSettings settings_;
   at::TensorOptions options_;
-  bool extended_ = false;
+  bool extended_ = false;        // whether keys and values have ALiBi's dimensions
   CacheRing in_window_, whole_;  // of layers with the model's sliding window, and of the others
   bool windows_ = false;         // whether there are layers of the first kind
   bool wholes_ = false;          // and of the second

@@ -108,7 +108,8 @@ class Alibi {
 
   /// How many dimensions extended() adds.
   static constexpr std::int64_t kMoreDimensions = 8;
-  /// The dimensions that extended() adds to keys at positions j below 65,536, int64 [S] -> [S, 8].
+  /// The dimensions that extended() adds to keys at positions j below 65,536, int64 [S] -> [S, 8],
+  /// with the dtype and device of `options`.
   static at::Tensor key_dimensions(const at::Tensor& positions, const at::TensorOptions& options);
   /// The same bias as more dimensions of q, k and v; the attention output has them, too.
   /// key_dimensions: of the keys' positions, without gradients.

@@ -8,7 +8,7 @@
 namespace regroup {
 namespace {
 
-// What of a block's intermediate results are kept is decided by the device's kernels.
+// Counts the intermediate results that a block keeps. That depends on the device's kernels.
 struct Kept {
   const ModelSpec& spec;
   c10::Device device;

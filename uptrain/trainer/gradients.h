@@ -25,7 +25,8 @@ class GradientSum {
   /// Sums gradients of `parameters`, leaves that require gradients.
   explicit GradientSum(std::vector<at::Tensor> parameters, GradientType type = GradientType::kWide);
 
-  /// Adds the gradients of a scalar `loss`; its graph is freed.
+  /// Adds the gradients of a scalar `loss`; its graph is freed. Throws c10::Error if it does not
+  /// depend on one of the parameters.
   void add(const at::Tensor& loss);
 
   /// The same for the last loss of a sum: passes the sum of each parameter to `take` as soon as it
