@@ -180,6 +180,24 @@ void advise_teacher(UptrainPlan& plan, const Model& student) {
   }
 }
 
+// The loss on a text that is read several times falls while that on other text may rise.
+void advise_held_out(UptrainPlan& plan) {
+  constexpr double kSeveral = 2.0;
+  double most = plan.epochs;
+  for (const UptrainPlan::Source& source : plan.sources) {
+    most = std::max(most, source.epochs);
+  }
+  if (most < kSeveral || !plan.settings.eval_data.empty()) {
+    return;
+  }
+  plan.notes.push_back(fmt::format(
+      "this run reads its text up to {:.1f} times, and its loss will not show if it only learns it "
+      "by heart: --eval-data measures other text{}",
+      most,
+      plan.settings.trained == TrainedWeights::kAll ? ", and --train attention learns less by heart"
+                                                    : ""));
+}
+
 void plan_length(UptrainPlan& plan, const UptrainSettings& settings, const DataLoader& data) {
   plan.sequence_length = data.sequence_length();
   plan.tokens_per_step = product_of({settings.batch, settings.accumulation, plan.sequence_length});
@@ -318,6 +336,7 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
     add_answers(plan, source, data);
   }
   advise_teacher(plan, source);
+  advise_held_out(plan);
   check_sequences(plan, source.spec, teacher ? &teacher->spec : nullptr);
   weigh_memory(plan, source.spec, teacher ? &teacher->spec : nullptr);
   if (const std::string warning = warning_of_positions(source, plan.sequence_length);

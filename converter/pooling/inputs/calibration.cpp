@@ -1,6 +1,7 @@
 #include "converter/pooling/inputs/calibration.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <vector>
 
@@ -40,6 +41,18 @@ void check_checksum(const Checkpoint& file, const TensorInfo& tensor,
                                       fact_in(file, kCalibrationTokensKey), tensor.name, bytes)) {
     throw_bad_input("{}: tensor {}: damaged: its checksum does not match", where,
                     printable(tensor.name));
+  }
+}
+
+// A covariance of n samples of D features has errors in its D² / 2 correlations, which a solver
+// takes for structure. Features that are independent are the prior, with the weight of D samples:
+// the off-diagonal part shrinks by n / (n + D) (chosen by measurement, docs/pooling.md).
+void shrink(std::vector<double>& covariance, std::int64_t width, std::int64_t samples) {
+  const double kept = static_cast<double>(samples) / static_cast<double>(samples + width);
+  for (std::size_t i = 0; i < covariance.size(); ++i) {
+    if (i % (static_cast<std::size_t>(width) + 1) != 0) {
+      covariance[i] *= kept;
+    }
   }
 }
 
@@ -91,6 +104,18 @@ void Calibration::check_source(const std::string& fingerprint) const {
 
 std::string Calibration::tokens() const { return fact_in(checkpoint_, kCalibrationTokensKey); }
 
+std::int64_t Calibration::samples() const {
+  const std::string text = tokens();
+  std::int64_t count = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), count);
+  constexpr std::int64_t kMost = std::int64_t{1} << 53;  // so that sums do not overflow
+  if (fault != std::errc() || end != text.data() + text.size() || count < 1 || count > kMost) {
+    throw_bad_input("{}: metadata key {} is \"{}\", wanted is a number of tokens", file(),
+                    kCalibrationTokensKey, printable(text));
+  }
+  return count;
+}
+
 std::string Calibration::fingerprint() const { return fingerprint_of(checkpoint_, tokens()); }
 
 std::vector<double> Calibration::read(const std::string& name, const Shape& shape) const {
@@ -115,7 +140,10 @@ std::vector<double> Calibration::read(const std::string& name, const Shape& shap
 InputMoments Calibration::moments(AttentionRole role, std::size_t layer, InputSide side,
                                   std::int64_t width) const {
   const std::string name = moments_name(role, layer, side);
-  return {read(name + ".mean", {width}), {}, read(name + ".covariance", {width, width})};
+  InputMoments moments{
+      read(name + ".mean", {width}), {}, read(name + ".covariance", {width, width})};
+  shrink(moments.covariance, width, samples());
+  return moments;
 }
 
 KeyDistances Calibration::distances(AttentionRole role, std::size_t layer,

@@ -35,8 +35,8 @@ class Calibration {
   /// Throws kBadInput unless the statistics belong to the model with that fingerprint.
   void check_source(const std::string& fingerprint) const;
 
-  /// The moments of inputs of that width. Throws kBadInput if they are missing, of another width or
-  /// not finite.
+  /// The moments of inputs of that width D, with correlations shrunk by n / (n + D) for n
+  /// samples(). Throws kBadInput if they are missing, of another width or not finite.
   InputMoments moments(AttentionRole role, std::size_t layer, InputSide side,
                        std::int64_t width) const;
 
@@ -45,6 +45,9 @@ class Calibration {
 
   /// Number of tokens in the statistics, as the file states.
   std::string tokens() const;
+
+  /// The same as a number. Throws kBadInput if it is none.
+  std::int64_t samples() const;
 
   /// Identifies these statistics, also among others of the same source.
   std::string fingerprint() const;

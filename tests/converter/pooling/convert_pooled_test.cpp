@@ -185,5 +185,32 @@ TEST_CASE("statistics of another model or width or kind are refused", "[converte
       is_bad_input("decoder.1.mean"));
 }
 
+TEST_CASE("correlations of few samples shrink and the number of samples must be known",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  const auto open = [&](const std::string& samples) {
+    auto facts = statistics_of("abc");
+    facts[kCalibrationTokensKey] = samples;
+    const std::vector<BuiltTensor> tensors{
+        tensor_of("decoder.0.mean", DType::kF32, {2}, std::vector{3.0, 4.0}),
+        tensor_of("decoder.0.covariance", DType::kF32, {2, 2}, std::vector{8.0, 2.0, 2.0, 16.0})};
+    const std::filesystem::path path = directory / "stats.safetensors";
+    put_checkpoint(path, tensors, facts);
+    return Calibration(path);
+  };
+  const auto moments = [&](const std::string& samples) {
+    return open(samples).moments(AttentionRole::kSelf, 0, InputSide::kQueries, 2);
+  };
+  // Two features count as two samples without correlation.
+  CHECK(moments("6").covariance == std::vector{8.0, 1.5, 1.5, 16.0});
+  CHECK(moments("2").covariance == std::vector{8.0, 1.0, 1.0, 16.0});
+  CHECK(moments("6").mean == std::vector{3.0, 4.0});
+  for (const char* bad : {"", "0", "-5", "6.5", "6 ", "many", "99999999999999999999999"}) {
+    CAPTURE(bad);
+    CHECK_THAT(refusal_of([&] { moments(bad); }),
+               is_bad_input("stats.safetensors", kCalibrationTokensKey, "number of tokens"));
+  }
+}
+
 }  // namespace
 }  // namespace regroup

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
@@ -13,6 +14,8 @@
 
 namespace regroup {
 namespace {
+
+using Catch::Matchers::ContainsSubstring;
 
 UptrainPlan plan_of(const UptrainSettings& settings) {
   const Model source = open_computable_model(settings.model);
@@ -60,6 +63,30 @@ TEST_CASE("a plan counts parameters and operations and passes over the data", "[
   const auto per_token = static_cast<double>(6 * (parameters - 16 * 36) + 6 * 2 * 36 * 12);
   CHECK(plan.flops == per_token * 720);
   CHECK(plan.epochs == 60.0 / 166.0);  // 2000 tokens hold 166 windows
+}
+
+TEST_CASE("a plan says that a text is read several times unless other text is measured",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto notes = [&](std::int64_t steps, TrainedWeights trained, bool measured) {
+    UptrainSettings settings = short_run(directory.path(), "gpt2", steps);
+    settings.trained = trained;
+    if (measured) {
+      settings.eval_data = settings.data.front();
+    }
+    std::string text;
+    for (const std::string& note : plan_of(settings).notes) {
+      text += note + "\n";
+    }
+    return text;
+  };
+  // A step reads 6 of 166 windows.
+  CHECK_THAT(notes(56, TrainedWeights::kAll, false),
+             ContainsSubstring("up to 2.0 times") && ContainsSubstring("--train attention"));
+  CHECK_THAT(notes(83, TrainedWeights::kAttention, false),
+             ContainsSubstring("up to 3.0 times") && !ContainsSubstring("--train attention"));
+  CHECK_THAT(notes(55, TrainedWeights::kAll, false), !ContainsSubstring("by heart"));
+  CHECK_THAT(notes(83, TrainedWeights::kAll, true), !ContainsSubstring("by heart"));
 }
 
 TEST_CASE("a plan counts layers without attention or MLP correctly", "[uptrain]") {
