@@ -183,15 +183,12 @@ void advise_teacher(UptrainPlan& plan, const Model& student) {
 // The loss on a text that is read several times falls while that on other text may rise.
 void advise_held_out(UptrainPlan& plan) {
   constexpr double kSeveral = 2.0;
-  double most = plan.epochs;
-  for (const UptrainPlan::Source& source : plan.sources) {
-    most = std::max(most, source.epochs);
-  }
+  const double most = std::ranges::max(plan.sources, {}, &UptrainPlan::Source::epochs).epochs;
   if (most < kSeveral || !plan.settings.eval_data.empty()) {
     return;
   }
   plan.notes.push_back(fmt::format(
-      "this run reads its text up to {:.1f} times, and its loss will not show if it only learns it "
+      "this run reads a text {:.1f} times, and its loss will not show if it only learns it "
       "by heart: --eval-data measures other text{}",
       most,
       plan.settings.trained == TrainedWeights::kAll ? ", and --train attention learns less by heart"

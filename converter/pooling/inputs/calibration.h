@@ -36,7 +36,8 @@ class Calibration {
   void check_source(const std::string& fingerprint) const;
 
   /// The moments of inputs of that width D, with correlations shrunk by n / (n + D) for n
-  /// samples(). Throws kBadInput if they are missing, of another width or not finite.
+  /// tokens(). Throws kBadInput if they are missing, of another width or not finite, or if tokens()
+  /// is no number from 1 on.
   InputMoments moments(AttentionRole role, std::size_t layer, InputSide side,
                        std::int64_t width) const;
 
@@ -46,15 +47,13 @@ class Calibration {
   /// Number of tokens in the statistics, as the file states.
   std::string tokens() const;
 
-  /// The same as a number. Throws kBadInput if it is none.
-  std::int64_t samples() const;
-
   /// Identifies these statistics, also among others of the same source.
   std::string fingerprint() const;
 
  private:
   std::vector<double> read(const std::string& name, const Shape& shape) const;
   std::string file() const;
+  std::int64_t samples() const;  // tokens() as a number
 
   Checkpoint checkpoint_;
 };
