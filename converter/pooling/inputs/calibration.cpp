@@ -24,6 +24,19 @@ std::string fact_in(const Checkpoint& file, const char* key) {
   return found == file.metadata().end() ? "" : found->second;
 }
 
+// The number becomes a part of the result's config.json.
+std::int64_t tokens_in(const Checkpoint& file, const std::string& where) {
+  const std::string text = fact_in(file, kCalibrationTokensKey);
+  std::int64_t count = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), count);
+  constexpr std::int64_t kMost = std::int64_t{1} << 53;  // so that sums do not overflow
+  if (fault != std::errc() || end != text.data() + text.size() || count < 1 || count > kMost) {
+    throw_bad_input("{}: metadata key {} is \"{}\", wanted is a number of tokens", where,
+                    kCalibrationTokensKey, printable(text));
+  }
+  return count;
+}
+
 void check_checksum(const Checkpoint& file, const TensorInfo& tensor,
                     std::span<const std::byte> bytes, const std::string& where) {
   const TensorInfo& checksums = file.at(kCalibrationChecksums);
@@ -86,6 +99,7 @@ Calibration::Calibration(const std::filesystem::path& path) : checkpoint_(open_c
                     printable(path.string(), 0), printable(format->second), kCalibrationFormat,
                     kCheckedCalibrationFormat);
   }
+  tokens_ = tokens_in(checkpoint_, printable(path.string(), 0));
 }
 
 std::string Calibration::file() const {
@@ -102,19 +116,7 @@ void Calibration::check_source(const std::string& fingerprint) const {
   }
 }
 
-std::string Calibration::tokens() const { return fact_in(checkpoint_, kCalibrationTokensKey); }
-
-std::int64_t Calibration::samples() const {
-  const std::string text = tokens();
-  std::int64_t count = 0;
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), count);
-  constexpr std::int64_t kMost = std::int64_t{1} << 53;  // so that sums do not overflow
-  if (fault != std::errc() || end != text.data() + text.size() || count < 1 || count > kMost) {
-    throw_bad_input("{}: metadata key {} is \"{}\", wanted is a number of tokens", file(),
-                    kCalibrationTokensKey, printable(text));
-  }
-  return count;
-}
+std::string Calibration::tokens() const { return std::to_string(tokens_); }
 
 std::string Calibration::fingerprint() const { return fingerprint_of(checkpoint_, tokens()); }
 
@@ -142,7 +144,7 @@ InputMoments Calibration::moments(AttentionRole role, std::size_t layer, InputSi
   const std::string name = moments_name(role, layer, side);
   InputMoments moments{
       read(name + ".mean", {width}), {}, read(name + ".covariance", {width, width})};
-  shrink(moments.covariance, width, samples());
+  shrink(moments.covariance, width, tokens_);
   return moments;
 }
 

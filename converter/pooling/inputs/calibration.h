@@ -36,15 +36,14 @@ class Calibration {
   void check_source(const std::string& fingerprint) const;
 
   /// The moments of inputs of that width D, with correlations shrunk by n / (n + D) for n
-  /// tokens(). Throws kBadInput if they are missing, of another width or not finite, or if tokens()
-  /// is no number from 1 on.
+  /// tokens(). Throws kBadInput if they are missing, of another width or not finite.
   InputMoments moments(AttentionRole role, std::size_t layer, InputSide side,
                        std::int64_t width) const;
 
   /// The key distances of that attention with that number of query heads. Throws the same.
   KeyDistances distances(AttentionRole role, std::size_t layer, std::int64_t query_heads) const;
 
-  /// Number of tokens in the statistics, as the file states.
+  /// Number of tokens in the statistics, as the file states, in decimal.
   std::string tokens() const;
 
   /// Identifies these statistics, also among others of the same source.
@@ -53,9 +52,9 @@ class Calibration {
  private:
   std::vector<double> read(const std::string& name, const Shape& shape) const;
   std::string file() const;
-  std::int64_t samples() const;  // tokens() as a number
 
   Checkpoint checkpoint_;
+  std::int64_t tokens_ = 0;
 };
 
 /// The statistics at `path`, which must belong to `source`; none for an empty path. Throws

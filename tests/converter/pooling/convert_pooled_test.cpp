@@ -205,9 +205,10 @@ TEST_CASE("correlations of few samples shrink and the number of samples must be 
   CHECK(moments("6").covariance == std::vector{8.0, 1.5, 1.5, 16.0});
   CHECK(moments("2").covariance == std::vector{8.0, 1.0, 1.0, 16.0});
   CHECK(moments("6").mean == std::vector{3.0, 4.0});
-  for (const char* bad : {"", "0", "-5", "6.5", "6 ", "many", "99999999999999999999999"}) {
+  for (const char* bad :
+       {"", "0", "-5", "6.5", "6 ", "many", "1,\"pool\":2", "99999999999999999999999"}) {
     CAPTURE(bad);
-    CHECK_THAT(refusal_of([&] { moments(bad); }),
+    CHECK_THAT(refusal_of([&] { open(bad); }),
                is_bad_input("stats.safetensors", kCalibrationTokensKey, "number of tokens"));
   }
 }
