@@ -10,8 +10,8 @@
 #   bench/gpu.sh status            what is done, failed and left
 #   bench/gpu.sh tables            writes the results into docs/benchmarks.md
 #
-# Parts, most useful first: build test train decode attention conversion memory rounds cpu-tests. A part is a list of
-# steps. Each step that ends writes a file, so a call that is interrupted loses one step, and the next call continues
+# Parts, most useful first: build test train compare batches forms profile decode attention conversion memory peers
+# cpu-tests. A part is a list of steps. Each step that ends writes a file, so a call that is interrupted loses one step, and the next call continues
 # there. A failed step is kept with its last lines and does not stop the others, except those that run a program which
 # could not be built: they wait for a later call that builds it.
 #
@@ -19,7 +19,8 @@
 #
 # Environment: LIMIT (540: seconds for a part), DEVICE (cuda), SHAPES ("0.1b 0.5b 1.5b 1.5b-alibi"; tiny: everything in
 # small, for a CPU), PEAK_FLOPS (989e12, an H100's or H200's in bf16), PEERS (autocast,bf16-compiled,autocast-compiled),
-# BUILD (a finished build to use instead of building), PACKAGES (build/gpu-packages), RESULTS (build/gpu/results),
+# BUILD (a finished build to use instead of building), OTHER (another one, for the part compare), PACKAGES
+# (build/gpu-packages), RESULTS (build/gpu/results),
 # COPY (a folder for results.json, a copy of all results, which are taken from there if RESULTS is empty), WORK
 # (build/gpu/work: models of up to 6 GB), DOC (docs/benchmarks.md), COMMIT (where there is no git), PYTHON (python3).
 # To check the script on a CPU: DEVICE=cpu SHAPES=tiny BUILD=build/release bench/gpu.sh all

@@ -20,6 +20,7 @@ class Day:
     def __init__(self):
         self.settings = parts.Settings()
         self.results = Results(self.settings.results, os.environ.get("COPY"))
+        self.program = machine.digest_of(self.settings.build / "regroup-compute")
         self.steps = {part: parts.steps_of(part, self.settings) for part in parts.PARTS}
 
     def states(self, part):
@@ -33,6 +34,8 @@ class Day:
         result = self.results.get(part, step.name)
         if result is None:
             return False
+        if part != "build" and result["machine"].get("program", self.program) != self.program:
+            return False  # the program has changed since
         if result["state"] != DONE:
             return part != "build" and not step.continues
         return self.is_there(step) or all(self.finished(*each) for each in self.users(part, step))
@@ -70,7 +73,7 @@ class Day:
 
     def run(self, part, deadline):
         """Runs the steps of a part that have no result. False if the time ended before all were run."""
-        runner = Runner(self.results, self.settings.limit, machine.facts(self.settings.device))
+        runner = Runner(self.results, self.settings.limit, {**machine.facts(self.settings.device), "program": self.program})
         for step in self.todo(part):
             missing = self.not_built(step)
             if missing:

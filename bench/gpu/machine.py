@@ -5,6 +5,7 @@
 """
 
 import functools
+import hashlib
 import os
 import re
 import shutil
@@ -138,8 +139,15 @@ def facts(device):
             "commit": commit}
 
 
-def has_transformers(python):
-    return output_of(python, "-c", "import importlib.util as u; print(u.find_spec('transformers') is not None)") == "True"
+@functools.lru_cache
+def has_module(python, name):
+    return output_of(python, "-c", f"import importlib.util as u; print(u.find_spec('{name}') is not None)") == "True"
+
+
+def digest_of(program):
+    """The first digits of a file's checksum; empty if there is none."""
+    path = Path(program)
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:10] if path.is_file() else ""
 
 
 def main():

@@ -9,9 +9,10 @@ from pathlib import Path
 import machine
 from steps import Step
 
-PARTS = ("build", "test", "train", "decode", "attention", "conversion", "memory", "rounds", "cpu-tests")
+PARTS = ("build", "test", "train", "compare", "batches", "forms", "profile", "decode", "attention", "conversion", "memory",
+         "peers", "cpu-tests")
 ROUNDS = 3
-FIRST_PEERS = ("bf16-compiled",)  # the others are measured in the part rounds
+FIRST_PEERS = ("bf16-compiled",)  # the others are measured in the part peers
 CHECK = str(Path(__file__).resolve().parent / "check.py")
 
 
@@ -26,6 +27,7 @@ class Settings:
         self.limit = float(value("LIMIT") or 540)
         self.peak_flops = float(value("PEAK_FLOPS") or (0 if self.device == "cpu" else 989e12))
         self.given_build = value("BUILD")
+        self.other_build = value("OTHER")
         self.build = Path(self.given_build or "build/gpu")
         self.packages = value("PACKAGES") or "build/gpu-packages"
         self.results = Path(value("RESULTS") or "build/gpu/results")
@@ -38,8 +40,9 @@ class Settings:
 
 
 def steps_of(part, settings):
-    return {"build": build, "test": test, "train": train, "decode": decode, "attention": attention,
-            "conversion": conversion, "memory": memory, "rounds": rounds, "cpu-tests": cpu_tests}[part](settings)
+    return {"build": build, "test": test, "train": train, "compare": compare, "batches": batches, "forms": forms,
+            "profile": profile, "decode": decode, "attention": attention, "conversion": conversion, "memory": memory,
+            "peers": peers, "cpu-tests": cpu_tests}[part](settings)
 
 
 # --- build
@@ -133,12 +136,12 @@ def training(settings, shape, *more):
             warmup, "--peak-flops", str(settings.peak_flops), "--regroup", settings.regroup, *more]
 
 
-def program_runs(settings, number, programs):
+def program_runs(settings, number, programs, shapes=None):
     """One round: the programs alternate."""
-    without = "" if machine.has_transformers(settings.python) else f"{settings.python} has no transformers"
+    without = "" if machine.has_module(settings.python, "transformers") else f"{settings.python} has no transformers"
     return [Step(f"{shape}-{program}-{number}", training(settings, shape, "--one", program), json.loads,
                  skip=without if program != "regroup" else "", built=compute(settings))
-            for shape in settings.shapes for program in programs]
+            for shape in shapes or settings.shapes for program in programs]
 
 
 def first_peers(settings):
@@ -146,15 +149,54 @@ def first_peers(settings):
 
 
 def train(settings):
-    return program_runs(settings, 1, ["regroup", *first_peers(settings)])
+    """regroup and its first peer in turn, in several rounds; a model at a time, the most telling one first."""
+    shapes = sorted(settings.shapes, key=lambda shape: shape not in ("0.5b", "1.5b"))
+    return [step for shape in shapes for number in range(1, settings.rounds + 1)
+            for step in program_runs(settings, number, ["regroup", *first_peers(settings)], [shape])]
 
 
-def rounds(settings):
-    """What train leaves: its other peers, then further rounds of all."""
+def peers(settings):
+    """The other peers."""
     others = [name for name in settings.peers if name not in first_peers(settings)]
-    return [*program_runs(settings, 1, others),
-            *(step for number in range(2, settings.rounds + 1)
-              for step in program_runs(settings, number, ["regroup", *settings.peers]))]
+    return [step for number in range(1, settings.rounds + 1) for step in program_runs(settings, number, others)]
+
+
+def compare(settings):
+    """Two builds in turn: BUILD's and OTHER's."""
+    if not settings.other_build:
+        return []
+    other = str(Path(settings.other_build) / "regroup")
+    return [Step(f"{shape}-{name}-{number}", [*training(settings, shape, "--one", "regroup"), "--regroup", program],
+                 json.loads, built=compute(settings))
+            for number in range(1, settings.rounds + 1) for shape in settings.shapes
+            for name, program in (("other", other), ("regroup", settings.regroup))]
+
+
+def batches(settings):
+    """Several batches a step, and larger ones."""
+    def run(shape, name, batch, accumulation):
+        more = ["--batch", str(batch), "--ours", "--accumulate", str(accumulation)]
+        return Step(f"{shape}-{name}", [*training(settings, shape, "--one", "regroup"), *more], json.loads,
+                    built=compute(settings))
+    shapes = settings.shapes if settings.tiny else [shape for shape in settings.shapes if shape != "0.1b"]
+    return [step for shape in shapes for size in [BATCHES.get(shape, 8)]
+            for step in (run(shape, "accumulate-8", size, 8), run(shape, "accumulate-16", size, 16),
+                         run(shape, "twice-the-batch", 2 * size, 1))]
+
+
+def forms(settings):
+    """The forms of attention that cuDNN's graphs offer."""
+    without = "" if machine.has_module(settings.python, "cudnn") else f"{settings.python} has no nvidia-cudnn-frontend"
+    return [Step("cudnn", [settings.python, str(Path(CHECK).with_name("cudnn_forms.py"))], lambda text: {"text": text},
+                 skip=without)]
+
+
+def profile(settings):
+    """The time of each kernel of one step, by ncu, with the clocks as they are."""
+    without = "" if machine.tool("ncu", settings.packages) else "there is no ncu"
+    return [Step(shape, [settings.python, CHECK, "profile", *training(settings, shape, "--one", "regroup"), "--steps", "1",
+                         "--warmup", "1"], json.loads, skip=without, built=compute(settings))
+            for shape in settings.shapes if shape != "0.1b"]
 
 
 # --- decode

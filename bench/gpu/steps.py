@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -101,6 +102,36 @@ class Results:
         self.write_copy()
 
 
+class Clocks:
+    """The GPU's clock and power while a step runs, five times a second, by nvidia-smi."""
+
+    def __init__(self, on_gpu):
+        command = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw,clocks_event_reasons.active",
+                   "--format=csv,noheader,nounits", "-lms", "200"]
+        try:
+            self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                          start_new_session=True) if on_gpu else None
+        except OSError:
+            self.child = None
+
+    def seen(self):
+        """While the GPU drew over half of its greatest power: MHz, watts and the bits of the reasons to slow down."""
+        if self.child is None:
+            return {}
+        self.child.kill()
+        rows = [line.split(", ") for line in self.child.communicate()[0].splitlines()]
+        rows = [(float(row[0]), float(row[1]), int(row[2], 16)) for row in rows if len(row) == 3 and row[1][0].isdigit()]
+        busy = [row for row in rows if row[1] > 0.5 * max(row[1] for row in rows)]
+        if not busy:
+            return {}
+        reasons = 0
+        for row in busy:
+            reasons |= row[2]
+        return {"mhz": statistics.median(row[0] for row in busy), "least_mhz": min(row[0] for row in busy),
+                "watts": statistics.median(row[1] for row in busy), "most_watts": max(row[1] for row in busy),
+                "slowed_by": hex(reasons)}
+
+
 class Stopped(Exception):
     """The user or the machine asked the script to end."""
 
@@ -192,6 +223,7 @@ class Runner:
         if refused:
             return self.put(part, step, refused)
         begin = time.monotonic()
+        clocks = Clocks(self.facts["driver"] != "-")
         try:
             status, out, errors = run_command(step, seconds_left)
         except OSError as fault:
@@ -199,8 +231,11 @@ class Runner:
         except Stopped:
             self.results.marker(part, step.name).unlink(missing_ok=True)  # asked to end: not the step's fault
             raise
+        finally:
+            seen = clocks.seen()
         cut_short = seconds_left < 0.9 * self.limit
         if status is None and (step.continues or cut_short):
             self.results.marker(part, step.name).unlink(missing_ok=True)
             return None
-        return self.put(part, step, result_of(step, status, out, errors, time.monotonic() - begin))
+        result = result_of(step, status, out, errors, time.monotonic() - begin)
+        return self.put(part, step, {**result, "clocks": seen} if seen else result)

@@ -26,13 +26,13 @@ class Page:
                       for part in parts.PARTS}
 
     def values(self, part):
-        """What the steps that are done have given, by step."""
-        return {name: result["values"] for name, result in self.found[part].items()
+        """What the steps that are done have given, by step, with the clocks meanwhile."""
+        return {name: {**result["values"], "clocks": result.get("clocks")} for name, result in self.found[part].items()
                 if result and result["state"] == DONE and result.get("values")}
 
     def text(self):
-        sections = [self.measured_on(), self.tests(), self.training(), self.decoding(), self.attention(),
-                    self.conversion(), self.memory(), self.failures()]
+        sections = [self.measured_on(), self.tests(), self.training(), self.comparison(), self.batches(),
+                    self.forms(), self.profile(), self.decoding(), self.attention(), self.conversion(), self.memory(), self.failures()]
         return "\n\n".join(section for section in sections if section)
 
     def measured_on(self):
@@ -66,7 +66,7 @@ class Page:
         return "Tests that passed:\n\n" + table(["program", "cases", "assertions"], rows) if rows else ""
 
     def training(self):
-        found, rows = {**self.values("train"), **self.values("rounds")}, []
+        found, rows = {**self.values("train"), **self.values("peers")}, []
         for shape in self.settings.shapes:
             rounds = {program: [found[name] for number in range(1, self.settings.rounds + 1)
                                 if (name := f"{shape}-{program}-{number}") in found]
@@ -77,10 +77,42 @@ class Page:
                                  f"{median(each, 'tokens_per_second'):,.0f}",
                                  size(median(each, 'peak_memory_bytes')),
                                  ratio(rounds["regroup"], each) if program != "regroup" else "",
-                                 share(each), str(len(each))])
+                                 share(each), clocks(each), str(len(each))])
         return ("Training, AdamW, bf16 with fp32 masters:\n\n" +
                 table(["model", "program", "tokens/s", "peak memory", "regroup's speed, times", "of the peak FLOP/s",
-                       "rounds"], rows)) if rows else ""
+                       "clock, power", "rounds"], rows)) if rows else ""
+
+    def comparison(self):
+        """Medians over rounds of the ratio of both builds in a round."""
+        found, rows = self.values("compare"), []
+        for shape in self.settings.shapes:
+            pairs = [[found.get(f"{shape}-{name}-{number}") for name in ("other", "regroup")]
+                     for number in range(1, self.settings.rounds + 1)]
+            pairs = [pair for pair in pairs if all(pair)]
+            if pairs:
+                speeds = [[each["tokens_per_second"] for each in pair] for pair in pairs]
+                rows.append([shape, *(f"{statistics.median(column):,.0f}" for column in zip(*speeds)),
+                             f"{statistics.median(new / old for old, new in speeds):.3f}",
+                             clocks([pair[1] for pair in pairs]), str(len(pairs))])
+        return "Two builds in turn, tokens/s:\n\n" + table(
+            ["model", "other", "this", "this / other", "clock, power", "rounds"], rows) if rows else ""
+
+    def batches(self):
+        rows = [[name, f"{values['tokens_per_second']:,.0f}", size(values["peak_memory_bytes"]), share([values]),
+                 clocks([values])] for name, values in self.values("batches").items()]
+        return "Several batches a step, and larger ones:\n\n" + table(
+            ["model", "tokens/s", "peak memory", "of the peak FLOP/s", "clock, power"], rows) if rows else ""
+
+    def forms(self):
+        return "\n\n".join("Forms of attention (`bench/gpu/cudnn_forms.py`):\n\n" + values["text"].strip()
+                           for values in self.values("forms").values())
+
+    def profile(self):
+        return "\n\n".join(
+            f"Kernels of two steps of {shape}, {values['launches']} launches, {values['ms']:.0f} ms:\n\n" +
+            table(["kernel", "launches", "ms"], [[f"`{each['name']}`", str(each["launches"]), f"{each['ms']:.2f}"]
+                                                 for each in values["kernels"]])
+            for shape, values in self.values("profile").items())
 
     def decoding(self):
         rows = [[str(max(row["kv_heads"]) if isinstance(row["kv_heads"], list) else row["kv_heads"]), str(row["batch"]),
@@ -149,6 +181,13 @@ def median(rounds, key):
 def ratio(ours, theirs):
     """Of the medians: a round may lack one of the two."""
     return f"{median(ours, 'tokens_per_second') / median(theirs, 'tokens_per_second'):.2f}" if ours else ""
+
+
+def clocks(rounds):
+    found = [each["clocks"] for each in rounds if each.get("clocks")]
+    if not found:
+        return ""
+    return f"{statistics.median(each['mhz'] for each in found):.0f} MHz, {statistics.median(each['watts'] for each in found):.0f} W"
 
 
 def share(rounds):

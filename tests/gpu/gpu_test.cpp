@@ -208,7 +208,7 @@ TEST_CASE("bf16 attention with slopes and its gradients are accurate on a GPU", 
 TEST_CASE("bf16 attention without a mask and its gradients are accurate on a GPU", "[gpu]") {
   const at::Device device = gpu();
   const bool causal = GENERATE(true, false);
-  const std::int64_t length = device.is_privateuseone() ? 65 : GENERATE(1, 12, 200, 1027);
+  const std::int64_t length = device.is_privateuseone() ? 65 : GENERATE(1, 12, 200, 1024, 1027);
   const std::int64_t width = GENERATE(64, 128);
   const std::int64_t kv_heads = GENERATE(8, 2, 1);
   CAPTURE(causal, length, width, kv_heads);
@@ -220,6 +220,24 @@ TEST_CASE("bf16 attention without a mask and its gradients are accurate on a GPU
   // One key: its weight is 1 whatever the query and the key.
   for (std::size_t i = length == 1 ? 2 : 0; i < exact.gradients.size(); ++i) {
     CHECK(error_of(found.gradients[i], exact.gradients[i]) < 2e-2);
+  }
+}
+
+// Scores around -200: the sums of their exponentials are below what fp32 holds. A kernel that keeps
+// logarithms of sums without their largest score would return NaN.
+TEST_CASE("bf16 attention with very small scores and its gradients are accurate on a GPU",
+          "[gpu]") {
+  const at::Device device = gpu();
+  const std::int64_t length = device.is_privateuseone() ? 65 : GENERATE(256, 2048);
+  const auto heads = [&](std::int64_t count, double mean) {
+    return (at::randn({1, count, length, 64}) / 2 + mean).to(at::kBFloat16).to(at::kFloat);
+  };
+  const Heads all = {heads(8, -20.0), heads(2, 1.25), heads(2, 0.0)};
+  const Attended exact = attend_to_all(all, /*causal=*/true, at::kDouble, at::kCPU);
+  const Attended found = attend_to_all(all, /*causal=*/true, at::kBFloat16, device);
+  CHECK(error_of(found.output, exact.output) < 1e-2);
+  for (std::size_t i = 0; i < exact.gradients.size(); ++i) {
+    CHECK(error_of(found.gradients[i], exact.gradients[i]) < 5e-2);
   }
 }
 

@@ -48,8 +48,15 @@ const char* take_cross_entropy(const kernels::CrossEntropyCall& call, void* /*st
   return kernels::take_cross_entropy(call, OnHost());
 }
 
-constexpr DeviceKernels kKernels = {rotate,    activate_gated,     differentiate_gated,
-                                    normalise, differentiate_norm, take_cross_entropy};
+const char* update_by_adamw(const kernels::AdamWCall& call, void* /*stream*/) {
+  const std::int64_t each = size_of(call.gradient_type) + 4 * size_of(call.moment_type) + 8;
+  PaperState::get().launch("regroup::adamw", call.count * (call.copy == nullptr ? each : each + 2));
+  return kernels::update_by_adamw(call, OnHost());
+}
+
+constexpr DeviceKernels kKernels = {rotate,         activate_gated,     differentiate_gated,
+                                    normalise,      differentiate_norm, take_cross_entropy,
+                                    update_by_adamw};
 
 }  // namespace
 

@@ -73,6 +73,14 @@ const char* forget_outer_sum(const kernels::NormGradientCall& call, void* stream
   return paper_kernels().differentiate_norm(wrong, stream);
 }
 
+// Does not divide the gradients.
+const char* forget_divisor(const kernels::AdamWCall& call, void* stream) {
+  static const float kOne = 1.0F;
+  kernels::AdamWCall wrong = call;
+  wrong.divisor = &kOne;
+  return paper_kernels().update_by_adamw(wrong, stream);
+}
+
 // Writes nothing.
 const char* do_nothing(const kernels::CrossEntropyCall& /*call*/, void* /*stream*/) {
   return nullptr;
@@ -150,7 +158,8 @@ TEST_CASE("fused kernels that agree with LibTorch's operators are used", "[paper
   }
   for (const char* name :
        {"regroup::rotation", "regroup::gated_activation", "regroup::gated_activation_gradient",
-        "regroup::rms_norm", "regroup::rms_norm_gradient", "regroup::cross_entropy"}) {
+        "regroup::rms_norm", "regroup::rms_norm_gradient", "regroup::cross_entropy",
+        "regroup::adamw"}) {
     CAPTURE(name);
     CHECK(launches_of(name) >= 4);  // two types, two alignments
   }
@@ -162,7 +171,7 @@ TEST_CASE("a fused kernel that differs or fails is named and not used", "[paper]
     FusedKernel kernel;
     const char* said;
   };
-  std::vector<Fault> faults(5, {paper_kernels(), FusedKernel::kRotation, "RoPE differs by"});
+  std::vector<Fault> faults(6, {paper_kernels(), FusedKernel::kRotation, "RoPE differs by"});
   faults[0].kernels.rotate = rotate_back;
   faults[1].kernels.activate_gated = fail_to_launch;
   faults[1].kernel = FusedKernel::kGatedActivation;
@@ -176,6 +185,9 @@ TEST_CASE("a fused kernel that differs or fails is named and not used", "[paper]
   faults[3].said = "cross-entropy differs by";
   faults[4].kernels.rotate = run_out_of_memory;
   faults[4].said = "RoPE failed: no memory";
+  faults[5].kernels.update_by_adamw = forget_divisor;
+  faults[5].kernel = FusedKernel::kAdamW;
+  faults[5].said = "AdamW differs by";
   for (const Fault& fault : faults) {
     CAPTURE(fault.said);
     const PaperKernels broken(&fault.kernels);

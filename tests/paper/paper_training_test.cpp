@@ -146,6 +146,8 @@ TEST_CASE("uptraining on paper in every mode: the CPU's losses, one wait a step"
     CAPTURE(i);
     CHECK(std::abs(there.losses[i] - here.losses[i]) < tolerance * here.losses[i]);
   }
+  const bool adamw = settings.optimizer.kind == OptimizerKind::kAdamW;
+  CHECK(there.steps.at(1).operators.contains("regroup::adamw") == (fused && adamw));
   for (std::size_t i = 1; i < there.steps.size(); ++i) {  // tables are made in the first
     CAPTURE(i, there.steps[i].waiting);
     CHECK(there.steps[i].waits == 1);

@@ -18,6 +18,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "formats/base/error.h"
 #include "uptrain/ops/grouped_attention.h"
 #include "uptrain/ops/optional_tensor.h"
 #include "uptrain/ops/suffix_attention.h"
@@ -41,7 +42,13 @@ constexpr std::int64_t kMaskAlignment = 8;
 constexpr std::int64_t kPositionBase = 256;
 
 // cuDNN's attention takes two thirds of the time of LibTorch's own on an H100 (docs/gpu.md). It is
-// off elsewhere: see prepare_cuda(). LibTorch decides whether it takes the heads.
+// off elsewhere: see prepare_cuda(). LibTorch decides whether it takes the heads. Lengths that end
+// inside a tile gave NaN gradients in some versions, and each new length is planned anew.
+bool suits_cudnn(const Heads& heads, const at::Tensor& mask, bool causal) {
+  constexpr std::int64_t kTile = 128;
+  return heads.q.is_cuda() && !mask.defined() && causal && heads.q.size(2) % kTile == 0;
+}
+
 class WithCudnn {
  public:
   explicit WithCudnn(bool wanted) : wanted_(wanted) { set(true); }
@@ -77,7 +84,7 @@ at::Tensor scaled_attention(const Heads& heads, const at::Tensor& mask, std::opt
         {heads.q, heads.k.repeat_interleave(copies, 1), heads.v.repeat_interleave(copies, 1)}, mask,
         scale, causal);
   }
-  const WithCudnn cudnn(heads.q.is_cuda() && !mask.defined());
+  const WithCudnn cudnn(suits_cudnn(heads, mask, causal));
   return at::scaled_dot_product_attention(heads.q, heads.k, heads.v, if_defined(mask),
                                           /*dropout_p=*/0.0,
                                           /*is_causal=*/causal && !mask.defined(), scale,
@@ -259,6 +266,11 @@ Heads Alibi::extended(const Heads& heads, const at::Tensor& key_dimensions) cons
 }
 
 at::Tensor Alibi::attend_with_extra_dimensions(const Heads& heads, SlidingWindow* window) const {
+  constexpr std::int64_t kMostPositions = kPositionBase * kPositionBase;  // exact in bf16
+  if (heads.k.scalar_type() == at::kBFloat16 && heads.k.size(2) > kMostPositions) {
+    throw_usage("ALiBi in bf16 takes at most {} tokens at a time here, not {}; use fp32",
+                kMostPositions, heads.k.size(2));
+  }
   const at::Tensor positions = at::arange(heads.k.size(2), heads.k.options().dtype(at::kLong));
   const Heads wider = extended(heads, key_dimensions(positions, heads.k.options()));
   const at::Tensor mixed = window != nullptr ? attend_in_window(wider, *window, scale_)

@@ -49,7 +49,8 @@ const DeviceKernels* compiled_cuda_kernels() {
                                               kernels::differentiate_gated_on_cuda,
                                               kernels::normalise_on_cuda,
                                               kernels::differentiate_norm_on_cuda,
-                                              kernels::take_cross_entropy_on_cuda};
+                                              kernels::take_cross_entropy_on_cuda,
+                                              kernels::update_by_adamw_on_cuda};
   return &kCompiled;
 #else
   return nullptr;

@@ -11,10 +11,11 @@
 
 namespace regroup {
 
-enum class FusedKernel { kRotation, kGatedActivation, kRmsNorm, kCrossEntropy };
+enum class FusedKernel { kRotation, kGatedActivation, kRmsNorm, kCrossEntropy, kAdamW };
 
 inline constexpr std::array kFusedKernels = {FusedKernel::kRotation, FusedKernel::kGatedActivation,
-                                             FusedKernel::kRmsNorm, FusedKernel::kCrossEntropy};
+                                             FusedKernel::kRmsNorm, FusedKernel::kCrossEntropy,
+                                             FusedKernel::kAdamW};
 
 /// Queues a kernel on a stream of the current device, given as the device's own handle. Returns
 /// null, or what went wrong.
@@ -29,6 +30,7 @@ struct DeviceKernels {
   LaunchKernel<kernels::NormCall> normalise;
   LaunchKernel<kernels::NormGradientCall> differentiate_norm;
   LaunchKernel<kernels::CrossEntropyCall> take_cross_entropy;
+  LaunchKernel<kernels::AdamWCall> update_by_adamw;
 };
 
 /// Sets the kernels of all devices of a type; null removes them. They must outlive their use. One

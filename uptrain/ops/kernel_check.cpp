@@ -10,6 +10,7 @@
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/gelu.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/zeros.h>
@@ -20,6 +21,7 @@
 
 #include "formats/base/printable.h"
 #include "uptrain/ops/device_kernels.h"
+#include "uptrain/ops/fused_adamw.h"
 #include "uptrain/ops/fused_cross_entropy.h"
 #include "uptrain/ops/fused_rotation.h"
 #include "uptrain/ops/gated_activation.h"
@@ -163,6 +165,36 @@ double cross_entropy_error(std::int64_t width, const at::TensorOptions& options)
   return largest;
 }
 
+// An update, compared with the formula, and one that is skipped. Of the masters their change is
+// compared.
+double adamw_error(std::int64_t width, const at::TensorOptions& options) {
+  const AdamWNumbers how = {
+      .rate = 0.1, .decay = 0.01, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-3};
+  const at::Tensor begin = numbers({23, width}, 1.0, options.dtype(at::kFloat));
+  const AdamWTensors found = {.master = begin.clone(),
+                              .copy = begin.to(at::kBFloat16),
+                              .first = numbers({23, width}, 2.0, options),
+                              .second = numbers({23, width}, 3.0, options).square(),
+                              .gradient = numbers({23, width}, 4.0, options)};
+  const at::Tensor scalars = at::ones({3}, options.dtype(at::kFloat)).cumsum(0);  // 1, 2, 3
+  const at::Tensor none = at::zeros({1}, scalars.options());
+  const at::Tensor g = found.gradient.to(at::kDouble) / 2.0;
+  const at::Tensor m = found.first.to(at::kDouble) * how.beta1 + g * (1.0 - how.beta1);
+  const at::Tensor v = found.second.to(at::kDouble) * how.beta2 + g.square() * (1.0 - how.beta2);
+  const at::Tensor step = (m / (1.0 - std::pow(how.beta1, 3))) /
+                          ((v / (1.0 - std::pow(how.beta2, 3))).sqrt() + how.epsilon);
+  const at::Tensor change = begin.to(at::kDouble) * -how.decay - step * how.rate;
+  update_by_fused_adamw(found, how, {scalars[1], none, scalars[2]});
+  const at::Tensor after = found.master.clone();
+  update_by_fused_adamw(found, how, {scalars[1], scalars[0], scalars[2]});  // is skipped
+  const at::Tensor moved = (found.master - begin).to(at::kDouble);
+  const double kept = (found.master - after).abs().max().item<double>();
+  const double copied = (found.copy - found.master.to(at::kBFloat16)).abs().max().item<double>();
+  return kept + copied +
+         error_of({moved, found.first.to(at::kDouble), found.second.to(at::kDouble)},
+                  {change, m, v});
+}
+
 struct Check {
   FusedKernel kernel;
   const char* name;
@@ -172,7 +204,8 @@ struct Check {
 constexpr Check kChecks[] = {{FusedKernel::kRotation, "RoPE", rotation_error},
                              {FusedKernel::kGatedActivation, "gated activations", gated_error},
                              {FusedKernel::kRmsNorm, "RMSNorm", all_norms_error},
-                             {FusedKernel::kCrossEntropy, "cross-entropy", cross_entropy_error}};
+                             {FusedKernel::kCrossEntropy, "cross-entropy", cross_entropy_error},
+                             {FusedKernel::kAdamW, "AdamW", adamw_error}};
 
 std::string one_line(const std::string& text) {
   return "failed: " + printable(text.substr(0, text.find('\n')), 200);

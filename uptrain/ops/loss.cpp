@@ -12,10 +12,12 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/fused_cross_entropy.h"
 #include "uptrain/ops/softcap.h"
 
@@ -199,8 +201,10 @@ ChunkedLoss compute(const LmHeadInputs& student, const at::Tensor& targets,
     sum.head_gradient = at::zeros(student.head.sizes(), wide);
   }
   const std::int64_t tokens = student.hidden.size(0);
-  const std::int64_t step =
-      request.rows.value_or(default_loss_rows(student.head.size(0), student.head.is_cpu()));
+  const bool in_place = request.distillation.weight == 0.0 && !student.softcap &&
+                        has_fused_kernel(FusedKernel::kCrossEntropy, student.head);
+  const std::int64_t step = request.rows.value_or(
+      default_loss_rows(student.head.size(0), student.head.is_cpu(), in_place));
   const double scale = 1.0 / static_cast<double>(tokens);
   for (std::int64_t begin = 0; begin < tokens; begin += step) {
     const std::int64_t count = std::min(step, tokens - begin);
@@ -227,7 +231,10 @@ struct ChunkedLossFunction : torch::autograd::Function<ChunkedLossFunction> {
     variable_list gradients = context->get_saved_variables();
     for (at::Tensor& gradient : gradients) {
       if (gradient.defined()) {
-        gradient = gradient * outer.front().to(gradient.scalar_type());
+        // With a dimension, the outer gradient keeps its type: in bf16 a third would scale all
+        // gradients by its rounding.
+        at::Tensor scaled = at::empty_like(gradient);
+        gradient = at::mul_out(scaled, gradient, outer.front().view({1}));
       }
     }
     return {gradients[0], gradients[1], at::Tensor(), at::Tensor(), at::Tensor()};
@@ -248,9 +255,14 @@ at::Tensor loss_of(const LmHeadInputs& student, const at::Tensor& targets, Reque
 
 }  // namespace
 
-std::int64_t default_loss_rows(std::int64_t vocab_size, bool on_cpu) {
+std::int64_t default_loss_rows(std::int64_t vocab_size, bool on_cpu, bool in_place) {
   constexpr std::int64_t kLogits = 16 << 20;
-  return std::max<std::int64_t>(on_cpu ? 1 : 2048, kLogits / vocab_size);
+  constexpr std::int64_t kLogitsOfDevice = 512 << 20;
+  if (on_cpu) {
+    return std::max<std::int64_t>(1, kLogits / vocab_size);
+  }
+  return in_place ? std::clamp<std::int64_t>(kLogitsOfDevice / vocab_size, 2048, 8192)
+                  : std::max<std::int64_t>(2048, kLogits / vocab_size);
 }
 
 at::Tensor logits_of(const LmHeadInputs& inputs, std::int64_t begin, std::int64_t count) {

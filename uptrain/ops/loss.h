@@ -12,8 +12,10 @@ namespace regroup {
 
 /// Tokens whose logits are computed at a time, for a vocabulary of V. On a CPU as many as 64 MiB of
 /// fp32 logits hold. Elsewhere at least 2048: each chunk reads all weights of the head, which takes
-/// longer than multiplying them by fewer rows.
-std::int64_t default_loss_rows(std::int64_t vocab_size, bool on_cpu);
+/// longer than multiplying them by fewer rows, and adds to the head's gradient in fp32; where the
+/// logits are replaced `in_place` by their gradient, up to 8192, whose logits take at most 1 GiB in
+/// bf16.
+std::int64_t default_loss_rows(std::int64_t vocab_size, bool on_cpu, bool in_place = false);
 
 /// The inputs of the logits, hidden headᵀ.
 struct LmHeadInputs {

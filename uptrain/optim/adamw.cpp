@@ -7,10 +7,22 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "uptrain/ops/fused_adamw.h"
+
 namespace regroup {
+namespace {
+
+// Whole fp32 masters on a device that has the kernel.
+bool has_fused_adamw(const MasterWeights& masters) {
+  const at::TensorOptions options = masters.options(0);
+  return masters.mode() == MemoryMode::kFull && options.dtype() == at::kFloat &&
+         can_fuse_adamw(options.device());
+}
+
+}  // namespace
 
 AdamW::AdamW(MasterWeights masters, const AdamWSettings& settings)
-    : masters_(std::move(masters)), settings_(settings) {
+    : masters_(std::move(masters)), settings_(settings), fused_(has_fused_adamw(masters_)) {
   std::vector<std::size_t> decayed;
   std::vector<std::size_t> kept;
   for (std::size_t i = 0; i < masters_.size(); ++i) {
@@ -58,6 +70,11 @@ void AdamW::step(const std::vector<at::Tensor>& gradients, double learning_rate,
                  const at::Tensor& gradient_divisor, const at::Tensor& skip) {
   const at::NoGradGuard no_gradients;
   count_.add_(1.0);
+  if (fused_) {
+    step_fused(gradients, learning_rate, gradient_divisor, skip);
+    count_.sub_(skip);
+    return;
+  }
   for (const Batch& batch : batches_) {
     Tensors tensors = pick(batch.members, gradients);
     const std::vector<at::Tensor> counts(batch.members.size(), count_);
@@ -77,6 +94,24 @@ void AdamW::step(const std::vector<at::Tensor>& gradients, double learning_rate,
     }
   }
   count_.sub_(skip);
+}
+
+void AdamW::step_fused(const std::vector<at::Tensor>& gradients, double learning_rate,
+                       const at::Tensor& gradient_divisor, const at::Tensor& skip) {
+  for (std::size_t i = 0; i < masters_.size(); ++i) {
+    const double decay = masters_.sizes(i).size() >= 2 ? settings_.weight_decay : 0.0;
+    update_by_fused_adamw({.master = masters_.tensors()[i].value,
+                           .copy = masters_.copy(i),
+                           .first = first_moments_[i],
+                           .second = second_moments_[i],
+                           .gradient = gradients[i]},
+                          {.rate = learning_rate,
+                           .decay = learning_rate * decay,
+                           .beta1 = settings_.beta1,
+                           .beta2 = settings_.beta2,
+                           .epsilon = settings_.epsilon},
+                          {gradient_divisor, skip, count_});
+  }
 }
 
 std::vector<Parameters::Entry> AdamW::state() const {

@@ -33,6 +33,8 @@ class AdamW : public Optimizer {
 
   std::vector<Parameters::Entry> state() const override;
 
+  bool writes_copies() const override { return fused_; }
+
   /// First moments, one per parameter.
   const std::vector<at::Tensor>& first_moments() const { return first_moments_; }
   /// Updates made, an fp32 scalar.
@@ -53,8 +55,12 @@ class AdamW : public Optimizer {
   Tensors pick(const std::vector<std::size_t>& members,
                const std::vector<at::Tensor>& gradients) const;
 
+  void step_fused(const std::vector<at::Tensor>& gradients, double learning_rate,
+                  const at::Tensor& gradient_divisor, const at::Tensor& skip);
+
   MasterWeights masters_;
   AdamWSettings settings_;
+  bool fused_;  // by the device's own kernel, one pass over each tensor
   std::vector<Batch> batches_;
   std::vector<at::Tensor> first_moments_;
   std::vector<at::Tensor> second_moments_;

@@ -36,8 +36,11 @@ class MasterWeights {
 
   /// `masters`: whole ones, of which the model's weights are copies; in kCompact split ones, whose
   /// halves include the model's weights; in kHost whole ones in host memory.
-  MasterWeights(MemoryMode mode, std::vector<StateTensor> masters)
-      : mode_(mode), masters_(std::move(masters)) {}
+  /// `copies`: the model's weights in kFull where they are narrower than the masters, in their
+  /// order.
+  MasterWeights(MemoryMode mode, std::vector<StateTensor> masters,
+                std::vector<at::Tensor> copies = {})
+      : mode_(mode), masters_(std::move(masters)), copies_(std::move(copies)) {}
 
   MemoryMode mode() const { return mode_; }
   std::size_t size() const { return masters_.size(); }
@@ -50,6 +53,9 @@ class MasterWeights {
     return masters_[i].value.options().dtype(masters_[i].type()).requires_grad(false);
   }
 
+  /// The model's weight where it is a narrower copy of the master, else an undefined tensor.
+  at::Tensor copy(std::size_t i) const { return copies_.empty() ? at::Tensor() : copies_[i]; }
+
   /// A whole master, to be updated in place and passed to write().
   at::Tensor read(std::size_t i) const { return masters_[i].read(); }
   void write(std::size_t i, const at::Tensor& whole) const { masters_[i].write(whole); }
@@ -57,6 +63,7 @@ class MasterWeights {
  private:
   MemoryMode mode_;
   std::vector<StateTensor> masters_;
+  std::vector<at::Tensor> copies_;
 };
 
 }  // namespace regroup

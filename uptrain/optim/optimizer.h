@@ -19,12 +19,16 @@ class Optimizer {
   virtual ~Optimizer() = default;
 
   /// One update with gradients on the masters' device, in their order. Gradients have the masters'
-  /// dtype; unless the mode is kFull, they may be narrower and are widened one at a time.
+  /// dtype; they may be narrower and are widened, in kFull all at once unless writes_copies().
   /// `gradient_divisor` and `skip` are scalar fp32 tensors on the same device, so that the update
   /// does not synchronise it. Gradients are divided by the first. If the second is 1, not 0,
   /// nothing changes, even if gradients are not finite.
   virtual void step(const std::vector<at::Tensor>& gradients, double learning_rate,
                     const at::Tensor& gradient_divisor, const at::Tensor& skip) = 0;
+
+  /// Whether step() also rounds the masters to the model's weights (MasterWeights::copy()), and
+  /// takes gradients of any width without widening them.
+  virtual bool writes_copies() const { return false; }
 
   /// The optimizer's state, to be saved and restored in place: tensors with names derived from the
   /// masters', such as "first_moment.wte.weight".

@@ -65,7 +65,7 @@ MasterWeights TrainedModel::own_masters(const Model& source, const UptrainSettin
     return MasterWeights(trained_.only(names));
   }
   if (mode == MemoryMode::kFull) {
-    return {mode, load(settings.device, names)};
+    return {mode, load(settings.device, names), trained_.only(names).tensors()};
   }
   const Parameters own = trained_.only(names);
   std::vector<StateTensor> masters;

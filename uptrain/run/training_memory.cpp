@@ -12,6 +12,7 @@
 #include "uptrain/distributed/gradient_reducer.h"
 #include "uptrain/distributed/zero_partition.h"
 #include "uptrain/model/parameters.h"
+#include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/loss.h"
 #include "uptrain/run/activation_memory.h"
 #include "uptrain/run/block_elements.h"
@@ -22,11 +23,14 @@ namespace {
 
 double logits_bytes(const UptrainSettings& settings, const ModelSpec& spec, double predictions) {
   // The largest number of fp32 copies of a chunk, as counted on the paper device (docs/gpu.md).
+  // Logits that are replaced in place exist once, and their gradients' products next to them.
   const double copies = settings.teacher.present() ? 8.0 : settings.teacher.any() ? 7.0 : 3.0;
-  return copies * 4.0 *
-         std::min(predictions, static_cast<double>(
-                                   default_loss_rows(spec.vocab_size, settings.device.is_cpu()))) *
-         static_cast<double>(spec.vocab_size);
+  const bool on_cpu = settings.device.is_cpu();
+  const bool in_place = !on_cpu && !settings.teacher.any() && !spec.logit_softcap &&
+                        has_fused_kernel(FusedKernel::kCrossEntropy, settings.device);
+  const auto rows = static_cast<double>(default_loss_rows(spec.vocab_size, on_cpu, in_place));
+  return (in_place ? 2.0 * bytes_per_element(settings.precision) : copies * 4.0) *
+         std::min(predictions, rows) * static_cast<double>(spec.vocab_size);
 }
 
 void for_each_trained(const UptrainSettings& settings, const ModelSpec& spec,

@@ -34,6 +34,8 @@ class FrozenQueries {
   /// Stores the queries of `masters`; does nothing unless `which` is kKeysAndValues.
   FrozenQueries(const ModelSpec& spec, TrainedWeights which, const MasterWeights& masters);
 
+  bool any() const { return !features_.empty(); }
+
   /// Zeroes their part of `gradients`, one per master.
   void clear(const std::vector<at::Tensor>& gradients) const;
 

@@ -36,12 +36,12 @@ std::vector<at::Tensor> counterparts_of(const MasterWeights& masters, const Para
 }
 
 // Gradients that are summed, over batches or ranks, need a wide type.
-GradientType gradient_type(const MasterWeights& masters, const LoopSettings& settings,
-                           const ZeroPartition* partition) {
+GradientType gradient_type(const MasterWeights& masters, const Optimizer& optimizer,
+                           const LoopSettings& settings, const ZeroPartition* partition) {
   const bool alone = partition == nullptr;
-  const bool computed = alone && (masters.mode() == MemoryMode::kHost ||
-                                  (masters.mode() == MemoryMode::kCompact &&
-                                   settings.accumulation == 1));  // the host sums its own
+  const bool taken_narrow = masters.mode() == MemoryMode::kCompact || optimizer.writes_copies();
+  const bool computed = alone && (masters.mode() == MemoryMode::kHost ||  // the host sums its own
+                                  (taken_narrow && settings.accumulation == 1));
   return computed ? GradientType::kComputed : GradientType::kWide;
 }
 
@@ -75,12 +75,13 @@ Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const Maste
       settings_(settings),
       partition_(partition),
       shards_(shards),
-      gradients_(model_weights_, gradient_type(masters, settings, partition)) {
+      gradients_(model_weights_, gradient_type(masters, optimizer, settings, partition)) {
   model_weights.require_gradients();
   if (masters.mode() == MemoryMode::kHost) {
     transfer_.emplace(stepped_weights_,
                       partition != nullptr ? at::kFloat : stepped_weights_.front().scalar_type());
   }
+  round_masters();
   refresh_model_weights();
 }
 
@@ -128,6 +129,9 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
                   clipping_divisor(norm, settings_.max_gradient_norm), bad);
   gradients.clear();
   frozen_.restore();
+  if (!optimizer_.writes_copies() || frozen_.any()) {
+    round_masters();
+  }
   refresh_model_weights();
   std::vector<at::Tensor> read = {loss.to(at::kDouble), norm.to(at::kDouble), bad.to(at::kDouble)};
   if (stopping.defined()) {
@@ -249,6 +253,19 @@ at::Tensor Trainer::agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<
   return sums[2];
 }
 
+// The model's weights from whole masters next to them, where they are not the same tensors.
+void Trainer::round_masters() const {
+  if (masters_.mode() != MemoryMode::kFull ||
+      stepped_weights_.front().is_same(masters_.tensors().front().value)) {
+    return;
+  }
+  std::vector<at::Tensor> wide;
+  for (const StateTensor& master : masters_.tensors()) {
+    wide.push_back(master.value);
+  }
+  copy_weights(wide, stepped_weights_);
+}
+
 void Trainer::refresh_model_weights() {
   if (shards_ != nullptr) {
     shards_->drop_all();
@@ -257,13 +274,6 @@ void Trainer::refresh_model_weights() {
     for (std::size_t i = 0; i < masters_.size(); ++i) {
       transfer_->send(i, masters_.read(i));
     }
-  } else if (masters_.mode() == MemoryMode::kFull &&
-             !stepped_weights_.front().is_same(masters_.tensors().front().value)) {
-    std::vector<at::Tensor> wide;
-    for (const StateTensor& master : masters_.tensors()) {
-      wide.push_back(master.value);
-    }
-    copy_weights(wide, stepped_weights_);
   }
   if (partition_ != nullptr && shards_ == nullptr) {
     partition_->broadcast_weights(model_weights_);

@@ -83,6 +83,7 @@ class Trainer {
   std::vector<at::Tensor> complete_gradients(GradientReducer* reducer, at::Tensor& loss);
   std::int64_t batches_here() const;
   at::Tensor agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop) const;
+  void round_masters() const;
   void refresh_model_weights();
 
   LossFunction loss_;

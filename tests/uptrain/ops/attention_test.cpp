@@ -21,6 +21,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "formats/spec/alibi.h"
+#include "tests/refusal.h"
 #include "tests/uptrain/golden_case.h"
 #include "uptrain/ops/relative_bias.h"
 
@@ -173,6 +174,17 @@ at::Tensor attention_head_by_head(const Heads& heads, const at::Tensor& bias, bo
     mixed.push_back(at::matmul(at::softmax(scores, -1), heads.v.select(1, h / per_group)));
   }
   return at::stack(mixed, 1);
+}
+
+TEST_CASE("ALiBi in bf16 refuses positions that its dimensions cannot hold", "[uptrain]") {
+  const auto options = at::TensorOptions(at::kBFloat16);
+  const std::vector<double> slopes = {0.5};
+  const at::Tensor x = at::zeros({1, 1, 65'537, 8}, options);
+  CHECK_THAT(
+      refusal_of([&] {
+        static_cast<void>(Alibi(slopes, 8, options).attend({x, x, x}, AlibiForm::kExtraDimensions));
+      }),
+      is_wrong_usage("at most 65536 tokens", "fp32"));
 }
 
 TEST_CASE("T5 attention equals its formula for every role and head", "[uptrain]") {

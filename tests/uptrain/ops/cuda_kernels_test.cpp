@@ -6,6 +6,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -170,7 +171,67 @@ Losses exact_cross_entropy(const at::Tensor& logits, const at::Tensor& targets) 
   return {losses.detach(), torch::autograd::grad({losses.sum() * 0.25}, {leaf}).front()};
 }
 
+// --- AdamW ---
+
+struct Weights {
+  at::Tensor master, copy, first, second;
+};
+
+Weights update(const Weights& before, const at::Tensor& gradient, float skip, bool backwards) {
+  const Weights after = {before.master.clone(), unset(before.copy), before.first.clone(),
+                         before.second.clone()};
+  static const float kDivisor = 2.0F, kUpdates = 3.0F;
+  const kernels::AdamWCall call = {.gradient_type = number_type(gradient),
+                                   .moment_type = number_type(after.first),
+                                   .gradient = gradient.const_data_ptr(),
+                                   .master = after.master.mutable_data_ptr<float>(),
+                                   .first = after.first.mutable_data_ptr(),
+                                   .second = after.second.mutable_data_ptr(),
+                                   .copy = after.copy.mutable_data_ptr(),
+                                   .divisor = &kDivisor,
+                                   .skip = &skip,
+                                   .updates = &kUpdates,
+                                   .count = gradient.numel(),
+                                   .rate = 0.01F,
+                                   .decay = 0.001F,
+                                   .one_less_beta1 = 0.1F,
+                                   .one_less_beta2 = 0.05F,
+                                   .log_beta1 = std::log(0.9F),
+                                   .log_beta2 = std::log(0.95F),
+                                   .epsilon = 1e-4F};
+  CHECK(kernels::update_by_adamw(call, OnHost(backwards)) == nullptr);
+  return after;
+}
+
 }  // namespace
+
+TEST_CASE("the GPU's AdamW equals LibTorch's, with gradients and moments of both types",
+          "[uptrain]") {
+  draw_again();
+  const std::int64_t count = GENERATE(9, 2048, 5003), offset = GENERATE(0, 1);
+  const bool backwards = GENERATE(false, true);
+  const auto type = GENERATE(at::kFloat, at::kBFloat16),
+             moments = GENERATE(at::kFloat, at::kBFloat16);
+  CAPTURE(count, offset, type, moments);
+  const at::Tensor gradient = placed(at::randn({count}).to(type), offset);
+  const at::Tensor master = at::randn({count});
+  const Weights before = {master, master.to(at::kBFloat16), at::randn({count}).to(moments),
+                          at::randn({count}).square().to(moments)};
+  const Weights found = update(before, gradient, 0.0F, backwards);
+  const auto exact = [](const at::Tensor& x) { return x.to(at::kDouble).clone(); };
+  const Weights wide = {exact(master), {}, exact(before.first), exact(before.second)};
+  at::_fused_adamw_({wide.master}, {exact(gradient)}, {wide.first}, {wide.second}, {},
+                    {at::full({}, 3.0)}, 0.01, 0.9, 0.95, 0.1, 1e-4, false, false,
+                    at::full({}, 2.0));
+  CHECK(relative_error(found.master - master, wide.master - exact(master)) < 1e-5);
+  CHECK(relative_error(found.first, wide.first) < (moments == at::kFloat ? 1e-6 : 3e-3));
+  CHECK(relative_error(found.second, wide.second) < (moments == at::kFloat ? 1e-6 : 3e-3));
+  CHECK(found.copy.equal(found.master.to(at::kBFloat16)));
+  const Weights skipped = update(before, at::full_like(gradient, NAN), 1.0F, backwards);
+  CHECK(skipped.master.equal(before.master));
+  CHECK(skipped.first.equal(before.first));
+  CHECK(skipped.second.equal(before.second));
+}
 
 TEST_CASE("the GPU's rotation equals the separate operations", "[uptrain]") {
   draw_again();

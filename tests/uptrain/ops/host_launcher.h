@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 
+#include "uptrain/ops/cuda/adamw_kernel.h"
 #include "uptrain/ops/cuda/cross_entropy_kernel.h"
 #include "uptrain/ops/cuda/gated_kernel.h"
 #include "uptrain/ops/cuda/norm_kernel.h"

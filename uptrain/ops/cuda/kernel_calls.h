@@ -90,4 +90,21 @@ struct CrossEntropyCall {
   bool with_gradient;
 };
 
+/// One update by AdamW (uptrain/optim/adamw.h) over `count` weights. The scalars divisor, skip and
+/// updates are on the device.
+struct AdamWCall {
+  NumberType gradient_type, moment_type;
+  const void* gradient;
+  float* master;
+  void* first;  ///< moments
+  void* second;
+  void* copy;            ///< bf16, gets the rounded masters; or null
+  const float* divisor;  ///< of the gradients
+  const float* skip;     ///< 1: nothing is written
+  const float* updates;  ///< made, with this one
+  std::int64_t count;
+  float rate, decay;  ///< of this update; decay is rate times weight decay
+  float one_less_beta1, one_less_beta2, log_beta1, log_beta2, epsilon;
+};
+
 }  // namespace regroup::kernels

@@ -69,6 +69,12 @@ REGROUP_KERNEL void store(Number* to, const Pack<Number, kWidth>& numbers) {
 /// The dtype of a call's tensors.
 enum class NumberType { kFloat, kBFloat16 };
 
+/// Calls the function with a number of that dtype.
+template <typename Function>
+auto with_number(NumberType type, const Function& function) {
+  return type == NumberType::kFloat ? function(float()) : function(BFloat16());
+}
+
 /// A dtype, and how many numbers a thread loads at once.
 template <typename NumberOfTag, int kWidthOfTag>
 struct Loads {
