@@ -117,11 +117,15 @@ std::int64_t DataLoader::tokens() const {
 
 std::vector<std::string> DataLoader::digests() const {
   std::vector<std::string> digests;
-  for (std::size_t i = 0; i < files_.size(); ++i) {
-    if (documents_.empty()) {
-      digests.push_back(digest_of(files_[i]));
-      continue;
-    }
+  for (const TokenFile& file : files_) {
+    digests.push_back(digest_of(file));
+  }
+  return digests;
+}
+
+std::vector<std::string> DataLoader::document_digests() const {
+  std::vector<std::string> digests;
+  for (std::size_t i = 0; i < documents_.size(); ++i) {
     std::vector<std::int64_t> window(static_cast<std::size_t>(sequence_length_ + 1));
     RunningDigest digest;
     for (std::int64_t number = 0; number < documents_[i].size(); ++number) {

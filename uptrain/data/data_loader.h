@@ -52,8 +52,12 @@ class DataLoader {
   /// Tokens in all files.
   std::int64_t tokens() const;
 
-  /// The digest_of() each file, or of its windows if documents are kept apart.
+  /// The digest_of() each file.
   std::vector<std::string> digests() const;
+
+  /// The same of each file's windows, which depend on where its documents end; empty unless they
+  /// are kept apart.
+  std::vector<std::string> document_digests() const;
 
   /// The fraction of all samples drawn from file number `file`, 0 to 1.
   double share_of(std::size_t file) const;

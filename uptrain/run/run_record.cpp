@@ -55,7 +55,7 @@ std::string config_of_result(const UptrainPlan& plan, const Model& source,
                 {"tokens", plan.tokens},
                 {"skipped_steps", progress.skipped}};
   for (const auto& [key, value] : plan.recipe.items()) {
-    if (key != "steps" && key != "data_bytes" && key != "data_digest" && !value.is_null()) {
+    if (key != "steps" && key != "data_bytes" && !key.ends_with("_digest") && !value.is_null()) {
       block[key] = value;
     }
   }

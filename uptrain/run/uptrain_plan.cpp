@@ -321,6 +321,9 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   plan_length(plan, settings, data);
   plan_task(plan, settings, source);
   plan.recipe["data_digest"] = data.digests();
+  if (settings.documents.separate) {
+    plan.recipe["documents_digest"] = data.document_digests();
+  }
   plan.data_tokens = data.tokens();
   plan.epochs = static_cast<double>(plan.steps * settings.batch * settings.accumulation) /
                 static_cast<double>(data.windows());

@@ -24,6 +24,7 @@ constexpr SettingOption kOptions[] = {
     {"data_weights", "--data"},
     {"document_end", "--documents"},
     {"document_start", "--documents"},
+    {"documents_digest", "--data"},
     {"eval_data_digest", "--eval-data"},
     {"first_sentinel", "--first-sentinel"},
     {"found_learning_rate", "--lr"},
