@@ -22,6 +22,7 @@
 #include "cli/process/parent_process.h"
 #include "cli/process/standard_streams.h"
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/out_of_memory.h"
 #include "formats/base/printable.h"
 #include "formats/version.h"
@@ -136,6 +137,7 @@ int run_program(int argc, char** argv, const std::function<void(Command, Console
   CLI::App program("Turns multi-head attention checkpoints into grouped-query ones.", "regroup");
   try {
     install_interrupt_handlers();
+    const StopScope scope(&interrupt_requested());
     stop_with_parent();
     prepare_program(program, console);
     add_commands(program, console);

@@ -78,7 +78,7 @@ class Program:
             shutil.rmtree(self.work / output, ignore_errors=True)
             (self.work / output).unlink(missing_ok=True)
             (self.work / output).parent.mkdir(parents=True, exist_ok=True)
-            resume = ["--resume"] if (self.work / (output + ".run")).exists() else []
+            resume = ["--resume=auto"] if (self.work / (output + ".run")).exists() else []
         begin = time.monotonic()
         found = {"command": ["regroup", *arguments],
                  **self.run_(arguments, resume, may_refuse),

@@ -34,13 +34,15 @@
 namespace regroup {
 namespace {
 
+constexpr std::int64_t kUsualBatch = 8;
+
 struct EvalOptions {
   std::string model;
   std::string data, features;
   TextInput text;
   DocumentOptions documents;
   std::vector<std::int64_t> contexts;
-  std::int64_t batch = 8;
+  std::optional<std::int64_t> batch;
   std::optional<std::int64_t> max_tokens;
   std::string device = "cpu";
   std::string precision = "fp32";
@@ -64,12 +66,18 @@ struct EvalRequest {
   TokenFile data;
   EvaluationSettings settings;  // for the first of `contexts`
   std::vector<std::int64_t> contexts;
+  std::optional<std::int64_t> batch;
   c10::Device device;
   c10::ScalarType type;
 
+  // Windows of more than 1,024 tokens are fewer at a time, for memory's sake.
+  std::int64_t batch_at(std::int64_t context) const {
+    return batch.value_or(std::clamp<std::int64_t>(kUsualBatch * 1024 / context, 1, kUsualBatch));
+  }
   EvaluationSettings settings_at(std::int64_t context) const {
     EvaluationSettings changed = settings;
     changed.context = context;
+    changed.batch = batch_at(context);
     return changed;
   }
   Objective objective() const {
@@ -116,6 +124,17 @@ void check_contexts(const EvalRequest& request, bool writes) {
   }
 }
 
+// Names the contexts that are read: --max-tokens may be fewer.
+void take_read_contexts(EvalRequest& request) {
+  for (std::int64_t& context : request.contexts) {
+    if (obstacle_to(request.source.spec, context).empty()) {
+      context = evaluation_context(request.settings_at(context), request.source.spec);
+    }
+  }
+  const auto repeated = std::ranges::unique(request.contexts);
+  request.contexts.erase(repeated.begin(), repeated.end());
+}
+
 EvalRequest make_request(const EvalOptions& options) {
   constexpr std::int64_t kDefaultContext = 1024;
   Model source = open_predicting_model(options.model);
@@ -126,17 +145,21 @@ EvalRequest make_request(const EvalOptions& options) {
                       TokenFile::open(input->path()),
                       {},
                       options.contexts,
+                      options.batch,
                       parse_device(options.device),
                       scalar_type_of(parse_precision(options.precision))};
   if (request.contexts.empty()) {
     request.contexts.push_back(usual_context(request.source, kDefaultContext));
   }
   request.settings.context = request.contexts.front();
-  request.settings.batch = options.batch;
+  request.settings.batch = request.batch_at(request.settings.context);
   request.settings.max_tokens = options.max_tokens;
   request.settings.task = task_of(options, request.source);
   request.settings.documents = options.documents.settings();
   check_contexts(request, !options.logits.empty());
+  if (options.logits.empty()) {
+    take_read_contexts(request);
+  }
   return request;
 }
 
@@ -227,8 +250,8 @@ void run_eval(const EvalOptions& options, const Console& console) {
     check_output_name(options.logits, "a safetensors file", {".safetensors"});
   }
   if (!options.features.empty()) {
-    run_speech_eval({options.model, options.features, options.batch, options.device,
-                     options.precision, options.logits, options.json},
+    run_speech_eval({options.model, options.features, options.batch.value_or(kUsualBatch),
+                     options.device, options.precision, options.logits, options.json},
                     console);
     return;
   }
@@ -265,7 +288,8 @@ void add_eval_command(Command program, Console& console) {
              "or was uptrained on shorter sequences); several, as in 128,256,512, give a table",
              {1, kMostContext});
   add_document_options(command, options->documents);
-  add_count(command, "--batch", options->batch, "windows at a time", {1, kMostBatch});
+  add_count(command, "--batch", options->batch,
+            "windows at a time (default: 8, fewer if longer than 1,024 tokens)", {1, kMostBatch});
   add_count(command, "--max-tokens", options->max_tokens, "stop after about this many tokens");
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
   command.add_option("--dtype", options->precision, "dtype to compute in").one_of({"fp32", "bf16"});

@@ -26,7 +26,10 @@
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/model/model.h"
+#include "formats/version.h"
 #include "uptrain/run/planned_memory.h"
+#include "uptrain/run/run_record.h"
+#include "uptrain/trainer/rank_agreement.h"
 #include "uptrain/trainer/run_directory.h"
 
 namespace regroup {
@@ -208,9 +211,25 @@ void train_and_report(const PlannedRun& run, bool json, const Console& console) 
   }
 }
 
-std::unique_ptr<ProcessGroup> join(const UptrainOptions& options, const Launch& launch) {
-  return join_process_group(launch, options.settings.device,
-                            std::chrono::seconds(options.timeout.value_or(kDefaultTimeout)));
+// Connects to the other ranks. What decides in which order ranks exchange the rest comes first.
+std::unique_ptr<ProcessGroup> join(const UptrainOptions& options, const Launch& launch,
+                                   const Console& console) {
+  auto ranks = join_process_group(launch, options.settings.device,
+                                  std::chrono::seconds(options.timeout.value_or(kDefaultTimeout)),
+                                  [&](const std::string& text) { console.note(text); });
+  if (ranks) {
+    const bool resumes = !options.resuming.empty();
+    check_same_on_all(
+        *ranks, {{"version", kVersion}, {"resume", resumes ? Json(options.resuming) : Json()}});
+  }
+  return ranks;
+}
+
+// Throws on all ranks unless they are about to do the same.
+void agree(ProcessGroup& ranks, UptrainPlan& plan, const Model& source, bool resume) {
+  agree_on_memory(plan, source, ranks);
+  check_same_on_all(ranks, asked_of_rank(plan, source, resume));
+  ranks.on_first([&] { RunDirectory::check_output(plan.settings.output, resume); });
 }
 
 void plan_and_train(UptrainOptions& options, const Launch& launch,
@@ -230,10 +249,10 @@ void plan_and_train(UptrainOptions& options, const Launch& launch,
     warn_of_precision(settings.precision, settings.device, console);
   }
   if (!ranks && !options.dry_run) {
-    ranks = join(options, launch);
+    ranks = join(options, launch, console);
   }
   if (ranks) {
-    agree_on_memory(plan, source, *ranks);
+    agree(*ranks, plan, source, options.resume);
   }
   const PlannedRun run{plan, source, data, options.resume, ranks.get(), text ? &*text : nullptr};
   if (launch.rank > 0) {  // only the first rank prints
@@ -278,7 +297,7 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
   std::unique_ptr<ProcessGroup> ranks;  // without --resume they connect when each has a plan
   EarlierRun earlier;
   if (!options.resuming.empty()) {
-    ranks = options.dry_run ? nullptr : join(options, launch);
+    ranks = options.dry_run ? nullptr : join(options, launch, console);
     earlier = earlier_run(settings.output, ranks.get());
   }
   const bool automatic = options.resuming == "auto";
@@ -290,7 +309,8 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
   }
   options.resume = automatic ? earlier.there : !options.resuming.empty();
   complete_settings(options, launch, earlier.recipe);
-  if (launch.rank == 0) {  // it creates the output, perhaps before another rank checks
+  settings.begin_again = automatic;
+  if (launch.rank == 0 && (launch.alone() || options.dry_run)) {  // ranks: once they are connected
     RunDirectory::check_output(settings.output, options.resume);
   }
   plan_and_train(options, launch, std::move(ranks), console);

@@ -20,9 +20,12 @@ c10::Device device_of_rank(const std::string& text, const Launch& launch);
 /// OMP_NUM_THREADS is set.
 int threads_of_rank(int requested, const Launch& launch);
 
-/// Connects to the other ranks; null for a single process.
-std::unique_ptr<ProcessGroup> join_process_group(const Launch& launch, c10::Device device,
-                                                 std::chrono::seconds timeout);
+/// Connects to the other ranks; null for a single process. Calls `say` once if that takes seconds.
+/// Throws kEnvironment after `timeout`, whatever listens at their address, and
+/// kInterrupted soon after check_stop() would.
+std::unique_ptr<ProcessGroup> join_process_group(
+    const Launch& launch, c10::Device device, std::chrono::seconds timeout,
+    const std::function<void(const std::string&)>& say);
 
 /// Calls `work`; if there are several ranks, puts the number of the rank before an error's message.
 void with_rank_named(const Launch& launch, const std::function<void()>& work);

@@ -127,17 +127,18 @@ void StagedDirectory::remove_abandoned() const {
 }
 
 StagedDirectory::~StagedDirectory() {
+  if (lock_ >= 0) {
+    ::close(lock_);  // first: to remove a directory takes a descriptor, which may be the last one
+  }
   if (!published_) {
     discard();
-  }
-  if (lock_ >= 0) {
-    ::close(lock_);
   }
 }
 
 void StagedDirectory::discard() const {
   std::error_code ignored;
   std::filesystem::remove_all(staging_, ignored);
+  std::filesystem::remove(staging_, ignored);  // takes no descriptor if it is empty
   if (!beside_.empty()) {
     std::filesystem::remove(beside_, ignored);
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "formats/base/stored_number.h"
 #include "formats/token_files/raw_tokens.h"
@@ -149,6 +150,7 @@ void TokenFile::check_vocabulary(std::int64_t vocab_size) const {
   }
   std::vector<std::int64_t> ids(std::min(kChunk, size_));
   for (std::int64_t begin = 0; begin < size_; begin += kChunk) {
+    check_stop();
     const auto chunk = std::span(ids).first(std::min(kChunk, size_ - begin));
     read(begin, chunk);
     const auto wrong =

@@ -1,17 +1,50 @@
 #include "uptrain/data/data_loader.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
 
 #include <ATen/ops/empty.h>
 
+#include "formats/base/checksum.h"
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "uptrain/ops/permutation.h"
 
 namespace regroup {
+namespace {
+
+// A checksum of ids, and of the parts in which they come.
+class RunningDigest {
+ public:
+  void add(std::span<const std::int64_t> ids) {
+    const std::array<std::uint64_t, 2> both = {digest_, xxh64(std::as_bytes(ids))};
+    digest_ = xxh64(std::as_bytes(std::span(both)));
+  }
+  std::string text() const { return fmt::format("{:016x}", digest_); }
+
+ private:
+  std::uint64_t digest_ = 0;
+};
+
+}  // namespace
+
+std::string digest_of(const TokenFile& file) {
+  constexpr std::int64_t kChunk = 1 << 18;
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(std::min(kChunk, file.size())));
+  RunningDigest digest;
+  for (std::int64_t begin = 0; begin < file.size(); begin += kChunk) {
+    check_stop();
+    const auto chunk =
+        std::span(ids).first(static_cast<std::size_t>(std::min(kChunk, file.size() - begin)));
+    file.read(begin, chunk);
+    digest.add(chunk);
+  }
+  return digest.text();
+}
 
 DataLoader::DataLoader(const std::vector<std::filesystem::path>& paths,
                        std::int64_t sequence_length, std::int64_t vocab_size, std::uint64_t seed,
@@ -80,6 +113,29 @@ std::int64_t DataLoader::tokens() const {
     total += file.size();
   }
   return total;
+}
+
+std::vector<std::string> DataLoader::digests() const {
+  std::vector<std::string> digests;
+  for (const TokenFile& file : files_) {
+    digests.push_back(digest_of(file));
+  }
+  return digests;
+}
+
+std::vector<std::string> DataLoader::document_digests() const {
+  std::vector<std::string> digests;
+  for (std::size_t i = 0; i < documents_.size(); ++i) {
+    std::vector<std::int64_t> window(static_cast<std::size_t>(sequence_length_ + 1));
+    RunningDigest digest;
+    for (std::int64_t number = 0; number < documents_[i].size(); ++number) {
+      check_stop();
+      documents_[i].read(files_[i], number, window);
+      digest.add(window);
+    }
+    digests.push_back(digest.text());
+  }
+  return digests;
 }
 
 std::int64_t DataLoader::windows_of(std::size_t file) const {

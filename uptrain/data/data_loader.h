@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -51,6 +52,13 @@ class DataLoader {
   /// Tokens in all files.
   std::int64_t tokens() const;
 
+  /// The digest_of() each file.
+  std::vector<std::string> digests() const;
+
+  /// The same of each file's windows, which depend on where its documents end; empty unless they
+  /// are kept apart.
+  std::vector<std::string> document_digests() const;
+
   /// The fraction of all samples drawn from file number `file`, 0 to 1.
   double share_of(std::size_t file) const;
 
@@ -81,5 +89,8 @@ class DataLoader {
   std::int64_t windows_ = 0;
   std::vector<std::int64_t> mixed_;  // samples of each file among kMixedSamples; empty: no weights
 };
+
+/// Identifies the tokens of a file, whatever its format. Reads the whole file.
+std::string digest_of(const TokenFile& file);
 
 }  // namespace regroup

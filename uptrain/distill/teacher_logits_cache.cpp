@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
@@ -21,6 +22,12 @@ at::Tensor tensor_in(std::span<const std::byte> bytes, at::IntArrayRef shape, at
   at::Tensor tensor = at::empty(shape, type);
   std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(tensor.mutable_data_ptr()));
   return tensor;
+}
+
+// Whether all tokens of each row differ.
+bool all_differ(const at::Tensor& ids) {
+  const at::Tensor sorted = std::get<0>(ids.sort(1));
+  return sorted.slice(1, 1).ne(sorted.slice(1, 0, -1)).all().item<bool>();
 }
 
 // Whether the probabilities of each row sum to 1, up to their rounding to fp16. False for NaN.
@@ -70,8 +77,10 @@ void TeacherLogitsCache::check_fit(const Json& recipe, double temperature, std::
     throw_usage("{}: teacher logits of {} windows, this run reads {}: regroup teach --windows {}",
                 where, facts_.samples, samples, samples);
   }
-  read(data.batch(0, 1), 0);
-  read(data.batch(samples - 1, 1), samples - 1);
+  for (std::int64_t sample = 0; sample < samples; ++sample) {  // so that the run cannot fail later
+    check_stop();
+    read(data.batch(sample, 1), sample);
+  }
 }
 
 TopKLogits TeacherLogitsCache::read(const at::Tensor& windows, std::int64_t first) {
@@ -132,6 +141,9 @@ TopKLogits TeacherLogitsCache::read_sample(const at::Tensor& window, std::int64_
           .to(at::kFloat);
   if (!add_up_to_one(log_probabilities)) {
     throw_bad_input("{}: the probabilities of a prediction do not sum to 1", place_of(sample));
+  }
+  if (!all_differ(ids.narrow(0, 0, asked))) {
+    throw_bad_input("{}: a prediction names a token twice", place_of(sample));
   }
   return {ids.narrow(0, 0, asked), log_probabilities};
 }

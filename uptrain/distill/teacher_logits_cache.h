@@ -25,21 +25,22 @@ class TeacherLogitsCache {
   /// not belong to the others.
   static TeacherLogitsCache open(const std::filesystem::path& directory);
 
-  /// Reads all stored logits. Throws kBadInput naming what is damaged.
+  /// Reads all stored logits, also those that a run does not need. Throws kBadInput naming what is
+  /// damaged.
   void check_all() const;
 
   const TeacherLogitsFacts& facts() const { return facts_; }
 
   /// Throws kUsage unless these logits cover a run of `samples` windows; names each setting in
   /// `recipe` that differs, a different temperature, or the number of missing windows. Throws
-  /// kBadInput if the first or last window of `data` differs.
+  /// kBadInput as read() does for any of the windows of `data`.
   void check_fit(const Json& recipe, double temperature, std::int64_t samples,
                  const DataLoader& data);
 
   /// The top-k logits of samples first … first+B-1, in the order of their predictions, [N, k] and
   /// [N, k+1] in host memory. windows: int64 [B, T+1], those of the samples. Throws kBadInput if a
-  /// window differs from the one the teacher read or a checksum is wrong, and kUsage for samples
-  /// that are not stored.
+  /// window differs from the one the teacher read, a checksum is wrong or the numbers are no
+  /// distribution of tokens, and kUsage for samples that are not stored.
   TopKLogits read(const at::Tensor& windows, std::int64_t first);
 
  private:

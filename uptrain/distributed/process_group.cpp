@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include <ATen/ops/zeros.h>
@@ -12,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "uptrain/distributed/backend.h"
 #include "uptrain/distributed/meeting.h"
@@ -63,6 +65,19 @@ std::vector<std::uint8_t> octets_of(const std::string& text) { return {text.begi
 struct ProcessGroup::Group {
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Backend> backend;
+
+  // Throws kInterrupted soon after check_stop() would.
+  void wait_for(const std::string& key, std::chrono::milliseconds timeout) const {
+    constexpr std::chrono::milliseconds kPause{10};
+    const auto end = std::chrono::steady_clock::now() + timeout;
+    while (!store->check({key})) {
+      check_stop();
+      if (std::chrono::steady_clock::now() > end) {
+        throw_environment("{}", kLost);
+      }
+      std::this_thread::sleep_for(kPause);
+    }
+  }
 
   std::string text_at(const std::string& key) const {
     const std::vector<std::uint8_t> bytes = store->get(key);
@@ -222,7 +237,7 @@ std::vector<std::string> ProcessGroup::exchange(const std::string& text) {
     group_->store->set(key + std::to_string(rank_), octets_of(text));
     for (int rank = 0; rank < size_; ++rank) {
       const std::string theirs = key + std::to_string(rank);
-      group_->store->wait({theirs}, timeout_);
+      group_->wait_for(theirs, timeout_);
       texts.push_back(group_->text_at(theirs));
     }
   });
@@ -245,7 +260,7 @@ void ProcessGroup::on_first(const std::function<void()>& work) {
     say(kDone);
   } else {
     const std::string outcome = with_rank_errors(kLost, [&] {
-      group_->store->wait({key}, timeout_ * kPatienceWithFirst);
+      group_->wait_for(key, timeout_ * kPatienceWithFirst);
       return group_->text_at(key);
     });
     if (outcome != kDone) {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
+#include <ranges>
 #include <span>
 
 #include <ATen/core/grad_mode.h>
@@ -26,6 +28,20 @@ void check_settings(const EvaluationSettings& settings) {
 Task task_of(const EvaluationSettings& settings, const ModelSpec& spec) {
   check_settings(settings);
   return make_task(settings.task, spec, objective_of(spec), settings.context);
+}
+
+// Fewer predictions than a window has are asked of a shorter window, so that no more is read.
+EvaluationSettings fitted(EvaluationSettings settings, const Task& task) {
+  const std::int64_t wanted = settings.max_tokens.value_or(std::numeric_limits<int64_t>::max());
+  const bool any_length =
+      task.objective != Objective::kSpanCorruption && task.objective != Objective::kTextInfilling;
+  if (any_length && predictions_in(task, settings.context) > wanted) {
+    const std::int64_t least = task.objective == Objective::kContinuation ? 2 : 1;
+    settings.context = *std::ranges::lower_bound(
+        std::views::iota(least, settings.context), wanted, {},
+        [&](std::int64_t context) { return predictions_in(task, context); });
+  }
+  return settings;
 }
 
 // Reads windows of `width` tokens: those of `documents`, or windows that begin `context` tokens
@@ -77,9 +93,14 @@ std::int64_t count_windows(const TokenFile& file, const EvaluationSettings& sett
 
 }  // namespace
 
-std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& settings,
+std::int64_t evaluation_context(const EvaluationSettings& settings, const ModelSpec& spec) {
+  return fitted(settings, task_of(settings, spec)).context;
+}
+
+std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& asked,
                                 const ModelSpec& spec) {
-  const Task task = task_of(settings, spec);
+  const Task task = task_of(asked, spec);
+  const EvaluationSettings settings = fitted(asked, task);
   check_documents(settings.documents, task);
   if (const auto documents = document_windows(file, settings)) {
     return count_windows(*documents, settings);
@@ -98,11 +119,14 @@ std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& set
 }
 
 Evaluation evaluate(const Transformer& model, const TokenFile& file,
-                    const EvaluationSettings& settings, const EvaluationProgress& progress,
+                    const EvaluationSettings& asked, const EvaluationProgress& progress,
                     const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
-  const std::int64_t windows = evaluation_windows(file, settings, model.spec());
-  const Task task = task_of(settings, model.spec());
+  // Passes that ranks have in common end only together.
+  const StopScope scope(asked.any_stops ? nullptr : &stop);
+  const std::int64_t windows = evaluation_windows(file, asked, model.spec());
+  const Task task = task_of(asked, model.spec());
+  const EvaluationSettings settings = fitted(asked, task);
   const std::int64_t width = window_width(task.objective, settings.context);
   const auto documents = document_windows(file, settings);
   file.check_vocabulary(model.spec().vocab_size);
@@ -129,6 +153,7 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
       call_if_given(progress, first + count, windows);
     }
   }
+  check_stop();
   result.loss = sum / static_cast<double>(std::max<std::int64_t>(1, result.tokens));
   result.perplexity = std::exp(result.loss);
   return result;
@@ -138,6 +163,7 @@ void write_logits(const Transformer& model, const TokenFile& file,
                   const EvaluationSettings& settings, const std::filesystem::path& path,
                   const EvaluationProgress& progress, const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
+  const StopScope scope(&stop);
   const std::int64_t windows = logits_windows(file, settings, model.spec());
   const std::int64_t positions =
       model.spec().has_encoder()
@@ -152,6 +178,7 @@ void write_logits(const Transformer& model, const TokenFile& file,
     pending.append(window_logits(model, ids.to(model.device())), file.path(), first);
     call_if_given(progress, first + count, windows);
   }
+  check_stop();
   pending.publish();
 }
 

@@ -14,9 +14,10 @@
 namespace regroup {
 
 struct EvaluationSettings {
-  std::int64_t context = 1024;             ///< tokens the model sees at most
-  std::int64_t batch = 8;                  ///< windows at a time
-  std::optional<std::int64_t> max_tokens;  ///< stop after about this many predicted tokens
+  std::int64_t context = 1024;  ///< tokens the model sees at most
+  std::int64_t batch = 8;       ///< windows at a time
+  /// Stop after about this many predicted tokens. Fewer than a window has make it shorter.
+  std::optional<std::int64_t> max_tokens;
   TaskSettings task = {};
   std::int64_t share = 0;   ///< which of `shares` equal parts of the batches to evaluate
   std::int64_t shares = 1;  ///< with fewer batches than shares, some are empty: loss 0
@@ -36,7 +37,11 @@ struct Evaluation {
 /// Called with the number of windows done and the total, unless it is empty.
 using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
-/// The windows that evaluate() reads: consecutive windows of `context` tokens each, window w from
+/// The tokens of a window that evaluate() reads: `context`, or fewer if max_tokens asks for fewer
+/// predictions. Throws kUsage as evaluation_windows() does.
+std::int64_t evaluation_context(const EvaluationSettings& settings, const ModelSpec& spec);
+
+/// The windows that evaluate() reads: consecutive windows of that many tokens each, window w from
 /// token w·context on, plus one more token if the task is next-token prediction; or those of
 /// DocumentWindows. Throws kBadInput for a file shorter than one window, kUsage if the mask token
 /// is not known or documents cannot be kept apart.

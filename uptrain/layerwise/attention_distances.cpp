@@ -11,6 +11,7 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 
+#include "formats/base/interruption.h"
 #include "uptrain/ops/softcap.h"
 
 namespace regroup {
@@ -47,6 +48,7 @@ void AttentionDistances::add(const Heads& heads, const at::Tensor& mask,
   const std::int64_t rows =
       std::clamp<std::int64_t>(kMostScores / (batch * query_heads * length), 1, length);
   for (std::int64_t first = 0; first < length; first += rows) {
+    check_stop();
     const std::int64_t count = std::min(rows, length - first);
     const at::Tensor distance =
         positions.narrow(0, first, count).unsqueeze(1) - positions;  // [rows, T]

@@ -121,8 +121,9 @@ Pass LayerWalk::pass(std::size_t batch) const {
 
 void LayerWalk::run(const AttentionObserver& observer, const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
+  const StopScope scope(&stop);
   for (std::size_t i = 0; i < hidden_.size(); ++i) {
-    throw_if_stopped(stop, "interrupted; nothing was left behind");
+    check_stop();
     Pass told = pass(i);
     told.on_attention = observer;
     hidden_[i] = run_block(*block_, spec_, hidden_[i], told);

@@ -12,12 +12,14 @@
 #include <ATen/ops/stack.h>
 
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "uptrain/ops/gated_activation.h"
 #include "uptrain/ops/optional_tensor.h"
 
 namespace regroup {
 
 at::Tensor Linear::operator()(const at::Tensor& x) const {
+  check_stop();
   return at::linear(x, input_major ? weight.t() : weight, if_defined(bias));
 }
 

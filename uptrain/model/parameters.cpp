@@ -9,6 +9,7 @@
 #include <ATen/ops/empty.h>
 
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "formats/dtype/numbers.h"
 #include "formats/families/family.h"
@@ -151,6 +152,7 @@ Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, 
   std::vector<Parameters::Entry> entries;
   for (const ExpectedTensor& expected : expected_tensors(spec)) {
     if (wanted.contains(expected.name)) {
+      check_stop();
       const TensorInfo& info = checkpoint.at(expected.name);
       entries.push_back({expected.name, load_tensor(checkpoint, info, type, device)});
     }

@@ -19,6 +19,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "formats/base/error.h"
+#include "uptrain/ops/attention_parts.h"
 #include "uptrain/ops/grouped_attention.h"
 #include "uptrain/ops/optional_tensor.h"
 #include "uptrain/ops/suffix_attention.h"
@@ -74,6 +75,10 @@ at::Tensor scaled_attention(const Heads& heads, const at::Tensor& mask, std::opt
   if (causal && !mask.defined() && queries_are_a_suffix(heads)) {
     return attend_suffix(heads, scale_of(heads, scale));
   }
+  if (causal && !mask.defined() && is_long(heads)) {
+    return attend_in_order(heads,
+                           [&](const Heads& part) { return scaled_attention(part, {}, scale); });
+  }
   const bool grouped = heads.q.size(1) != heads.k.size(1);
   if (grouped && !heads.q.is_cpu() && mask.defined()) {
     return attend_in_groups(heads, mask, scale);
@@ -84,11 +89,13 @@ at::Tensor scaled_attention(const Heads& heads, const at::Tensor& mask, std::opt
         {heads.q, heads.k.repeat_interleave(copies, 1), heads.v.repeat_interleave(copies, 1)}, mask,
         scale, causal);
   }
-  const WithCudnn cudnn(suits_cudnn(heads, mask, causal));
-  return at::scaled_dot_product_attention(heads.q, heads.k, heads.v, if_defined(mask),
-                                          /*dropout_p=*/0.0,
-                                          /*is_causal=*/causal && !mask.defined(), scale,
-                                          /*enable_gqa=*/grouped);
+  return attend_in_parts(heads, mask, [&](const Heads& part, const at::Tensor& masked) {
+    const WithCudnn cudnn(suits_cudnn(part, masked, causal));
+    return at::scaled_dot_product_attention(part.q, part.k, part.v, if_defined(masked),
+                                            /*dropout_p=*/0.0,
+                                            /*is_causal=*/causal && !masked.defined(), scale,
+                                            /*enable_gqa=*/grouped);
+  });
 }
 
 // Attends in one block, whose keys start `before` positions before its queries.
@@ -244,9 +251,14 @@ at::Tensor Alibi::attend_with_bias(const Heads& heads) const {
   if (queries_are_a_suffix(heads)) {
     return attend_suffix(heads, scale_, by_key);
   }
+  if (is_long(heads)) {
+    return attend_in_order(heads, [&](const Heads& part) { return attend_with_bias(part); });
+  }
   // The general entry point refuses a bias together with is_causal.
-  return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-      heads.q, heads.k, heads.v, /*dropout_p=*/0.0, /*is_causal=*/true, by_key, scale_));
+  return attend_in_parts(heads, by_key, [&](const Heads& part, const at::Tensor& bias) {
+    return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+        part.q, part.k, part.v, /*dropout_p=*/0.0, /*is_causal=*/true, bias, scale_));
+  });
 }
 
 // hi, lo, hi, lo, 0, 0, 0, 0 of each position. The kernels need a multiple of eight.

@@ -11,6 +11,8 @@
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
 
+#include "formats/base/interruption.h"
+
 namespace regroup {
 namespace {
 
@@ -53,6 +55,7 @@ at::Tensor mix_experts(const at::Tensor& x, const RoutedTokens& routed, std::int
   std::vector<at::Tensor> outputs;
   std::int64_t first = 0;
   for (std::int64_t expert = 0; expert < experts; ++expert) {
+    check_stop();
     // With gradients, an expert without tokens gets gradients of zero.
     if (count[expert] > 0 || at::GradMode::is_enabled()) {
       outputs.push_back(

@@ -17,6 +17,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "formats/base/interruption.h"
 #include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/fused_cross_entropy.h"
 #include "uptrain/ops/softcap.h"
@@ -207,6 +208,7 @@ ChunkedLoss compute(const LmHeadInputs& student, const at::Tensor& targets,
       default_loss_rows(student.head.size(0), student.head.is_cpu(), in_place));
   const double scale = 1.0 / static_cast<double>(tokens);
   for (std::int64_t begin = 0; begin < tokens; begin += step) {
+    check_stop();
     const std::int64_t count = std::min(step, tokens - begin);
     add_chunk(sum, rows_of(student, begin, count), targets.narrow(0, begin, count),
               rows_of(request.distillation, begin, count), scale,

@@ -15,6 +15,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "formats/base/interruption.h"
 #include "uptrain/ops/grouped_attention.h"
 
 namespace regroup {
@@ -111,6 +112,7 @@ BlockScores scores_of(const QueryBlock& block, const Heads& heads,
 at::Tensor attend_forward(const Heads& heads, const SoftcapAttention& attention, double scale) {
   std::vector<at::Tensor> outputs;
   for (const QueryBlock& block : blocks_of(heads, attention)) {
+    check_stop();
     const BlockScores scores = scores_of(block, heads, attention, scale);
     const at::Tensor mixed = at::matmul(scores.weights.to(heads.v.scalar_type()), scores.v);
     outputs.push_back(

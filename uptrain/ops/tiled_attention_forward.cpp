@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "converter/pooling/solvers/parallel_for.h"
+#include "formats/base/interruption.h"
 #include "uptrain/ops/tile_products.h"
 #include "uptrain/ops/tiled_passes.h"
 
@@ -73,14 +74,16 @@ class ForwardTile {
 void attend_forward(const TiledForward& forward) {
   const TiledShape& shape = forward.shape;
   const std::int64_t tiles = shape.tiles();
+  const std::atomic<bool>* const stop = StopScope::current();  // that of this thread
   at::parallel_for(0, shape.batch * shape.heads * tiles, 1,
                    [&](std::int64_t begin, std::int64_t end) {
                      ForwardTile tile(forward);
-                     for (std::int64_t i = begin; i < end; ++i) {
+                     for (std::int64_t i = begin; i < end && !(stop != nullptr && *stop); ++i) {
                        tile.compute({shape, i / tiles, i % tiles});
                      }
                      release_products();
                    });
+  check_stop();
 }
 
 }  // namespace regroup

@@ -8,11 +8,10 @@
 
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "uptrain/optim/rate_search.h"
 #include "uptrain/run/run_loss.h"
-#include "uptrain/run/run_record.h"
 #include "uptrain/run/trained_model.h"
-#include "uptrain/trainer/rank_agreement.h"
 
 namespace regroup {
 namespace {
@@ -106,9 +105,8 @@ std::optional<RateChoice> choose_rate(UptrainPlan& plan, const Model& source,
   if (!plan.rate_trials) {
     return std::nullopt;
   }
-  if (group != nullptr) {
-    check_same_on_all(*group, asked_of_rank(plan, source, /*resume=*/false));
-  }
+  // Ranks stop together, between steps.
+  const StopScope scope(group != nullptr ? nullptr : StopScope::current());
   RateChoice choice;
   with_torch_errors([&] {
     const Trials trials(plan, source, data, stop, group);

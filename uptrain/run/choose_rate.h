@@ -26,7 +26,7 @@ using RateProgress = std::function<void(double rate, double loss)>;
 /// the loss on the samples that follow, and sets the best rate in `plan`. Searches as RateSearch
 /// does, from 2e-4 on, between 2e-3 and 2e-6. A plan without trials stays as it is, and the result
 /// is empty. With a process group, every rank calls this with the same plan. Throws kInterrupted
-/// soon after `stop` turns true on one rank, kUsage if the ranks got different settings.
+/// soon after `stop` turns true on one rank.
 std::optional<RateChoice> choose_rate(UptrainPlan& plan, const Model& source,
                                       const DataLoader& data, const RateProgress& after_trial,
                                       const std::atomic<bool>& stop, ProcessGroup* group = nullptr);

@@ -1,21 +1,26 @@
 #include "uptrain/run/run_record.h"
 
-#include <cstdint>
 #include <filesystem>
-#include <system_error>
 
+#include "formats/base/error.h"
 #include "formats/model/model.h"
 #include "formats/version.h"
+#include "uptrain/data/data_loader.h"
 
 namespace regroup {
 
 namespace {
 
-// The size of a file, null if it is not named or not there.
-Json file_bytes(const std::filesystem::path& path) {
-  std::error_code fault;
-  const std::uintmax_t bytes = std::filesystem::file_size(path, fault);
-  return fault ? Json() : Json(bytes);
+// Null if the file is not named, or cannot be read: run_uptraining() says so.
+Json digest_if_readable(const std::filesystem::path& path) {
+  try {
+    return path.empty() ? Json() : Json(digest_of(TokenFile::open(path)));
+  } catch (const Error& fault) {
+    if (fault.kind() == ErrorKind::kInterrupted) {
+      throw;
+    }
+    return {};
+  }
 }
 
 }  // namespace
@@ -34,7 +39,7 @@ Json asked_of_rank(const UptrainPlan& plan, const Model& source, bool resume) {
                 {"activation_checkpointing", settings.recomputing},
                 {"save_every", settings.save_every},
                 {"eval_every", settings.eval_every},
-                {"eval_data_bytes", file_bytes(settings.eval_data)},
+                {"eval_data_digest", digest_if_readable(settings.eval_data)},
                 {"eval_max_tokens", settings.eval_max_tokens.value_or(0)}});
   return asked;
 }
@@ -50,7 +55,7 @@ std::string config_of_result(const UptrainPlan& plan, const Model& source,
                 {"tokens", plan.tokens},
                 {"skipped_steps", progress.skipped}};
   for (const auto& [key, value] : plan.recipe.items()) {
-    if (key != "steps" && key != "data_bytes" && !value.is_null()) {
+    if (key != "steps" && key != "data_bytes" && !key.ends_with("_digest") && !value.is_null()) {
       block[key] = value;
     }
   }

@@ -56,22 +56,22 @@ std::vector<StateTensor> RunStates::tensors_to_save() const {
   return shared_ ? state_.part() : state_.gather();
 }
 
-std::optional<TrainingProgress> RunStates::load_newest() {
+std::optional<TrainingProgress> RunStates::load_newest(const RunDirectory::Check& check) {
   const auto warn = [&](const std::string& text) {
     if (first()) {
       events_.warning(text);
     }
   };
   if (group_ == nullptr) {
-    return directory_->load_newest(state_.own(), warn);
+    return directory_->load_newest(state_.own(), warn, {}, check);
   }
   if (shared_) {
-    return directory_->load_newest(state_.own(), warn,
-                                   [&](const auto& fault) { return first_fault(group_, fault); });
+    return directory_->load_newest(
+        state_.own(), warn, [&](const auto& fault) { return first_fault(group_, fault); }, check);
   }
   const std::vector<StateTensor> places = state_.places();
   std::optional<TrainingProgress> progress;
-  group_->on_first([&] { progress = directory_->load_newest(places, warn); });
+  group_->on_first([&] { progress = directory_->load_newest(places, warn, {}, check); });
   progress = progress_of_first(*group_, progress);
   if (progress) {
     state_.scatter(places);

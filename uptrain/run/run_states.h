@@ -39,7 +39,7 @@ class RunStates {
   bool shared() const { return shared_; }
 
   /// The newest state that all ranks can read; see RunDirectory::load_newest().
-  std::optional<TrainingProgress> load_newest();
+  std::optional<TrainingProgress> load_newest(const RunDirectory::Check& check);
 
   /// Saves a state, in the background if there is memory for it. A fault is a warning: the previous
   /// state remains.

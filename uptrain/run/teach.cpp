@@ -20,6 +20,7 @@
 #include "formats/base/callback.h"
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "formats/base/staged_directory.h"
 #include "formats/checkpoint/checkpoint_writer.h"
@@ -235,6 +236,7 @@ TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temp
 
 void teach(const TeachPlan& plan, const Model& teacher, const DataLoader& data,
            const fs::path& output, const TeachProgress& progress, const std::atomic<bool>& stop) {
+  const StopScope scope(nullptr);  // it stops between files, which are kept
   check_is_new(output);
   const fs::path target = (fs::absolute(output) / "").parent_path();  // "a/" is the directory "a"
   const fs::path parts = target.string() + ".parts";

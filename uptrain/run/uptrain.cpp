@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <ATen/ops/tensor.h>
 
 #include "formats/base/error.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "uptrain/distributed/sharded_state.h"
 #include "uptrain/run/run_journal.h"
@@ -69,6 +71,25 @@ LoopSettings loop_settings(const UptrainPlan& plan) {
           plan.schedule};
 }
 
+// Throws kBadInput for a progress that no step of the plan has.
+void check_reached(const UptrainPlan& plan, const TrainingProgress& progress,
+                   std::span<const StateTensor> tensors) {
+  const std::int64_t samples = plan.settings.batch * plan.settings.accumulation;
+  if (progress.step > plan.steps || progress.samples != progress.step * samples) {
+    throw_bad_input("the state after step {} and {} samples is none of a run of {} steps of {}",
+                    progress.step, progress.samples, plan.steps, samples);
+  }
+  constexpr std::int64_t kMostCounted = std::int64_t{1} << 24;  // where fp32 stops to count
+  const std::int64_t updates = progress.step - progress.skipped;
+  for (const StateTensor& tensor : tensors) {
+    if (tensor.name == "optimizer.count" && updates < kMostCounted &&
+        tensor.value.item<double>() != static_cast<double>(updates)) {
+      throw_bad_input("the state after step {} counts {} updates, not {}", progress.step,
+                      tensor.value.item<double>(), updates);
+    }
+  }
+}
+
 // One run in progress.
 class Run {
  public:
@@ -80,6 +101,7 @@ class Run {
         observer_(observer),
         stop_(stop),
         group_(group),
+        resume_(resume),
         journal_(observer),
         eval_file_(open_eval_data(plan, source)),
         student_(source, plan.settings, group),
@@ -90,7 +112,7 @@ class Run {
   }
 
   UptrainResult execute() {
-    progress_ = states_.load_newest().value_or(TrainingProgress{});
+    progress_ = earlier_progress();
     const bool fresh = progress_.step == 0;
     on_first(
         [&] { journal_.open(states_.directory().metrics_path(), fresh ? -1 : progress_.step); });
@@ -117,6 +139,18 @@ class Run {
   }
 
  private:
+  TrainingProgress earlier_progress() {
+    const auto found = states_.load_newest(
+        [&](const auto& progress, auto tensors) { check_reached(plan_, progress, tensors); });
+    if (!found && resume_ && !plan_.settings.begin_again) {
+      throw_usage(
+          "{}: no state to resume from: the run ended before its first was saved; --resume=auto "
+          "begins it again",
+          printable(states_.directory().path().string(), 0));
+    }
+    return found.value_or(TrainingProgress{});
+  }
+
   void on_first(const std::function<void()>& work) {
     if (group_ != nullptr) {
       group_->on_first(work);
@@ -216,6 +250,7 @@ class Run {
   UptrainObserver& observer_;
   const std::atomic<bool>& stop_;
   ProcessGroup* group_;  // null if this process is the only one
+  bool resume_;
   RunJournal journal_;
   std::optional<TokenFile> eval_file_;
   TrainedModel student_;
@@ -230,6 +265,7 @@ class Run {
 UptrainResult run_uptraining(const UptrainPlan& plan, const Model& source, const DataLoader& data,
                              bool resume, UptrainObserver& observer, const std::atomic<bool>& stop,
                              ProcessGroup* group) {
+  const StopScope scope(nullptr);  // it stops with its state saved
   if (group != nullptr) {
     check_same_on_all(*group, asked_of_rank(plan, source, resume));
   }

@@ -163,7 +163,6 @@ void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data
   check_answers_source(plan, student, answers.facts().teacher);
   answers.check_fit(plan.recipe, teacher.distillation.temperature,
                     plan.steps * plan.settings.batch * plan.settings.accumulation, data);
-  answers.check_all();  // so that the run cannot fail later
   plan.recipe["teacher"] = answers.facts().teacher;
   plan.recipe["teacher_top"] = answers.facts().top;
 }
@@ -321,6 +320,10 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   plan.notes = notes_on_companions(source);
   plan_length(plan, settings, data);
   plan_task(plan, settings, source);
+  plan.recipe["data_digest"] = data.digests();
+  if (settings.documents.separate) {
+    plan.recipe["documents_digest"] = data.document_digests();
+  }
   plan.data_tokens = data.tokens();
   plan.epochs = static_cast<double>(plan.steps * settings.batch * settings.accumulation) /
                 static_cast<double>(data.windows());

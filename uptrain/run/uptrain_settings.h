@@ -108,6 +108,8 @@ struct UptrainSettings {
   std::filesystem::path eval_data;  ///< empty: no evaluation
   std::int64_t eval_every = 0;      ///< steps between evaluations; 0: before and after only
   std::optional<std::int64_t> eval_max_tokens;
+  /// A resumed run that saved no state begins again; otherwise it refuses to go on.
+  bool begin_again = false;
   std::int64_t save_every = 500;  ///< steps between saved states; 0: at the end and on a stop
   std::int64_t max_skipped_in_a_row = 10;  ///< steps with gradients that are not finite
   bool record = true;                      ///< add an "uptrain" block to the output's config.json

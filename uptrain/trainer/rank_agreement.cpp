@@ -5,10 +5,9 @@
 #include <vector>
 
 #include <ATen/ops/tensor.h>
-#include <fmt/ranges.h>
 
 #include "formats/base/error.h"
-#include "formats/base/printable.h"
+#include "uptrain/trainer/recipe_differences.h"
 
 namespace regroup {
 
@@ -17,17 +16,10 @@ void check_same_on_all(ProcessGroup& group, const Json& asked) {
   const Json first = Json::parse(all.front());
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     const Json other = Json::parse(all[rank]);
-    std::vector<std::string> differences;
-    for (const auto& [key, value] : first.items()) {
-      const Json theirs = other.contains(key) ? other[key] : Json();
-      if (theirs != value) {
-        differences.push_back(
-            fmt::format("{} is {} there, {} on rank 0", key, theirs.dump(), value.dump()));
-      }
-    }
+    const std::string differences =
+        recipe_differences(other, first, "{} is {} there, {} on rank 0");
     if (!differences.empty()) {
-      throw_usage("rank {} was started with other settings: {}", rank,
-                  printable(fmt::format("{}", fmt::join(differences, "; ")), 0));
+      throw_usage("rank {} was started with other settings: {}", rank, differences);
     }
   }
 }

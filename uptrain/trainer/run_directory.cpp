@@ -10,15 +10,13 @@
 #include <unistd.h>
 #include <utility>
 
-#include <fmt/ranges.h>
-
 #include "formats/base/callback.h"
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
-#include "formats/json/printable_json.h"
 #include "formats/version.h"
+#include "uptrain/trainer/recipe_differences.h"
 
 namespace regroup {
 namespace {
@@ -37,19 +35,6 @@ std::string identity_of(const Json& recipe, const std::string& model) {
   return checksum_of(recipe.dump() + model);
 }
 
-// "batch is 8 there, 16 here" for each key whose values differ.
-std::vector<std::string> differences(const Json& there, const Json& here) {
-  std::vector<std::string> found;
-  for (const auto& [key, value] : here.items()) {
-    const Json before = there.contains(key) ? there[key] : Json();
-    if (before != value) {
-      found.push_back(
-          fmt::format("{} was {}, now {}", key, printable_json(before), printable_json(value)));
-    }
-  }
-  return found;
-}
-
 Json read_run(const fs::path& file) {
   Json run = parse_json_object(read_text(file, kMaxRunBytes), shown(file));
   if (!run.contains("recipe") || !run["recipe"].is_object() || !run.contains("model")) {
@@ -64,15 +49,15 @@ void check_same_run(const fs::path& file, const Json& recipe, const std::string&
     throw_bad_input("{}: this run was started from another model, or the model has changed since",
                     shown(file));
   }
-  const std::vector<std::string> changed = differences(run["recipe"], recipe);
+  const std::string changed = recipe_differences(run["recipe"], recipe, "{} was {}, now {}");
   if (!changed.empty()) {
-    throw_usage("{}: this run was started with other settings: {}", shown(file),
-                fmt::join(changed, "; "));
+    throw_usage("{}: this run was started with other settings: {}", shown(file), changed);
   }
 }
 
-// The step in a name such as "state-000120". None for other names, such as that of an incomplete
-// state.
+std::string state_name(std::int64_t step) { return fmt::format("{}{:08}", kStatePrefix, step); }
+
+// The step in a name such as "state-00000120". None for other names, which are not the program's.
 std::optional<std::int64_t> step_of(const std::string& name) {
   if (!name.starts_with(kStatePrefix)) {
     return std::nullopt;
@@ -80,7 +65,8 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   std::int64_t step = 0;
   const char* end = name.data() + name.size();
   const auto [stopped, fault] = std::from_chars(name.data() + kStatePrefix.size(), end, step);
-  return fault == std::errc() && stopped == end ? std::optional(step) : std::nullopt;
+  const bool whole = fault == std::errc() && stopped == end;
+  return whole && name == state_name(step) ? std::optional(step) : std::nullopt;
 }
 
 }  // namespace
@@ -152,7 +138,11 @@ RunDirectory RunDirectory::resume(const fs::path& output, const Json& recipe,
   RunDirectory run(path_for(output), identity_of(recipe, model));
   run.lock();
   check_same_run(run.path_ / kRunFile, recipe, model);
-  run.remove_incomplete_states();
+  for (const std::int64_t step : run.steps_there()) {
+    if (!run.is_saved(step)) {  // left by a killed process: the lock tells that none is writing it
+      run.remove_state(step);
+    }
+  }
   return run;
 }
 
@@ -171,11 +161,9 @@ void RunDirectory::lock() {
   }
 }
 
-fs::path RunDirectory::state_path(std::int64_t step) const {
-  return path_ / fmt::format("{}{:08}", kStatePrefix, step);
-}
+fs::path RunDirectory::state_path(std::int64_t step) const { return path_ / state_name(step); }
 
-std::vector<std::int64_t> RunDirectory::saved_steps() const {
+std::vector<std::int64_t> RunDirectory::steps_there() const {
   std::vector<std::int64_t> steps;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
     if (const auto step = step_of(entry.path().filename().string())) {
@@ -197,9 +185,9 @@ void RunDirectory::save(const TrainingProgress& progress, std::span<const StateT
 
 void RunDirectory::remove_old_states() const {
   std::size_t complete = 0;
-  for (const std::int64_t step : saved_steps()) {
+  for (const std::int64_t step : steps_there()) {
     if (complete == kStatesKept) {
-      fs::remove_all(state_path(step));
+      remove_state(step);
     } else if (is_saved(step)) {
       ++complete;
     }
@@ -208,67 +196,76 @@ void RunDirectory::remove_old_states() const {
 
 std::optional<TrainingProgress> RunDirectory::load_newest(
     std::span<const StateTensor> tensors, const std::function<void(const std::string&)>& warn,
-    const Agree& agree) const {
-  const std::vector<std::int64_t> steps = saved_steps();
+    const Agree& agree, const Check& check) const {
   std::string last_fault;
-  for (const std::int64_t step : steps) {
-    std::optional<TrainingProgress> progress;
-    std::string own_fault;
-    try {
-      progress = load_training_state(state_path(step), tensors, identity_);
-    } catch (const Error& fault) {
-      if (fault.kind() != ErrorKind::kBadInput) {
-        throw;  // the disk is at fault, not the state
-      }
-      own_fault = fault.what();
+  std::vector<std::int64_t> damaged;
+  for (const std::int64_t step : steps_there()) {
+    if (!is_saved(step)) {
+      continue;  // without a part of this program's, see resume()
     }
-    last_fault = agree ? agree(own_fault) : own_fault;
+    const auto [progress, fault] = load(step, tensors, check);
+    last_fault = agree ? agree(fault) : fault;
     if (last_fault.empty()) {
+      for (const std::int64_t other : damaged) {
+        set_aside(other);
+      }
       return progress;
     }
     call_if_given(warn, last_fault);
-    if (lock_ >= 0) {
-      set_aside(step);
-    }
+    damaged.push_back(step);
   }
-  if (!steps.empty()) {
+  if (!damaged.empty()) {
     throw_bad_input("{}: no state is usable; the last error: {}", shown(path_), last_fault);
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+    if (entry.path().filename().string().starts_with(kDamagedPrefix)) {
+      throw_bad_input("{}: no state is usable; {} could not be read", shown(path_),
+                      shown(entry.path()));
+    }
   }
   return std::nullopt;
 }
 
+// A state, or why it is damaged. Throws if it is intact and not this run's, or the disk is at
+// fault.
+RunDirectory::Loaded RunDirectory::load(std::int64_t step, std::span<const StateTensor> tensors,
+                                        const Check& check) const {
+  try {
+    const TrainingProgress progress = load_training_state(state_path(step), tensors, identity_);
+    if (progress.step != step) {
+      throw_bad_input("{}: holds the state after step {}", shown(state_path(step)), progress.step);
+    }
+    call_if_given(check, progress, tensors);
+    return {progress, ""};
+  } catch (const Error& fault) {
+    if (fault.kind() != ErrorKind::kBadInput) {
+      throw;
+    }
+    return {{}, fault.what()};
+  }
+}
+
 // Renames a damaged state, because the run will save the same step again.
 void RunDirectory::set_aside(std::int64_t step) const {
-  const fs::path damaged = path_ / fmt::format("{}{:08}", kDamagedPrefix, step);
-  fs::remove_all(damaged);
+  if (lock_ < 0) {
+    return;  // the rank that has the lock does it
+  }
+  const fs::path name = path_ / fmt::format("{}{:08}", kDamagedPrefix, step);
+  fs::path damaged = name;
+  for (int number = 2; fs::exists(fs::symlink_status(damaged)); ++number) {
+    damaged = name;
+    damaged += fmt::format("-{}", number);
+  }
   fs::rename(state_path(step), damaged);
 }
 
+void RunDirectory::remove_state(std::int64_t step) const {
+  remove_training_state(state_path(step), identity_);
+}
+
 void RunDirectory::remove_states() const {
-  remove_entries([](const std::string& name) {
-    return name.starts_with(kStatePrefix) || name.starts_with(kDamagedPrefix);
-  });
-}
-
-// Removes states that killed processes left incomplete. The lock ensures that no other process is
-// writing.
-void RunDirectory::remove_incomplete_states() const {
-  remove_entries([&](const std::string& name) {
-    const auto step = step_of(name);
-    return name.starts_with(kStatePrefix) && !(step && is_saved(*step));
-  });
-}
-
-void RunDirectory::remove_entries(
-    const std::function<bool(const std::string& name)>& wanted) const {
-  std::vector<fs::path> found;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
-    if (wanted(entry.path().filename().string())) {
-      found.push_back(entry.path());
-    }
-  }
-  for (const fs::path& path : found) {
-    fs::remove_all(path);
+  for (const std::int64_t step : steps_there()) {
+    remove_state(step);
   }
 }
 

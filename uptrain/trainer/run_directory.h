@@ -40,8 +40,8 @@ class RunDirectory {
                              const std::string& model);
 
   /// Opens the directory of an earlier run to resume it. Throws kUsage if there is none, if another
-  /// process uses it, or naming each setting that differs; kBadInput if it belongs to another
-  /// model.
+  /// process uses it, or naming each setting that differs in either direction; kBadInput if it
+  /// belongs to another model.
   static RunDirectory resume(const std::filesystem::path& output, const Json& recipe,
                              const std::string& model);
 
@@ -63,7 +63,7 @@ class RunDirectory {
   void save(const TrainingProgress& progress, std::span<const StateTensor> tensors,
             const StatePart& part = {}) const;
 
-  /// Removes all states before the last two complete ones.
+  /// Removes all states of this run before the last two complete ones.
   void remove_old_states() const;
 
   /// Whether all parts of the state of a step are saved.
@@ -72,24 +72,36 @@ class RunDirectory {
   /// Called with what is wrong with a state, or an empty text; returns what any rank found wrong.
   using Agree = std::function<std::string(const std::string& fault)>;
 
+  /// Throws kBadInput for a progress, or tensors, that the run cannot have.
+  using Check = std::function<void(const TrainingProgress&, std::span<const StateTensor>)>;
+
   /// Reads the newest intact state; none if there are no states. Damaged states are reported
-  /// through `warn`, unless it is empty, and set aside. Throws kBadInput if states exist and none
-  /// can be used. With `agree`, all ranks read the same state.
+  /// through `warn`, unless it is empty, and set aside if an earlier one is intact. Throws
+  /// kBadInput if states exist, or were set aside, and none can be used; kUsage for an intact one
+  /// of another run. With `agree`, all ranks read the same state.
   std::optional<TrainingProgress> load_newest(std::span<const StateTensor> tensors,
                                               const std::function<void(const std::string&)>& warn,
-                                              const Agree& agree = {}) const;
+                                              const Agree& agree = {},
+                                              const Check& check = {}) const;
 
-  /// The run is complete: removes its states.
+  /// The run is complete: removes its states. Those that were set aside stay, and so does whatever
+  /// the run has not written.
   void remove_states() const;
 
  private:
   RunDirectory(std::filesystem::path path, std::string identity);
+  // A state's progress, or why it cannot be used.
+  struct Loaded {
+    std::optional<TrainingProgress> progress;
+    std::string fault;
+  };
+
   void lock();
-  std::vector<std::int64_t> saved_steps() const;  // newest first
+  std::vector<std::int64_t> steps_there() const;  // of states, complete or not; newest first
+  Loaded load(std::int64_t step, std::span<const StateTensor> tensors, const Check& check) const;
   std::filesystem::path state_path(std::int64_t step) const;
   void set_aside(std::int64_t step) const;
-  void remove_incomplete_states() const;
-  void remove_entries(const std::function<bool(const std::string& name)>& wanted) const;
+  void remove_state(std::int64_t step) const;
 
   std::filesystem::path path_;
   std::string identity_;  // of recipe and model together

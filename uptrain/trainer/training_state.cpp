@@ -1,11 +1,13 @@
 #include "uptrain/trainer/training_state.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <set>
 #include <string_view>
 #include <vector>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
 #include "formats/base/checksum.h"
@@ -15,6 +17,7 @@
 #include "formats/base/staged_directory.h"
 #include "formats/directory/model_directory.h"
 #include "formats/json/json.h"
+#include "formats/json/printable_json.h"
 #include "formats/safetensors/safetensors_writer.h"
 #include "uptrain/model/tensor_bytes.h"
 
@@ -69,6 +72,14 @@ Json read_sealed(const fs::path& path) {
   return state;
 }
 
+// Throws for what training never leaves in a state.
+void check_values(const std::string& name, const at::Tensor& values, const std::string& where) {
+  const bool root_is_taken = name.starts_with("second_moment") || name == "optimizer.count";
+  if (values.isnan().any().item<bool>() || (root_is_taken && values.lt(0).any().item<bool>())) {
+    throw_bad_input("{} holds {}", where, root_is_taken ? "NaN or negative numbers" : "NaN");
+  }
+}
+
 void read_tensor(const Checkpoint& checkpoint, const StateTensor& tensor, const Json& checksums) {
   const TensorInfo& info = checkpoint.at(tensor.name);
   const std::string where =
@@ -84,6 +95,7 @@ void read_tensor(const Checkpoint& checkpoint, const StateTensor& tensor, const 
   if (checksums.value(tensor.name, std::string()) != checksum_of(bytes_of(host))) {
     throw_bad_input("{} is damaged: its checksum does not match", where);
   }
+  check_values(tensor.name, host, where);
   tensor.write(host);
 }
 
@@ -134,10 +146,30 @@ std::vector<fs::path> complete_parts(const fs::path& directory) {
   return {};
 }
 
-TrainingProgress progress_in(const Json& state) {
-  return {state.at("step"),      state.at("samples"),
-          state.at("skipped"),   state.at("skipped_in_a_row"),
-          state.at("evaluated"), number_if_any(state.value("loss_before", Json()))};
+// A whole number from `least` to `most`.
+std::int64_t count_at(const Json& state, const char* key, std::int64_t most,
+                      const std::string& where, std::int64_t least = 0) {
+  const Json& value = state.at(key);
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() || value.get<std::uint64_t>() >> 63 == 0);
+  const std::int64_t count = fits ? value.get<std::int64_t>() : least - 1;
+  if (count < least || count > most) {
+    throw_bad_input("{}: {} is {}, allowed are {} to {}", where, key, printable_json(value), least,
+                    most);
+  }
+  return count;
+}
+
+TrainingProgress progress_in(const Json& state, const std::string& where) {
+  TrainingProgress progress;
+  constexpr std::int64_t kMost = std::int64_t{1} << 62;
+  progress.step = count_at(state, "step", kMost, where);
+  progress.samples = count_at(state, "samples", kMost, where);
+  progress.skipped = count_at(state, "skipped", progress.step, where);
+  progress.skipped_in_a_row = count_at(state, "skipped_in_a_row", progress.skipped, where);
+  progress.evaluated = count_at(state, "evaluated", progress.step, where, -1);
+  progress.loss_before = number_if_any(state.value("loss_before", Json()));
+  return progress;
 }
 
 // state.json of a part.
@@ -145,11 +177,11 @@ Json read_part(const fs::path& part, const std::string& run) {
   const std::string where = printable((part / kStateFile).string(), 0);
   Json state = read_sealed(part / kStateFile);
   if (state.at("version") != kStateVersion) {
-    throw_bad_input("{}: state of version {}, allowed is {}", where, state["version"].dump(),
-                    kStateVersion);
+    throw_usage("{}: state of version {}, this regroup reads {}", where,
+                printable_json(state["version"]), kStateVersion);
   }
   if (state.at("run") != run) {
-    throw_bad_input("{}: belongs to another run or model", where);
+    throw_usage("{}: belongs to another run or model: move it away", where);
   }
   if (state.at("part") != part.filename().string()) {
     throw_bad_input("{}: belongs to another part of the state", where);
@@ -162,6 +194,7 @@ TrainingProgress read_from_part(const fs::path& part, const std::string& run,
                                 std::span<const StateTensor> tensors,
                                 std::set<std::string>& missing) {
   const Json state = read_part(part, run);
+  const TrainingProgress progress = progress_in(state, printable((part / kStateFile).string(), 0));
   const Checkpoint checkpoint = open_checkpoint(part);
   for (const StateTensor& tensor : tensors) {
     if (checkpoint.find(tensor.name) != nullptr) {
@@ -169,7 +202,24 @@ TrainingProgress read_from_part(const fs::path& part, const std::string& run,
       missing.erase(tensor.name);
     }
   }
-  return progress_in(state);
+  return progress;
+}
+
+bool was_written_for(const fs::path& part, const std::string& run) {
+  try {
+    return read_sealed(part / kStateFile).at("run") == run;
+  } catch (const std::exception&) {  // not readable, so not known to be
+    return false;
+  }
+}
+
+// Removes the files that save_training_state() writes, then the directory if nothing else is in it.
+void remove_part(const fs::path& part) {
+  std::error_code ignored;
+  for (const std::string_view name : {kStateFile, std::string_view("model.safetensors")}) {
+    fs::remove(part / name, ignored);
+  }
+  fs::remove(part, ignored);
 }
 
 }  // namespace
@@ -198,6 +248,25 @@ void save_training_state(const fs::path& directory, const TrainingProgress& prog
 }
 
 bool is_complete_state(const fs::path& directory) { return !complete_parts(directory).empty(); }
+
+void remove_training_state(const fs::path& directory, const std::string& run) {
+  std::error_code fault;
+  if (!fs::is_directory(fs::symlink_status(directory, fault))) {
+    return;
+  }
+  std::vector<fs::path> parts;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, fault)) {
+    const std::string name = entry.path().filename().string();
+    const std::size_t partial = name.find(".partial-");
+    if (entry.is_directory(fault) && !entry.is_symlink(fault) &&
+        count_in(name.substr(0, partial)) &&
+        (partial != name.npos || was_written_for(entry.path(), run))) {
+      parts.push_back(entry.path());
+    }
+  }
+  std::ranges::for_each(parts, remove_part);
+  fs::remove(directory, fault);
+}
 
 TrainingProgress load_training_state(const fs::path& directory,
                                      std::span<const StateTensor> tensors, const std::string& run) {

@@ -40,9 +40,13 @@ void save_training_state(const std::filesystem::path& directory, const TrainingP
 /// Whether all parts of the state are there. They are not opened.
 bool is_complete_state(const std::filesystem::path& directory);
 
+/// Removes the parts that were written for `run`, or not to their end, and the directory if nothing
+/// else is in it. Leaves what the program has not written.
+void remove_training_state(const std::filesystem::path& directory, const std::string& run);
+
 /// Reads `tensors`, in place, from whichever parts hold them, and returns the progress. Throws
-/// kBadInput naming the file when anything is missing, damaged or belongs to another run;
-/// `tensors` are then unspecified.
+/// kBadInput naming the file when anything is missing or damaged, or a number is out of its range;
+/// kUsage if it is intact and of another run or version. `tensors` are then unspecified.
 TrainingProgress load_training_state(const std::filesystem::path& directory,
                                      std::span<const StateTensor> tensors, const std::string& run);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <numeric>
 #include <vector>
 
 #include <fmt/format.h>
@@ -65,6 +66,51 @@ void shrink(std::vector<double>& covariance, std::int64_t width, std::int64_t sa
   for (std::size_t i = 0; i < covariance.size(); ++i) {
     if (i % (static_cast<std::size_t>(width) + 1) != 0) {
       covariance[i] *= kept;
+    }
+  }
+}
+
+// Throws unless these can be moments of a model's activations, up to their rounding: a variance is
+// not negative, and no covariance is larger than the deviations of its two features allow.
+void check_moments(const InputMoments& moments, std::int64_t width, const std::string& where) {
+  constexpr double kLargest = 1e10;  // activations beyond overflow fp32 when they are multiplied
+  constexpr double kRounding = 1e-4;
+  const auto size = static_cast<std::size_t>(width);
+  const auto wrong = [&](const char* what) { throw_bad_input("{}: {}", where, what); };
+  std::vector<double> deviations(size);
+  double slack = 0.0;
+  for (std::size_t i = 0; i < size; ++i) {
+    const double variance = moments.covariance[i * size + i];
+    if (std::abs(moments.mean[i]) > kLargest || variance > kLargest * kLargest) {
+      wrong("larger than activations of a model can be");
+    }
+    deviations[i] = std::sqrt(std::max(0.0, variance));
+    slack = std::max(
+        {slack, kRounding * variance, kRounding * kRounding * moments.mean[i] * moments.mean[i]});
+  }
+  for (std::size_t i = 0; i < size; ++i) {
+    if (moments.covariance[i * size + i] < -slack) {
+      wrong("a negative variance");
+    }
+    for (std::size_t j = 0; j < i; ++j) {
+      const double lower = moments.covariance[i * size + j],
+                   upper = moments.covariance[j * size + i];
+      if (std::abs(lower - upper) > slack ||
+          std::abs(lower) > deviations[i] * deviations[j] + slack) {
+        wrong("no covariance: not symmetric, or larger than its variances allow");
+      }
+    }
+  }
+}
+
+// Each head's shares of attention by distance sum to 1, up to their rounding.
+void check_shares(const KeyDistances& distances, std::int64_t heads, const std::string& where) {
+  constexpr double kRounding = 1e-3;
+  for (std::int64_t head = 0; head < heads; ++head) {
+    const auto* row = distances.weights.data() + head * distances.length;
+    const double sum = std::accumulate(row, row + distances.length, 0.0);
+    if (*std::min_element(row, row + distances.length) < 0.0 || std::abs(sum - 1.0) > kRounding) {
+      throw_bad_input("{}: shares of head {} are negative or do not sum to 1", where, head);
     }
   }
 }
@@ -144,6 +190,7 @@ InputMoments Calibration::moments(AttentionRole role, std::size_t layer, InputSi
   const std::string name = moments_name(role, layer, side);
   InputMoments moments{
       read(name + ".mean", {width}), {}, read(name + ".covariance", {width, width})};
+  check_moments(moments, width, fmt::format("{}: {}", file(), printable(name)));
   shrink(moments.covariance, width, tokens_);
   return moments;
 }
@@ -157,7 +204,9 @@ KeyDistances Calibration::distances(AttentionRole role, std::size_t layer,
     throw_bad_input("{}: tensor {}: {}, wanted are 1 to {} distances of {} heads", file(),
                     printable(name), text_of(shape), kMostDistances, query_heads);
   }
-  return {length, read(name, {query_heads, length})};
+  const KeyDistances distances{length, read(name, {query_heads, length})};
+  check_shares(distances, query_heads, fmt::format("{}: tensor {}", file(), printable(name)));
+  return distances;
 }
 
 std::shared_ptr<const Calibration> open_calibration(const std::filesystem::path& path,

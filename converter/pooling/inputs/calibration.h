@@ -36,7 +36,8 @@ class Calibration {
   void check_source(const std::string& fingerprint) const;
 
   /// The moments of inputs of that width D, with correlations shrunk by n / (n + D) for n
-  /// tokens(). Throws kBadInput if they are missing, of another width or not finite.
+  /// tokens(). Throws kBadInput if they are missing, of another width, or no moments of
+  /// activations: not finite, above 1e10, or with a covariance that its variances do not allow.
   InputMoments moments(AttentionRole role, std::size_t layer, InputSide side,
                        std::int64_t width) const;
 

@@ -121,6 +121,11 @@ TEST_CASE("impossible teacher logits are refused even with valid checksums", "[u
     change_answers(directory / "answers", [](std::span<char> bytes) { bytes[1] = 1; });
     CHECK_THAT(refusal(), is_bad_input("window 0", "vocabulary of 64 tokens"));
   }
+  SECTION("a token twice") {
+    change_answers(directory / "answers",
+                   [](std::span<char> bytes) { std::copy_n(bytes.begin(), 2, bytes.begin() + 2); });
+    CHECK_THAT(refusal(), is_bad_input("window 0", "a token twice"));
+  }
   SECTION("NaN") {
     change_answers(directory / "answers",
                    [](std::span<char> bytes) { bytes[2 * 12 * 4 + 1] = 0x7e; });

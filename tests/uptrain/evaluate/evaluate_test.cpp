@@ -114,4 +114,44 @@ TEST_CASE("a stopped evaluation leaves no file", "[uptrain]") {
   CHECK(tree_of(directory.path()).size() == 1);
 }
 
+TEST_CASE("an evaluation stops in the middle of a pass", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const GoldenCase golden = load_golden_case("llama");
+  const TokenFile file = put_tokens_of(golden, directory / "tokens");
+  Transformer model = model_of(golden);
+  REQUIRE(golden.source.spec.layers.size() > 1);
+  std::atomic<bool> stop{false};
+  int attentions = 0;
+  model.set_attention_observer([&](auto, const auto&, const auto&) {
+    ++attentions;
+    stop = true;
+  });
+  const Error error = refusal_of(
+      [&] { evaluate(model, file, {.context = 25, .batch = 1, .max_tokens = {}}, {}, stop); });
+  CHECK(error.kind() == ErrorKind::kInterrupted);
+  CHECK(attentions == 1);
+}
+
+TEST_CASE("fewer tokens than a window has are all that is read", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const GoldenCase golden = load_golden_case("llama");
+  const TokenFile file = put_tokens_of(golden, directory / "tokens");  // 26 tokens
+  const Transformer model = model_of(golden);
+  const at::NoGradGuard no_gradients;
+  const at::Tensor ids = golden.tokens.flatten();
+  const at::Tensor logits = model.logits(model.hidden_states(ids.narrow(0, 0, 3).view({1, 3})));
+  const double loss = at::cross_entropy_loss(logits.squeeze(0), ids.narrow(0, 1, 3)).item<double>();
+  for (const std::int64_t context : {8, 100'000}) {
+    std::int64_t longest = 0;
+    Transformer watched = model;
+    watched.set_attention_observer(
+        [&](auto, const at::Tensor& input, const auto&) { longest = input.size(1); });
+    const Evaluation evaluation = evaluate(
+        watched, file, {.context = context, .batch = 1, .max_tokens = 3}, {}, kNeverStopped);
+    CHECK(evaluation.tokens == 3);
+    CHECK(longest == 3);
+    CHECK_THAT(evaluation.loss, WithinAbs(loss, 1e-5));
+  }
+}
+
 }  // namespace regroup

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
+#include <span>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -12,6 +14,8 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "converter/pooling/inputs/calibration.h"
+#include "converter/pooling/inputs/statistics_checksum.h"
+#include "formats/directory/model_directory.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
@@ -85,6 +89,67 @@ TEST_CASE("statistics with a flipped bit are refused when they are read", "[uptr
     put_file(file, damaged);
     CAPTURE(bit / 8, bit % 8);
     CHECK(refusal_of(read_all).kind() == ErrorKind::kBadInput);
+  }
+}
+
+TEST_CASE("impossible statistics are refused even with valid checksums", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const GoldenCase golden = load_golden_case("llama");
+  calibrate_golden(golden, directory, 2);
+  const auto file = directory / "stats.safetensors";
+  const std::string name = moments_name(AttentionRole::kSelf, 0, InputSide::kQueries);
+  const std::int64_t width = golden.source.spec.hidden_size;
+  // Changes number `index` of a tensor, and its checksum.
+  const auto change = [&](const std::string& tensor, std::int64_t index, float value) {
+    const Checkpoint stored = open_checkpoint(file);
+    const TensorInfo& info = stored.at(tensor);
+    std::string bytes = bytes_of_file(file);
+    std::memcpy(bytes.data() + info.begin + index * std::int64_t{sizeof value}, &value,
+                sizeof value);
+    const auto& all = stored.tensors();
+    const auto place = std::count_if(all.begin(), all.end(), [&](const TensorInfo& other) {
+      return other.begin < info.begin && other.name != kCalibrationChecksums;
+    });
+    const std::uint64_t checksum = statistics_checksum(
+        stored.metadata().at(kCalibrationSourceKey), stored.metadata().at(kCalibrationTokensKey),
+        tensor, std::as_bytes(std::span(bytes)).subspan(info.begin, info.bytes()));
+    std::memcpy(bytes.data() + stored.at(kCalibrationChecksums).begin + 8 * place, &checksum, 8);
+    put_file(file, bytes);
+  };
+  const auto moments = [&] {
+    return open_calibration(file, golden.source)
+        ->moments(AttentionRole::kSelf, 0, InputSide::kQueries, width);
+  };
+  CHECK_NOTHROW(moments());
+  SECTION("a negative variance") {
+    change(name + ".covariance", 3 * width + 3, -1.0F);
+    CHECK_THAT(refusal_of(moments), is_bad_input(name, "negative variance"));
+  }
+  SECTION("a variance that no activations have") {
+    change(name + ".covariance", 3 * width + 3, 1e30F);
+    CHECK_THAT(refusal_of(moments), is_bad_input(name, "larger than activations"));
+  }
+  SECTION("a covariance above its variances") {
+    change(name + ".covariance", 3 * width + 4, 1e3F);
+    change(name + ".covariance", 4 * width + 3, 1e3F);
+    CHECK_THAT(refusal_of(moments), is_bad_input(name, "no covariance"));
+  }
+  SECTION("a covariance that is not symmetric") {
+    change(name + ".covariance", 3 * width + 4, -1e-1F);
+    change(name + ".covariance", 4 * width + 3, 1e-1F);
+    CHECK_THAT(refusal_of(moments), is_bad_input(name, "not symmetric"));
+  }
+  SECTION("a mean that no activations have") {
+    change(name + ".mean", 3, 1e30F);
+    CHECK_THAT(refusal_of(moments), is_bad_input(name, "larger than activations"));
+  }
+  SECTION("shares of attention that are negative") {
+    change(distances_name(AttentionRole::kSelf, 0), 0, -1.0F);
+    CHECK_THAT(refusal_of([&] {
+                 open_calibration(file, golden.source)
+                     ->distances(AttentionRole::kSelf, 0, golden.source.spec.query_heads);
+               }),
+               is_bad_input("distances", "sum to 1"));
   }
 }
 

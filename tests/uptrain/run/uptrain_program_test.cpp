@@ -1,7 +1,9 @@
 // `regroup uptrain` and `regroup eval` as programs: signals, kills, exit codes.
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <sstream>
+#include <thread>
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -74,7 +76,8 @@ TEST_CASE("a run killed at any time resumes to the same result", "[uptrain]") {
   bool begun = false;
   for (const std::ptrdiff_t steps : {1, 19, 20, 47, 90, 151}) {
     CAPTURE(steps);
-    RunningProgram program(begun ? with(arguments, "--resume") : arguments);
+    // A state may not have been saved yet.
+    RunningProgram program(begun ? with(arguments, "--resume=auto") : arguments);
     wait_for_steps(directory / "killed.run", steps);
     program.send(SIGKILL);
     CHECK(program.wait().exit_code == 128 + SIGKILL);
@@ -386,6 +389,63 @@ TEST_CASE("either all data files have weights or none", "[uptrain]") {
   CHECK_FALSE(plain["recipe"].contains("data_weights"));
   CHECK(plan("a:3", "b").exit_code == kExitUsage);
   CHECK(plan("a:3", "b:0").exit_code == kExitUsage);
+}
+
+TEST_CASE("a resumed run with a forgotten or a new option is refused and stays as it is",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto plain = uptrain_arguments(directory, "out");
+  const auto taught = with_all(plain, {"--teacher", golden("llama_bf16").string()});
+  const bool forgotten = GENERATE(true, false);
+  const auto& right = forgotten ? taught : plain;
+  const auto& wrong = forgotten ? plain : taught;
+  {
+    RunningProgram program(right);
+    wait_for_steps(directory / "out.run", 25);
+    program.send(SIGINT);
+    REQUIRE(program.wait().exit_code == kExitStateSaved);
+  }
+  const auto before = tree_of(directory / "out.run");
+  for (const char* option : {"--resume", "--resume=auto"}) {
+    const ProgramResult refused = run_program(with(wrong, option));
+    CAPTURE(refused.err);
+    CHECK(refused.exit_code == kExitUsage);
+    CHECK(refused.err.find("teacher was") != std::string::npos);
+    CHECK(refused.err.find("(--teacher)") != std::string::npos);
+    CHECK(tree_of(directory / "out.run") == before);
+  }
+  CHECK(run_program(with(right, "--resume")).exit_code == 0);
+}
+
+TEST_CASE("a run without a state is not taken up silently", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto arguments = with_all(uptrain_arguments(directory, "out"), {"--lr", "2e-4"});
+  {
+    RunningProgram program(arguments);
+    wait_for_steps(directory / "out.run", 1);
+    program.send(SIGKILL);
+    program.wait();
+  }
+  const ProgramResult refused = run_program(with_all(arguments, {"--resume", "--quiet"}));
+  CHECK(refused.exit_code == kExitUsage);
+  CHECK(refused.one_line_of_error());
+  CHECK(refused.err.find("no state to resume from") != std::string::npos);
+  CHECK(run_program(with(arguments, "--resume=auto")).exit_code == 0);
+}
+
+TEST_CASE("a signal ends an evaluation in the middle of a long window", "[uptrain]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "text.bin", bytes_of_numbers(learnable_text(300'000, 64)));
+  const int signal_number = GENERATE(SIGINT, SIGTERM);
+  RunningProgram program({"eval", golden("llama").string(), "--data",
+                          (directory / "text.bin").string(), "--context", "200000", "--quiet"});
+  std::this_thread::sleep_for(std::chrono::seconds(3));  // a layer takes a minute
+  const auto begin = std::chrono::steady_clock::now();
+  program.send(signal_number);
+  const ProgramResult result = program.wait();
+  CHECK(result.exit_code == 128 + signal_number);
+  CHECK(result.one_line_of_error());
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
 }
 
 }  // namespace regroup

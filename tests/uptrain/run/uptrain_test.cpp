@@ -9,6 +9,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <fmt/format.h>
 
+#include "formats/base/checksum.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
@@ -210,6 +211,51 @@ TEST_CASE("resuming with another teacher is refused", "[uptrain]") {
   CHECK_THAT(refusal_of([&] { run_to_end(settings, true); }), is_wrong_usage("teacher was"));
 }
 
+TEST_CASE("a run resumes only with the teacher that it has, or without one", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 4);
+  UptrainSettings taught = settings;
+  taught.teacher.model = golden("llama_bf16");
+  const bool forgotten = GENERATE(true, false);
+  run_until(forgotten ? taught : settings, 2);
+  const auto before = tree_of(directory / "out.run");
+  CHECK_THAT(refusal_of([&] { run_to_end(forgotten ? settings : taught, true); }),
+             is_wrong_usage("teacher was", "(--teacher)"));
+  CHECK(tree_of(directory / "out.run") == before);
+  CHECK(run_to_end(forgotten ? taught : settings, true).progress.step == 4);
+}
+
+TEST_CASE("a run without a state begins again only if it may", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 4);
+  run_until(settings, 2);
+  fs::remove_all(directory / "out.run" / "state-00000002");
+  const auto before = tree_of(directory / "out.run");
+  CHECK_THAT(refusal_of([&] { run_to_end(settings, true); }),
+             is_wrong_usage("out.run", "no state to resume from", "--resume=auto"));
+  CHECK(tree_of(directory / "out.run") == before);
+  settings.begin_again = true;
+  CHECK(run_to_end(settings, true).progress.step == 4);
+}
+
+TEST_CASE("a state that the run cannot have reached is refused", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const UptrainSettings settings = short_run(directory.path(), "llama", 4);
+  run_until(settings, 2);
+  const auto* key = GENERATE("step", "samples", "skipped");
+  const fs::path run = directory / "out.run";
+  Json state = Json::parse(bytes_of_file(run / "state-00000002/part-1-of-1/state.json"));
+  state.erase("checksum");
+  state[key] = key == std::string("skipped") ? 1 : 40;
+  state["checksum"] = checksum_of(state.dump());
+  put_file(run / "state-00000002/part-1-of-1/state.json", state.dump());
+  if (key == std::string("step")) {
+    fs::rename(run / "state-00000002", run / "state-00000040");
+  }
+  CHECK_THAT(refusal_of([&] { run_to_end(settings, true); }), is_bad_input("no state is usable"));
+  CHECK_FALSE(fs::exists(settings.output));
+}
+
 TEST_CASE("a run stopped repeatedly gives the same result", "[uptrain]") {
   const TemporaryDirectory directory;
   UptrainSettings settings = short_run(directory.path(), "bloom", 4);
@@ -249,6 +295,14 @@ TEST_CASE("resuming with other settings or data or weights is refused", "[uptrai
     settings.learning_rate = 1e-3;
     CHECK_THAT(refusal_of([&] { run_to_end(settings, true); }),
                is_wrong_usage("batch was 3, now 2", "learning_rate was 0.003, now 0.001"));
+  }
+  SECTION("other data of the same size") {
+    auto text = learnable_text(2000, 64);
+    text[1999] = static_cast<std::uint16_t>((text[1999] + 1) % 64);
+    REQUIRE(fs::file_size(settings.data.front()) == 2 * text.size());
+    put_file(settings.data.front(), bytes_of_numbers(text));
+    CHECK_THAT(refusal_of([&] { run_to_end(settings, true); }),
+               is_wrong_usage("data_digest was [", "(--data)"));
   }
   SECTION("data") {
     put_file(settings.data.front(), bytes_of_numbers(learnable_text(1999, 64)));

@@ -1,5 +1,6 @@
 #include "uptrain/trainer/run_directory.h"
 
+#include <cmath>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include "formats/base/checksum.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
@@ -168,8 +170,14 @@ TEST_CASE("a run with only damaged states does not start over by itself", "[uptr
   const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
   run.save({.step = 1, .samples = 1}, tensors_of(1));
   fs::resize_file(run.path() / "state-00000001" / "part-1-of-1" / "state.json", 10);
-  CHECK_THAT(refusal_of([&] { run.load_newest(tensors_of(0), [](const std::string&) {}); }),
-             is_bad_input("out.run", "no state is usable", "state.json"));
+  for (int tries = 0; tries < 2; ++tries) {
+    CHECK_THAT(refusal_of([&] { run.load_newest(tensors_of(0), [](const std::string&) {}); }),
+               is_bad_input("out.run", "no state is usable", "state.json"));
+    CHECK(fs::exists(run.path() / "state-00000001"));
+  }
+  fs::rename(run.path() / "state-00000001", run.path() / "damaged-state-00000001");
+  CHECK_THAT(refusal_of([&] { run.load_newest(tensors_of(0), no_warnings); }),
+             is_bad_input("no state is usable", "damaged-state-00000001"));
 }
 
 TEST_CASE("a partially written state is ignored", "[uptrain]") {
@@ -196,6 +204,9 @@ TEST_CASE("resuming with other settings or another model is refused", "[uptrain]
   };
   CHECK_THAT(resume({{"batch", 16}, {"seed", 2}}, "model"),
              is_wrong_usage("out.run", "batch was 8, now 16", "seed was 1, now 2"));
+  CHECK_THAT(resume({{"batch", 8}}, "model"), is_wrong_usage("seed was 1, now none (--seed)"));
+  CHECK_THAT(resume({{"batch", 8}, {"seed", 1}, {"attention_weight", 0.1}}, "model"),
+             is_wrong_usage("attention_weight was none, now 0.1 (--distill-attention)"));
   CHECK_THAT(resume(kRecipe, "other"), is_bad_input("out.run", "another model"));
   put_file(directory / "out.run" / "run.json", "{}");
   CHECK_THAT(resume(kRecipe, "model"), is_bad_input("run.json", "recipe"));
@@ -208,7 +219,88 @@ TEST_CASE("a state of another run is refused", "[uptrain]") {
   other.save({.step = 1, .samples = 1}, tensors_of(1));
   fs::rename(other.path() / "state-00000001", run.path() / "state-00000001");
   CHECK_THAT(refusal_of([&] { run.load_newest(tensors_of(0), [](const std::string&) {}); }),
-             is_bad_input("another run"));
+             is_wrong_usage("another run", "move it away"));
+  CHECK(fs::exists(run.path() / "state-00000001"));
+}
+
+TEST_CASE("only what the run has written is removed", "[uptrain]") {
+  const TemporaryDirectory directory;
+  std::vector<fs::path> own;
+  {
+    const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
+    for (const char* name : {"state-notes", "state-7", "state-00000002.bak", "state-00000005",
+                             "state-00000001/part-1-of-1", "damaged-state-of-mine"}) {
+      own.push_back(run.path() / name / "mine.txt");
+      put_file(own.back(), "kept");
+    }
+    own.push_back(run.path() / "state-00000009");  // a file
+    put_file(own.back(), "kept");
+    for (const std::int64_t step : {2, 3, 4}) {
+      run.save({.step = step, .samples = step}, tensors_of(1));
+    }
+  }
+  const RunDirectory run = RunDirectory::resume(directory / "out", kRecipe, "model");
+  CHECK(run.load_newest(tensors_of(0), [](const std::string&) {})->step == 4);
+  CHECK_FALSE(fs::exists(run.path() / "state-00000002"));
+  run.remove_states();
+  CHECK_FALSE(fs::exists(run.path() / "state-00000004"));
+  for (const fs::path& file : own) {
+    CAPTURE(file);
+    CHECK(bytes_of_file(file) == "kept");
+  }
+}
+
+TEST_CASE("a state that is damaged again keeps the one that was set aside before", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
+  run.save({.step = 1, .samples = 1}, tensors_of(1));
+  for (int times = 0; times < 2; ++times) {
+    run.save({.step = 2, .samples = 2}, tensors_of(2));
+    fs::resize_file(run.path() / "state-00000002" / "part-1-of-1" / "state.json", 10);
+    CHECK(run.load_newest(tensors_of(0), [](const std::string&) {})->step == 1);
+  }
+  CHECK(fs::exists(run.path() / "damaged-state-00000002"));
+  CHECK(fs::exists(run.path() / "damaged-state-00000002-2"));
+}
+
+TEST_CASE("numbers that no run reaches are refused even with a valid checksum", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
+  run.save({.step = 12, .samples = 96, .skipped = 2, .skipped_in_a_row = 1, .evaluated = 10},
+           tensors_of(1));
+  const fs::path file = run.path() / "state-00000012" / "part-1-of-1" / "state.json";
+  const Json good = Json::parse(bytes_of_file(file));
+  const auto refusal_with = [&](const char* key, const Json& value) {
+    Json state = good;
+    state.erase("checksum");
+    state[key] = value;
+    state["checksum"] = checksum_of(state.dump());
+    put_file(file, state.dump());
+    return refusal_of([&] { run.load_newest(tensors_of(0), [](const std::string&) {}); });
+  };
+  CHECK_THAT(refusal_with("samples", -1), is_bad_input("state.json", "samples is -1"));
+  CHECK_THAT(refusal_with("step", -1), is_bad_input("step is -1"));
+  CHECK_THAT(refusal_with("step", 4e18), is_bad_input("step is 4e+18"));
+  CHECK_THAT(refusal_with("step", 18446744073709551615U), is_bad_input("step is 1844"));
+  CHECK_THAT(refusal_with("step", 13), is_bad_input("holds the state after step 13"));
+  CHECK_THAT(refusal_with("skipped", 13), is_bad_input("skipped is 13"));
+  CHECK_THAT(refusal_with("skipped_in_a_row", 3), is_bad_input("skipped_in_a_row is 3"));
+  CHECK_THAT(refusal_with("evaluated", 13), is_bad_input("evaluated is 13"));
+  CHECK_THAT(refusal_with("evaluated", "10"), is_bad_input("evaluated is"));
+}
+
+TEST_CASE("values that training never leaves are refused", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const RunDirectory run = RunDirectory::create(directory / "out", kRecipe, "model");
+  auto tensors = tensors_of(1);
+  SECTION("NaN") { tensors[0].value[1][2] = std::nan(""); }
+  SECTION("a negative second moment") {
+    tensors[1] = {"second_moment.a", at::full({3, 4}, -1e-3, at::kFloat)};
+  }
+  SECTION("a negative number of updates") { tensors[2].value.fill_(-1.0); }
+  run.save({.step = 1, .samples = 8}, tensors);
+  CHECK_THAT(refusal_of([&] { run.load_newest(tensors, [](const std::string&) {}); }),
+             is_bad_input("no state is usable", "holds"));
 }
 
 TEST_CASE("an existing output or run is refused", "[uptrain]") {
