@@ -169,7 +169,8 @@ void compare_history(Verification& found, const Json& expected, const Conversion
     return;
   }
   found.remarks.push_back(fmt::format("before, which is not verified: {}", before));
-  if (result.at(kHistoryKey) != expected) {
+  // In any order of keys.
+  if (nlohmann::json(result.at(kHistoryKey)) != nlohmann::json(expected)) {
     found.settings.push_back(
         {fmt::format("{}{}", kRecordPrefix, kHistoryKey), expected, result.at(kHistoryKey)});
   }
