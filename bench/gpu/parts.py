@@ -249,7 +249,7 @@ def conversion(settings):
     source, tokens_file = str(settings.work / shape), str(settings.work / "tokens.bin")
     statistics = str(settings.work / f"{shape}-statistics.safetensors")
     convert = ["convert", source, "OUT", "--kv-heads", kv_heads, "--pool", "lowrank", "--calibration", statistics, "--json"]
-    refit = ["--refit", tokens_file, "--refit-steps", steps, "--refit-tokens", tokens]
+    refit = ["--refit", tokens_file, "--refit-steps", steps, "--refit-tokens", tokens, "--allow-any-text"]
 
     def timed(name, *words, needs="model"):
         out = statistics if name == "calibrate" else str(settings.work / f"{shape}-{name}")
@@ -263,7 +263,8 @@ def conversion(settings):
                     needs=name, built=compute(settings))
     here, few = ["--device", settings.device], ["--max-tokens", "64"] if settings.tiny else []
     return [model_step(settings, shape),
-            timed("calibrate", "calibrate", source, "--data", tokens_file, "--max-tokens", tokens, "-o", "OUT", *here),
+            timed("calibrate", "calibrate", source, "--data", tokens_file, "--max-tokens", tokens, "--allow-any-text", "-o", "OUT",
+                  *here),
             timed("lowrank", *convert, *here, needs="calibrate"),
             timed("refit", *convert, *refit, *here, needs="calibrate"),
             timed("lowrank-on-the-cpu", *convert, needs="calibrate"),

@@ -103,7 +103,7 @@ class Program:
         raise CommandFailed(f"exit code {process.returncode}: {' '.join(command)}\n{err.strip()}")
 
     def machine_options_(self, arguments):
-        """The options that say where to compute. They are not part of the record."""
+        """The options that say where to compute, and that texts are not judged. They are not part of the record."""
         command, options = arguments[0], []
         # Commands that only move heads do not use a device.
         computes = command != "convert" or {"--refit", "--kv-budget", "--text", "--sample"} & set(arguments)
@@ -111,6 +111,10 @@ class Program:
             options += ["--threads", str(self.threads)]
         if self.device != "cpu" and computes and self.has_option(command, "--device"):
             options += ["--device", self.device]
+        # Also texts that a barely trained model does not predict.
+        reads = command == "calibrate" or {"--refit", "--kv-budget", "--text"} & set(arguments)
+        if reads and self.has_option(command, "--allow-any-text"):
+            options += ["--allow-any-text"]
         return options
 
     def start_(self, command):

@@ -10,6 +10,7 @@
 #include "cli/commands/commands.h"
 #include "cli/measure/context_warning.h"
 #include "cli/measure/precision_warning.h"
+#include "cli/measure/text_check.h"
 #include "cli/measure/text_tokens.h"
 #include "cli/options/command.h"
 #include "cli/options/number_options.h"
@@ -35,6 +36,7 @@ struct CalibrateOptions {
   WindowSettings settings;
   std::string device = "cpu";
   int threads = 0;
+  bool any_text = false;
   bool json = false;
 };
 
@@ -51,6 +53,14 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
   warn_of_context(source, settings.context, console);
   const TokenInput input(options.data, options.text, source, options.threads,
                          tokens_to_read(settings.max_tokens));
+  if (!options.any_text) {
+    RefitOptions compute;
+    compute.context = settings.context;
+    compute.device = options.device;
+    compute.threads = options.threads;
+    check_is_predicted(source, input.path(), options.data.empty() ? "--text" : "--data", compute,
+                       console);
+  }
   const TokenFile data = TokenFile::open(input.path());
   const std::int64_t tokens = count_windows(data, settings) * settings.context;
   const auto layers = std::ssize(source.spec.layers) + std::ssize(source.spec.encoder_layers);
@@ -92,6 +102,7 @@ void add_calibrate_command(Command program, Console& console) {
   add_count(command, "--batch", options->settings.batch, "windows at a time", {1, kMostBatch});
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
   add_threads_option(command, options->threads);
+  command.add_flag(kAnyTextOption, options->any_text, kAnyTextHelp);
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
       "Example: regroup calibrate Llama-2-7b-hf --text articles.txt -o stats.safetensors\n"

@@ -13,6 +13,7 @@
 #include "cli/measure/context_warning.h"
 #include "cli/measure/kv_budget_options.h"
 #include "cli/measure/refit_options.h"
+#include "cli/measure/text_check.h"
 #include "cli/measure/text_conversion.h"
 #include "cli/measure/text_distillation.h"
 #include "cli/options/command.h"
@@ -81,6 +82,17 @@ void check_arguments(const ConvertOptions& options) {
   }
 }
 
+// Checks the token files that the user named; that of --text is already checked.
+void check_data(const Model& source, const ConvertOptions& options, const Console& console) {
+  for (const char* option : {"--refit", "--kv-budget-data"}) {
+    const bool refits = option == std::string_view("--refit");
+    if (options.given(option) && !options.any_text && !(refits && options.dry_run)) {
+      check_is_predicted(source, refits ? options.refit.data : options.budget.data, option,
+                         options.refit, console);
+    }
+  }
+}
+
 // Adds statistics, the device, the kv heads of --kv-budget and the refiner to the request. Returns
 // the budget.
 std::optional<KvBudget> complete_request(ConversionRequest& request, const Model& source,
@@ -91,6 +103,7 @@ std::optional<KvBudget> complete_request(ConversionRequest& request, const Model
                                             Json(request.calibration->fingerprint()).dump()};
   }
   request.pooling.device = solving_device(options.refit);
+  check_data(source, options, console);
   std::optional<KvBudget> budget;
   if (!options.budget.budget.empty()) {
     request.grouping = options.grouping;

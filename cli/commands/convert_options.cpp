@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/measure/text_check.h"
 #include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "cli/options/option_needs.h"
@@ -230,7 +231,7 @@ void add_convert_options(Command command, ConvertOptions& options) {
   command.add_option("source", options.source, "model directory to convert").required();
   add_common_options(command, options);
   add_counts(command, "--kv-heads", options.kv_heads,
-             "kv heads to keep: a divisor of the query heads (1 = multi-query), or a "
+             "kv heads to keep: a divisor of the source's kv heads (1 = multi-query), or a "
              "comma-separated list with one per layer",
              {1, kMostHeads});
   add_form_options(command, options);
@@ -238,6 +239,7 @@ void add_convert_options(Command command, ConvertOptions& options) {
   add_text_options(command, options.text);
   add_budget_options(command, options.budget);
   add_refit_options(command, options.refit);
+  command.add_flag(kAnyTextOption, options.any_text, kAnyTextHelp);
 }
 
 void add_expand_options(Command command, ConvertOptions& options) {

@@ -36,6 +36,7 @@ struct ConvertOptions {
   bool measure = false;
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
   bool allow_nonfinite = false;
+  bool any_text = false;
   bool skip_comparison = false;
   bool dry_run = false;
   bool json = false;

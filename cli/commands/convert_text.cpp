@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/measure/text_check.h"
 #include "cli/measure/text_distillation.h"
 #include "cli/options/option_needs.h"
 #include "cli/report/held_out_report.h"
@@ -79,7 +80,7 @@ void choose_distillation(const Model& source, const ConversionRequest& request,
   if (options.given("--distill-steps")) {
     throw_usage("--distill-steps: no distillation: {}", reason);
   }
-  console.note(fmt::format("note: --text: no distillation: {}", reason));
+  console.note(fmt::format("warning: --text: no distillation, which gains most: {}", reason));
   options.text.distill_steps = 0;
 }
 
@@ -121,6 +122,9 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
   check_refit_options(source, options);
   PreparedText text =
       prepare_text(source, options.text, options.refit, options.destination, console);
+  if (!options.any_text && !options.text.samples && !options.dry_run) {
+    check_is_predicted(source, text.tokens, "--text", options.refit, console);
+  }
   if (!options.budget.budget.empty() && options.budget.data.empty()) {
     options.budget.data = text.tokens;
     options.budget.max_tokens = std::min(options.budget.max_tokens, text.windows * text.context);
@@ -152,7 +156,7 @@ std::optional<HeldOutReport> compare_on_held_out(const PreparedText& text,
     if (!is_single_file(report.plan.container)) {
       const std::string config = read_text(result / "config.json", kMaxConfigBytes);
       rewrite_record(result, report.plan.target,
-                     with_member(config, {"regroup", kHeldOutKey}, held_out_json(found).dump()));
+                     with_member(config, {kRecordKey, kHeldOutKey}, held_out_json(found).dump()));
     }
     return found;
   } catch (const Error& fault) {

@@ -169,9 +169,9 @@ void put_page(const InspectOptions& options, const Inspection& found, const Chec
   }
   page.similarities = similarity_maps(found.similarities);
   if (!options.conversion.empty()) {
-    page.conversion = read_conversion_record(options.conversion);
+    page.conversion = read_measurements(options.conversion);
   } else {
-    page.conversion = conversion_recorded_in(settings_of(options.path), options.path);
+    page.conversion = measurements_in(settings_of(options.path), options.path);
   }
   const auto run =
       options.run.empty() ? run_directory_of(options.path) : std::filesystem::path(options.run);

@@ -111,7 +111,7 @@ void put_page(const VerifyOptions& options, const Verified& verified, const Mode
   if (summary.spec) {
     model.layers = summarize_layers(*summary.spec, result.checkpoint);
   }
-  model.conversion = conversion_recorded_in(result.config, options.result);
+  model.conversion = measurements_in(result.config, options.result);
   write_page(options.html,
              verify_page({options.source, options.result, verified.found, verified.logits, model}),
              console);

@@ -150,6 +150,8 @@ std::optional<OutputComparison> compare_with_source(const Model& source,
     ConversionRequest exact = same;
     exact.dtype = std::nullopt;
     compare(plan_conversion(source, exact));
+  } else if (rounded) {  // the reference is not rounded to block types
+    comparison.without_rounding = difference_of_forms(source, request, same, result);
   }
   return comparison;
 }

@@ -1,8 +1,14 @@
+#include "cli/measure/text_check.h"
 #include "cli/measure/text_conversion.h"
 #include "cli/measure/text_distillation.h"
 #include "formats/base/error.h"
 
 namespace regroup {
+
+void check_is_predicted(const Model&, const std::filesystem::path&, const char* option,
+                        const RefitOptions&, const Console&) {
+  throw_usage("{}: this program was built without LibTorch", option);
+}
 
 bool distills(const TextOptions&) { return false; }
 

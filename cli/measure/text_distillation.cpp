@@ -14,6 +14,7 @@
 #include "converter/provenance/provenance.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/gguf/gguf_writer.h"
 #include "uptrain/model/device.h"
 #include "uptrain/run/distill.h"
 
@@ -45,18 +46,24 @@ Json facts_of(const DistillReport& report) {
           {"kept", report.improved()}};
 }
 
-// Adds the facts to the record in `result`, with the checksums of the tensors as they are now.
-void record(const std::filesystem::path& directory, const ModelSpec& spec, const Json& facts,
+// Adds the facts to the record in `path`, with the checksums of the tensors as they are now. A GGUF
+// file records no measurements.
+void record(const std::filesystem::path& path, const ModelSpec& spec, const Json& facts,
             const std::vector<std::string>& tensors) {
-  const Model result = open_model(directory);
+  const Model result = open_model(path);
   TensorChecksums checksums;
   for (const std::string& tensor : tensors) {
     checksums[tensor] = stored_checksum(result.checkpoint, result.checkpoint.at(tensor));
   }
+  if (result.gguf) {
+    overwrite_metadata(path, result.checkpoint.tensors().size(), *result.gguf,
+                       gguf_with_checksums(*result.gguf, checksums));
+    return;
+  }
   rewrite_record(
-      directory, spec,
+      path, spec,
       config_with_checksums(
-          with_member(result.config_text, {"regroup", kDistilledKey}, facts.dump()), checksums));
+          with_member(result.config_text, {kRecordKey, kDistilledKey}, facts.dump()), checksums));
 }
 
 }  // namespace
@@ -67,9 +74,11 @@ std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
     return fmt::format("{} normalises keys with separate weights for each head",
                        printable(source.spec.architecture));
   }
-  if (plan.container != Container::kSafetensors) {
-    return "only a result in safetensors can be trained; convert to safetensors first, and the "
-           "result to another container";
+  if (plan.container != Container::kSafetensors && plan.container != Container::kGguf) {
+    return fmt::format(
+        "only a result in safetensors or GGUF can be trained; do it in two steps: the same command "
+        "without --to {0}, then regroup convert RESULT OUTPUT --to {0}",
+        plan.container == Container::kTorch ? "torch" : "llama2c");
   }
   if (repeats_heads(plan)) {
     return "the result stores each head several times; convert without --target expanded first";

@@ -20,6 +20,7 @@ constexpr std::array kNeeds = std::to_array<OptionNeed>({
     {"convert", "--calibration",
      "--pool=select,aligned,lowrank --grouping=similar --measure --text --sample"},
     {"convert", "--tokenizer", "--text"},
+    {"convert", "--allow-any-text", "--text --refit --kv-budget"},
     {"convert", "--effort --distill-steps --distill-lr --distill-attention", "--text --sample"},
     {"convert", "--kv-budget-data --kv-budget-tokens", "--kv-budget"},
     {"convert", "--refit-steps --refit-tokens --refit-lr", "--refit --text --sample"},

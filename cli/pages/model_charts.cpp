@@ -64,7 +64,7 @@ struct LayerNumbers {
 };
 
 // Adds a series for each of `numbers` that was recorded for this attention; none if none was.
-std::optional<Chart> layer_chart(const ConversionRecord& record, const std::string& attention,
+std::optional<Chart> layer_chart(const RecordedMeasurements& record, const std::string& attention,
                                  Chart chart, const std::vector<LayerNumbers>& numbers) {
   for (const auto& [name, number, colour] : numbers) {
     Series series{name, {}, Series::Mark::kLineAndDots, colour};
@@ -154,7 +154,7 @@ std::vector<Chart> slope_charts(const ModelSummary& summary) {
   return {std::move(chart)};
 }
 
-std::vector<Chart> conversion_charts(const ConversionRecord& record) {
+std::vector<Chart> conversion_charts(const RecordedMeasurements& record) {
   std::map<std::string, bool> seen;
   std::vector<Chart> charts;
   for (const RecordedLayer& layer : record.layers) {

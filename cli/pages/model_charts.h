@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cli/page/chart.h"
-#include "cli/report/conversion_record.h"
+#include "cli/report/recorded_measurements.h"
 #include "formats/inspect/layer_summary.h"
 #include "formats/inspect/model_summary.h"
 
@@ -22,7 +22,7 @@ std::vector<Chart> slope_charts(const ModelSummary& summary);
 
 /// Energy kept by pooling and errors after refitting, by layer: charts for each attention role that
 /// was measured.
-std::vector<Chart> conversion_charts(const ConversionRecord& record);
+std::vector<Chart> conversion_charts(const RecordedMeasurements& record);
 
 /// Logarithmic axes of memory in bytes and of tokens.
 Axis memory_axis(const std::string& title);

@@ -73,7 +73,7 @@ std::string model_page(const ModelPage& facts) {
     page.add_heat_maps(facts.similarities);
   }
   if (facts.training) {
-    add_training(page, *facts.training, facts.summary.provenance.contains("pool"));
+    add_training(page, *facts.training, facts.summary.record.converted());
   }
   if (facts.tensors) {
     page.begin_section("tensors", "Tensors");

@@ -8,8 +8,8 @@
 
 #include "cli/page/heat_map.h"
 #include "cli/pages/training_curve.h"
-#include "cli/report/conversion_record.h"
 #include "cli/report/model_report.h"
+#include "cli/report/recorded_measurements.h"
 #include "cli/terminal/table.h"
 #include "formats/inspect/layer_summary.h"
 
@@ -21,7 +21,7 @@ struct ModelPage {
   std::vector<LayerSummary> layers = {};  ///< empty without a config
   std::optional<Table> tensors = std::nullopt;
   std::optional<Table> statistics = std::nullopt;
-  std::optional<ConversionRecord> conversion = std::nullopt;
+  std::optional<RecordedMeasurements> conversion = std::nullopt;
   std::optional<TrainingCurve> training = std::nullopt;
   std::vector<HeatMap> similarities = {};
 };

@@ -22,19 +22,19 @@ void add_heads(Page& page, const ModelSummary& summary, const std::vector<LayerS
 }
 
 void add_provenance(Page& page, const ModelSummary& summary,
-                    const std::optional<ConversionRecord>& conversion) {
-  Facts lines = conversion_facts(summary.provenance);
+                    const std::optional<RecordedMeasurements>& conversion) {
+  Facts lines = conversion_facts(summary.record, summary.architecture);
   if (lines.empty()) {
     return;
   }
-  page.begin_section("provenance", "Conversion");
+  page.begin_section("provenance", summary.record.converted() ? "Conversion" : "Record");
   if (conversion && !conversion->source.empty()) {
     lines.insert(lines.begin(), {"converted from", conversion->source});
   }
   page.add_facts(lines);
 }
 
-void add_conversion(Page& page, const ConversionRecord& record) {
+void add_conversion(Page& page, const RecordedMeasurements& record) {
   const auto charts = conversion_charts(record);
   page.begin_section("kept", "What pooling kept");
   if (charts.empty()) {

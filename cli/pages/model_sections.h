@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/page/page.h"
-#include "cli/report/conversion_record.h"
+#include "cli/report/recorded_measurements.h"
 #include "formats/inspect/layer_summary.h"
 #include "formats/inspect/model_summary.h"
 
@@ -16,9 +16,9 @@ void add_heads(Page& page, const ModelSummary& summary, const std::vector<LayerS
 
 /// The provenance recorded in the weights. Adds nothing if none is recorded.
 void add_provenance(Page& page, const ModelSummary& summary,
-                    const std::optional<ConversionRecord>& conversion);
+                    const std::optional<RecordedMeasurements>& conversion);
 
 /// The energy that layers kept, and the errors before and after refitting.
-void add_conversion(Page& page, const ConversionRecord& record);
+void add_conversion(Page& page, const RecordedMeasurements& record);
 
 }  // namespace regroup

@@ -118,6 +118,7 @@ std::string plan_page(const ServingPlan& plan) {
     page.add_paragraph(choice.text + (choice.command.empty() ? ": no conversion is needed." : ":"));
     if (!choice.command.empty()) {
       page.add_command(choice.command);
+      page.add_paragraph(choice.advice);
     }
   }
   page.begin_section("costs", "What fewer kv heads cost");

@@ -1,20 +1,27 @@
-// The conversion that is recorded in a result, in words.
+// A model's record in words.
 #pragma once
 
-#include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "formats/record/conversion_record.h"
+
 namespace regroup {
 
-/// Names and values of the facts in `record` (ModelSummary::provenance), in the order to print
-/// them: kv heads, pooling, grouping, calibration, refit and so on. Empty if no conversion is
-/// recorded. Malformed entries are shown as "?" or "none".
-std::vector<std::pair<std::string, std::string>> conversion_facts(
-    const std::map<std::string, std::string>& record);
+/// Names and values of all facts in the record, in the order to print them: kv heads, pooling,
+/// grouping, calibration, refit and so on, then recorded_measurements(). `architecture`: the
+/// model's. Empty if nothing is recorded. Malformed entries are shown as "?" or "none".
+std::vector<std::pair<std::string, std::string>> conversion_facts(const ConversionRecord& record,
+                                                                  std::string_view architecture);
 
-/// A summary in one or two lines; empty if no conversion is recorded.
-std::string conversion_text(const std::map<std::string, std::string>& record);
+/// The conversion in one or two lines; empty if none is recorded.
+std::string conversion_text(const ConversionRecord& record);
+
+/// What conversion_text() leaves out: measurements of layers and losses, training, each earlier
+/// step, and facts under keys that are not known.
+std::vector<std::pair<std::string, std::string>> recorded_measurements(
+    const ConversionRecord& record);
 
 }  // namespace regroup

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "converter/provenance/layer_record.h"
+#include "formats/record/record_words.h"
 
 namespace regroup {
 namespace {
@@ -112,15 +113,8 @@ std::string refit_text(const std::vector<LayerReport>& layers) {
 }
 
 std::string distillation_text(const Json& distilled) {
-  if (distilled.is_null()) {
-    return "";
-  }
-  const bool predicts = distilled.at("measure") == "kl_divergence";
-  return fmt::format("\ndistilled {} {:.4f} -> {:.4f}{} on held-out text{}",
-                     predicts ? "divergence from the source" : "error of last hidden states",
-                     distilled.at("before").get<double>(), distilled.at("after").get<double>(),
-                     predicts ? " nats per token" : "",
-                     distilled.at("kept") ? "" : "; not better, so it was undone");
+  const std::string text = text_of_distilled(distilled);
+  return text.empty() ? "" : "\ndistilled " + text;
 }
 
 Json groupings_json(const std::vector<LayerGrouping>& groupings) {

@@ -49,7 +49,7 @@ Json roles_json(const ModelSummary& summary) {
 // The recorded conversion in words; null if none is recorded.
 Json conversion_json(const ModelSummary& summary) {
   Json facts;
-  for (const auto& [name, value] : conversion_facts(summary.provenance)) {
+  for (const auto& [name, value] : conversion_facts(summary.record, summary.architecture)) {
     facts[name] = value;
   }
   return facts;
@@ -158,13 +158,16 @@ Lines attention_lines(const ModelSummary& summary) {
   return lines;
 }
 
-// The recorded conversion, on one or two lines.
+// The recorded conversion, on one or two lines, and what else is recorded.
 void add_conversion(Lines& lines, const ModelSummary& summary) {
-  const std::string text = conversion_text(summary.provenance);
+  const std::string text = conversion_text(summary.record);
   const std::size_t end = std::min(text.find('\n'), text.size());
   lines.emplace_back("converted", text.substr(0, end));
   if (end < text.size()) {
     lines.emplace_back("", text.substr(end + 1));
+  }
+  for (auto& fact : recorded_measurements(summary.record)) {
+    lines.push_back(std::move(fact));
   }
 }
 
@@ -225,35 +228,36 @@ Json experts_json(const ModelSummary& summary) {
 }  // namespace
 
 Json summary_json(const ModelSummary& summary, const CacheLoad& load) {
-  return {{"path", summary.path.string()},
-          {"family", summary.family},
-          {"architecture", text_or_null(summary.architecture)},
-          {"whole_model", text_or_null(whole_model_of(summary))},
-          {"layers", summary.layers},
-          {"hidden_size", or_null(summary.hidden_size)},
-          {"query_heads", or_null(summary.query_heads)},
-          {"kv_heads", heads_json(summary.kv_heads)},
-          {"config_kv_heads", heads_json(summary.config_kv_heads)},
-          {"head_dim", or_null(summary.head_dim)},
-          {"vocab_size", or_null(summary.vocab_size)},
-          {"dtype", text_or_null(summary.dtype)},
-          {"bytes_by_dtype", summary.bytes_by_dtype},
-          {"parameters", summary.parameters},
-          {"active_parameters", or_null(summary.active_parameters)},
-          {"experts", experts_json(summary)},
-          {"parameters_by_part", summary.parameters_by_part},
-          {"bytes", summary.bytes},
-          {"tensor_count", summary.tensors},
-          {"files", summary.files},
-          {"kv_bytes_per_token", or_null(summary.kv_bytes_per_token)},
-          {"kv_cache", cache_json(summary, load)},
-          {"attention", text_or_null(summary.attention)},
-          {"attention_by_role", roles_json(summary)},
-          {"positions", text_or_null(summary.positions)},
-          {"alibi_slopes", slopes_json(summary.alibi_slopes)},
-          {"provenance", summary.provenance},
-          {"conversion", conversion_json(summary)},
-          {"disagreements", summary.disagreements}};
+  return {
+      {"path", summary.path.string()},
+      {"family", summary.family},
+      {"architecture", text_or_null(summary.architecture)},
+      {"whole_model", text_or_null(whole_model_of(summary))},
+      {"layers", summary.layers},
+      {"hidden_size", or_null(summary.hidden_size)},
+      {"query_heads", or_null(summary.query_heads)},
+      {"kv_heads", heads_json(summary.kv_heads)},
+      {"config_kv_heads", heads_json(summary.config_kv_heads)},
+      {"head_dim", or_null(summary.head_dim)},
+      {"vocab_size", or_null(summary.vocab_size)},
+      {"dtype", text_or_null(summary.dtype)},
+      {"bytes_by_dtype", summary.bytes_by_dtype},
+      {"parameters", summary.parameters},
+      {"active_parameters", or_null(summary.active_parameters)},
+      {"experts", experts_json(summary)},
+      {"parameters_by_part", summary.parameters_by_part},
+      {"bytes", summary.bytes},
+      {"tensor_count", summary.tensors},
+      {"files", summary.files},
+      {"kv_bytes_per_token", or_null(summary.kv_bytes_per_token)},
+      {"kv_cache", cache_json(summary, load)},
+      {"attention", text_or_null(summary.attention)},
+      {"attention_by_role", roles_json(summary)},
+      {"positions", text_or_null(summary.positions)},
+      {"alibi_slopes", slopes_json(summary.alibi_slopes)},
+      {"provenance", summary.record.facts().is_null() ? Json::object() : summary.record.facts()},
+      {"conversion", conversion_json(summary)},
+      {"disagreements", summary.disagreements}};
 }
 
 std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummary& summary,

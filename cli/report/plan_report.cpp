@@ -134,9 +134,16 @@ std::string destination_of(const std::string& source, std::int64_t kv_heads) {
   return path.replace_extension(gguf ? fs::path() : path.extension()).string() + suffix + extension;
 }
 
+// Whether `convert --text` can use a text for this model.
+bool takes_text(const ServingPlan& plan) {
+  const ModelSpec& spec = plan.costs.front().spec;
+  return spec.not_computable.empty() && !spec.attention_only();
+}
+
 std::string command_for(const ServingPlan& plan, std::int64_t kv_heads) {
-  return printable(fmt::format("regroup convert {} {} --kv-heads {}", shell_quoted(plan.path),
-                               shell_quoted(destination_of(plan.path, kv_heads)), kv_heads),
+  return printable(fmt::format("regroup convert {} {} --kv-heads {}{}", shell_quoted(plan.path),
+                               shell_quoted(destination_of(plan.path, kv_heads)), kv_heads,
+                               takes_text(plan) ? " --text TEXT" : ""),
                    0);
 }
 
@@ -223,7 +230,9 @@ PlanChoice choice_of(const ServingPlan& plan) {
   const ServingCost& cost = plan.costs[*plan.chosen];
   return {fmt::format("{} kv heads fit in {} ({})", heads_text(cost), text_of_bytes(*plan.vram),
                       needs_of(plan, cost)),
-          cost.kv_heads ? command_for(plan, *cost.kv_heads) : ""};
+          cost.kv_heads ? command_for(plan, *cost.kv_heads) : "",
+          takes_text(plan) ? "TEXT is a file of a few megabytes of what the model will read."
+                           : "The result is the mean of heads, to be uptrained before use."};
 }
 
 std::string text_of_sequences(std::uint64_t count) {
@@ -253,6 +262,7 @@ void print_plan(const ServingPlan& plan, bool json, const Console& console) {
         0);
     if (!choice.command.empty()) {
       console.print("  " + choice.command);  // not wrapped, so that it can be copied
+      console.print_facts(choice.advice, 0);
     }
   } else {
     console.print_facts(text, 0);

@@ -42,10 +42,10 @@ std::vector<PlanTable> plan_tables(const ServingPlan& plan);
 /// is.
 std::string heads_text(const ServingCost& cost);
 
-/// "4 kv heads fit in 24 GiB (…)", and the command that makes such a model, if one is needed.
-/// Requires `chosen`.
+/// "4 kv heads fit in 24 GiB (…)", and the command that makes such a model with the least loss, if
+/// one is needed; `advice` belongs to the command. Requires `chosen`.
 struct PlanChoice {
-  std::string text, command;
+  std::string text, command, advice;
 };
 PlanChoice choice_of(const ServingPlan& plan);
 

@@ -36,6 +36,8 @@ LoadedBy loaded_by(const Json& config, const ModelSpec& spec) {
 }
 
 constexpr std::string_view kNoConfigClass = "no: it has no config class for this model_type";
+constexpr std::string_view kNoClasses =
+    "no: it has neither a config class nor a model class for this model_type";
 constexpr std::string_view kWithoutHead = "AutoModel";
 
 std::string_view auto_class_of(const ModelSpec& spec) {
@@ -66,7 +68,7 @@ std::string in_transformers(LoadedBy loader, const ModelSpec& spec) {
     case LoadedBy::kOwnCode:
       return call(", trust_remote_code=True") + ", if the model's own code supports these heads";
     case LoadedBy::kUnknown: return "not known for this architecture";
-    case LoadedBy::kNoConfigClass: return std::string(kNoConfigClass);
+    case LoadedBy::kNoConfigClass: return std::string(kNoClasses);
     case LoadedBy::kNothing: break;
   }
   return "no: its classes do not support these heads";

@@ -11,35 +11,10 @@
 #include "converter/target/kv_head_request.h"
 #include "converter/target/target.h"
 #include "formats/loaders/loader_code.h"
+#include "formats/record/record_words.h"
 
 namespace regroup {
 namespace {
-
-constexpr std::string_view kNotRecorded = "not recorded";
-
-const Json& member_of(const Json& object, std::string_view key) {
-  static const Json kAbsent;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return object.is_object() && found != object.end() ? *found : kAbsent;
-}
-
-// A word of the record that can be shown as it is.
-std::string recorded_word(const Json& value) {
-  const std::string text = value.is_string() ? value.get<std::string>() : "";
-  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
-  });
-  return plain && !text.empty() && text.size() <= 40 ? text : std::string(kNotRecorded);
-}
-
-std::string recorded_count(const Json& value) {
-  return value.is_number_unsigned() ? fmt::format("{}", value.get<std::uint64_t>())
-                                    : std::string(kNotRecorded);
-}
-
-std::string recorded_loss(const Json& value) {
-  return value.is_number() ? fmt::format("{:.4f}", value.get<double>()) : std::string(kNotRecorded);
-}
 
 std::string heads_text(const std::vector<std::int64_t>& heads) {
   return is_uniform(heads) ? fmt::format("{}", *std::max_element(heads.begin(), heads.end()))
@@ -49,13 +24,8 @@ std::string heads_text(const std::vector<std::int64_t>& heads) {
 // Recorded kv heads of one role: a number, one per layer, or an object with these per role.
 std::string recorded_heads(const Json& recorded, const ModelSpec& spec, AttentionRole role) {
   const Json& heads = spec.has_encoder() ? member_of(recorded, name_of(role)) : recorded;
-  if (heads.is_number_unsigned()) {
-    return fmt::format("{}", heads.get<std::uint64_t>());
-  }
-  const bool listed = heads.is_array() && !heads.empty() && heads.size() <= spec.layers.size() &&
-                      std::all_of(heads.begin(), heads.end(),
-                                  [](const Json& count) { return count.is_number_unsigned(); });
-  return listed ? heads_text(heads.get<std::vector<std::int64_t>>()) : std::string(kNotRecorded);
+  return heads.is_object() || heads.size() > spec.layers.size() ? std::string(kNotRecorded)
+                                                                : plain_heads(heads);
 }
 
 bool any_grouped(const ModelSpec& spec, std::int64_t most) {
@@ -100,9 +70,9 @@ std::string method_text(const Json& record) {
   std::string text = fmt::format(
       "The key and value heads of each group were pooled into one: method `{}`, "
       "grouping `{}`",
-      recorded_word(member_of(record, "pool")), recorded_word(member_of(record, "grouping")));
+      plain_word(member_of(record, "pool")), plain_word(member_of(record, "grouping")));
   if (const Json& tokens = member_of(record, "calibration_tokens"); !tokens.is_null()) {
-    text += fmt::format(", with statistics of {} tokens", recorded_count(tokens));
+    text += fmt::format(", with statistics of {} tokens", plain_count(tokens));
   }
   text += record.contains("refit")
               ? ". Each attention layer was then fitted to the outputs of the source's layer."
@@ -111,6 +81,30 @@ std::string method_text(const Json& record) {
          (member_of(member_of(record, kDistilledKey), "kept") == true
               ? " Then all of them were trained together to predict what the source predicts."
               : "");
+}
+
+// What to do first with heads that nothing has adapted to the model's inputs.
+std::string usability_text(const ConversionRecord& record) {
+  const bool pooled = record.at("kv_heads") != record.at("source_kv_heads");
+  const bool adapted = record.has("refit") || record.trained() ||
+                       member_of(record.at(kDistilledKey), "kept") == true;
+  if (!pooled || adapted || record.has("calibration_tokens")) {
+    return "";
+  }
+  const std::string pool = plain_word(record.at("pool"));
+  return pool == "mean" || pool == "first" || pool == "random"
+             ? fmt::format(
+                   "\n**This model is not usable before uptraining.** The heads of a trained model "
+                   "have little in common, so that method `{}` keeps little of what the attention "
+                   "computed, and the model may predict no better than chance. `regroup uptrain` "
+                   "trains it; `regroup convert --text` makes a model that loses far less.\n",
+                   pool)
+             : fmt::format(
+                   "\n**This model may not be usable before uptraining.** Method `{}` used only "
+                   "the "
+                   "weights, not their inputs on a text; `regroup convert --text` does, and loses "
+                   "far less.\n",
+                   pool);
 }
 
 // How heads were pooled and stored.
@@ -138,7 +132,7 @@ std::string mean_row(const Json& layers, std::string_view key, std::string_view 
 }
 
 std::string measured_losses(const Json& record) {
-  const Json& layers = member_of(record, "layers");
+  const Json& layers = member_of(record, kLayersKey);
   if (!layers.is_array()) {
     return "";
   }
@@ -160,37 +154,54 @@ std::string held_out_losses(const Json& record) {
   std::string table = fmt::format(
       "\n| On {} held-out tokens | Loss, nats per token | Cosine of last hidden states |\n"
       "|---|---|---|\n",
-      recorded_count(member_of(held_out, "tokens")));
+      plain_count(member_of(held_out, "tokens")));
   for (const Json& row : models) {
-    table +=
-        fmt::format("| {} | {} | {} |\n", recorded_word(member_of(row, "model")),
-                    recorded_loss(member_of(row, "loss")), recorded_loss(member_of(row, "cosine")));
+    table += fmt::format("| {} | {} | {} |\n", plain_word(member_of(row, "model")),
+                         plain_loss(member_of(row, "loss")), plain_loss(member_of(row, "cosine")));
   }
   return table;
 }
 
-std::string conversion_section(const Json& record, const ModelSpec& spec) {
+std::string conversion_section(const ConversionRecord& recorded, const ModelSpec& spec) {
+  const Json& record = recorded.facts();
   return fmt::format(
-      "\n## Conversion\n\n{}\n{}\n{}{}\nAll facts are in `config.json`, under `regroup`.\n",
-      heads_table(record, spec), pooling_text(record), measured_losses(record),
-      held_out_losses(record));
+      "\n## Conversion\n\n{}\n{}\n{}{}{}\nAll facts are in `config.json`, under `regroup`.\n",
+      heads_table(record, spec), pooling_text(record), usability_text(recorded),
+      measured_losses(record), held_out_losses(record));
 }
 
 std::string training_section(const Json& record) {
-  const Json& training = member_of(record, "uptrain");
+  const Json& training = member_of(record, kTrainingKey);
   if (!training.is_object()) {
     return "\n## Training\n\nNone after the conversion.\n";
   }
   std::string text = fmt::format("\n## Training\n\n{} steps on {} tokens.\n",
-                                 recorded_count(member_of(training, "steps")),
-                                 recorded_count(member_of(training, "tokens")));
+                                 plain_count(member_of(training, "steps")),
+                                 plain_count(member_of(training, "tokens")));
   if (member_of(training, "eval_loss").is_number()) {
     text += fmt::format(
         "\n| Held-out loss, nats per token ({} tokens) | |\n|---|---|\n| before training | {} |\n"
         "| after | {} |\n",
-        recorded_count(member_of(training, "eval_tokens")),
-        recorded_loss(member_of(training, "eval_loss_before")),
-        recorded_loss(member_of(training, "eval_loss")));
+        plain_count(member_of(training, "eval_tokens")),
+        plain_loss(member_of(training, "eval_loss_before")),
+        plain_loss(member_of(training, "eval_loss")));
+  }
+  return text;
+}
+
+// The steps before the last conversion and the training after it.
+std::string history_section(const ConversionRecord& record) {
+  const Json steps = record.steps();
+  const std::size_t shown = (record.converted() ? 1 : 0) + (record.trained() ? 1 : 0);
+  if (steps.size() <= shown) {
+    return "";
+  }
+  std::string text = "\n## History\n\n";
+  for (const Json& step : steps) {
+    const std::string version =
+        plain_word(member_of(step.contains(kTrainingKey) ? step[kTrainingKey] : step, "version"));
+    text += fmt::format("- {}{}\n", text_of_step(step),
+                        version == kNotRecorded ? "" : fmt::format(" (regroup {})", version));
   }
   return text;
 }
@@ -198,19 +209,20 @@ std::string training_section(const Json& record) {
 }  // namespace
 
 std::string model_card(const Json& config, const ModelSpec& spec, std::string_view metadata) {
-  const Json& record = member_of(config, "regroup");
-  const bool converted = record.is_object() && record.contains("kv_heads");
-  if (!converted && !member_of(record, "uptrain").is_object()) {
+  const ConversionRecord recorded = ConversionRecord::in_config(config);
+  const Json& record = recorded.facts();
+  const bool converted = recorded.converted();
+  if (!converted && !recorded.trained()) {
     return "";
   }
-  const std::string version = recorded_word(member_of(record, "version"));
+  const std::string version = plain_word(member_of(record, "version"));
   const std::string heads = heads_text(spec.kv_heads);
   return front_matter(config, spec, metadata) +
          fmt::format("\n# {} with {} key and value head{}\n\nMade by regroup{}.\n",
                      card_word(spec.architecture), heads, heads == "1" ? "" : "s",
                      version == kNotRecorded ? "" : " " + version) +
-         (converted ? conversion_section(record, spec) : "") + training_section(record) +
-         loading_section(config, spec, metadata);
+         (converted ? conversion_section(recorded, spec) : "") + training_section(record) +
+         history_section(recorded) + loading_section(config, spec, metadata);
 }
 
 }  // namespace regroup

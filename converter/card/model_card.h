@@ -7,6 +7,7 @@
 
 #include "formats/json/json.h"
 #include "formats/model/model.h"
+#include "formats/record/conversion_record.h"
 
 namespace regroup {
 
@@ -21,15 +22,6 @@ std::string model_card(const Json& config, const ModelSpec& spec, std::string_vi
 /// the new one says the same and more, as after training.
 void write_model_card(const Model& source, const std::filesystem::path& directory,
                       const std::string& config_text, const ModelSpec& spec);
-
-/// The fact in a conversion's record with the losses on held-out text: "tokens", "context" and
-/// "models", a list of {"model", "loss" (null if it cannot predict), "cosine"}.
-inline constexpr const char* kHeldOutKey = "held_out";
-
-/// The fact what distillation achieved: "learning_rate", "measure" (kl_divergence or
-/// hidden_state_error), "before", "after" and "kept", whether the trained weights are in the
-/// result.
-inline constexpr const char* kDistilledKey = "distilled";
 
 /// Replaces config.json in `directory`, which has a result that is not published yet, and writes
 /// the card again.

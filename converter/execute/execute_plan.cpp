@@ -252,10 +252,12 @@ std::vector<LayerReport> execute_conversion(const ConversionPlan& plan, const Mo
   const auto writer = make_writer(plan, source.checkpoint, staged.path());
   TensorChecksums checksums;
   write_tensors({plan, source.checkpoint, pooler, *writer, progress, stop, checksums}, threads);
-  if (plan.container == Container::kGguf && !checksums.empty()) {
-    static_cast<GgufWriter&>(*writer).replace_metadata(gguf_with_checksums(*plan.gguf, checksums));
-  }
   writer->finish();
+  if (plan.container == Container::kGguf && !checksums.empty()) {
+    overwrite_metadata(staged.path() / kStagedFile, plan.steps.size(),
+                       gguf_with_checksums(*plan.gguf, checksums_to_come(plan)),
+                       gguf_with_checksums(*plan.gguf, checksums));
+  }
   for (const File& file : source.checkpoint.files()) {
     file.check_unchanged();
   }

@@ -8,11 +8,9 @@
 
 #include "converter/plan/conversion_plan.h"
 #include "formats/json/json.h"
+#include "formats/record/conversion_record.h"
 
 namespace regroup {
-
-/// The member of a conversion's record that holds them.
-inline constexpr const char* kChecksumsKey = "checksums";
 
 /// checksum_of() a tensor's stored bytes, by its name.
 using TensorChecksums = std::map<std::string, std::string>;

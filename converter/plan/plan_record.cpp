@@ -12,9 +12,10 @@
 namespace regroup {
 namespace {
 
-Provenance provenance_of(const ConversionPlan& plan, const ModelSpec& target) {
+Provenance provenance_of(const ConversionPlan& plan, const Model& source, const ModelSpec& target) {
   Provenance facts{plan.spec,     plan.grouped, target, std::string(name_of(plan.pooling.method)),
-                   plan.grouping, plan.order,   {}};
+                   plan.grouping, plan.order};
+  facts.history = record_of(source).steps();
   facts.more.emplace_back(kSourceFingerprintKey, Json(plan.source_fingerprint).dump());
   if (plan.pooling.method == PoolMethod::kRandom) {
     facts.more.emplace_back("pool_seed", std::to_string(plan.pooling.seed));
@@ -82,7 +83,7 @@ GgufMetadata gguf_with_provenance(GgufMetadata metadata, const Model& source,
     }
   }
   if (source.convention == Convention::kHuggingFace) {
-    const Provenance own = provenance_of(plan, plan.grouped);
+    const Provenance own = provenance_of(plan, source, plan.grouped);
     record_source(metadata, source, config_with_provenance(source.config_text, own));
   }
   if (!metadata.contains("general.file_type")) {
@@ -94,7 +95,7 @@ GgufMetadata gguf_with_provenance(GgufMetadata metadata, const Model& source,
 }  // namespace
 
 void add_record(ConversionPlan& plan, const Model& source, Target& target) {
-  const Provenance facts = provenance_of(plan, plan.target);
+  const Provenance facts = provenance_of(plan, source, plan.target);
   plan.metadata = metadata_with_provenance(source.checkpoint.metadata(), facts);
   if (!is_single_file(plan.container)) {
     plan.config_text = config_with_provenance(target.config_text, facts);

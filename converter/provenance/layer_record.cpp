@@ -58,8 +58,9 @@ std::string config_with_layers(const std::string& config_text,
     }
     lines += fmt::format("{}\n      {}", lines.empty() ? "" : ",", short_text(json_of(layer)));
   }
-  return lines.empty() ? config_text
-                       : with_member(config_text, {"regroup", "layers"}, "[" + lines + "\n    ]");
+  return lines.empty()
+             ? config_text
+             : with_member(config_text, {kRecordKey, kLayersKey}, "[" + lines + "\n    ]");
 }
 
 }  // namespace regroup

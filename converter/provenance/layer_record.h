@@ -6,6 +6,7 @@
 
 #include "converter/pooling/attention_pooler.h"
 #include "formats/json/json.h"
+#include "formats/record/conversion_record.h"
 
 namespace regroup {
 

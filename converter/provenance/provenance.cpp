@@ -4,7 +4,6 @@
 
 #include <fmt/ranges.h>
 
-#include "converter/target/recorded_target.h"
 #include "formats/config/kv_heads_config.h"
 #include "formats/json/json.h"
 #include "formats/version.h"
@@ -63,6 +62,9 @@ std::vector<std::pair<std::string, std::string>> occasional_facts(const Provenan
     found.emplace_back("source_positions", quoted(name_of(facts.source.positions)));
     found.emplace_back("positions", quoted(name_of(facts.grouped.positions)));
   }
+  if (!facts.history.empty()) {
+    found.emplace_back(kHistoryKey, facts.history.dump());
+  }
   return found;
 }
 
@@ -110,11 +112,7 @@ std::string config_with_provenance(const std::string& config_text, const Provena
     path.push_back(spec.multi_query_key);
     text = with_member(text, path, all_are(spec.kv_heads, 1) ? "true" : "false");
   }
-  return with_member(text, {"regroup"}, regroup_block(facts));
-}
-
-bool is_conversion_fact(std::string_view key) {
-  return key.starts_with("regroup.") && key != kSourceConfigKey && key != kSourceDtypesKey;
+  return with_member(text, {kRecordKey}, regroup_block(facts));
 }
 
 std::map<std::string, std::string> metadata_with_provenance(

@@ -11,16 +11,10 @@
 
 #include "converter/heads/head_order.h"
 #include "formats/config/kv_heads_config.h"
+#include "formats/record/conversion_record.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {
-
-/// fingerprint_of() of the source.
-inline constexpr const char* kSourceFingerprintKey = "source_fingerprint";
-/// The fact, always false, that statistics were not kept, see DiscardedStatistics.
-inline constexpr const char* kCalibrationKeptKey = "calibration_kept";
-/// The fact how the pooled attentions were trained together, see Pooling::distillation.
-inline constexpr const char* kDistillKey = "distill";
 
 /// The facts of one conversion: the specs of the source, of the result with its remaining kv heads,
 /// and of the result as stored.
@@ -31,6 +25,7 @@ struct Provenance {
   std::string pool;
   std::string grouping;
   HeadOrder order = {};  ///< of the source's heads
+  Json history = {};     ///< ConversionRecord::steps() of the source
   /// Further facts about source and pooling, as keys and JSON texts.
   std::vector<std::pair<std::string, std::string>> more = {};
 };
@@ -38,10 +33,6 @@ struct Provenance {
 /// `config_text` with the target family's kv-head keys and the "regroup" block; every other byte is
 /// unchanged. In ALiBi models the block records one slope per query head, in double.
 std::string config_with_provenance(const std::string& config_text, const Provenance& facts);
-
-/// Whether a metadata key belongs to a conversion record: "regroup.pool" and the like, but not keys
-/// by which a GGUF file records its source directory.
-bool is_conversion_fact(std::string_view key);
 
 /// The source's metadata with the same facts as "regroup.*" strings, which replace those of an
 /// earlier conversion.

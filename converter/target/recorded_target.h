@@ -6,12 +6,9 @@
 #include <string_view>
 
 #include "converter/target/target.h"
+#include "formats/record/conversion_record.h"
 
 namespace regroup {
-
-/// The keys of the source's config and dtypes in a GGUF file's metadata.
-inline constexpr std::string_view kSourceConfigKey = "regroup.config";
-inline constexpr std::string_view kSourceDtypesKey = "regroup.dtypes";
 
 /// Stores config and dtypes of the source in `metadata`, the metadata of a GGUF file made from it.
 void record_source(GgufMetadata& metadata, const Model& source, const std::string& config_text);

@@ -200,8 +200,8 @@ std::vector<std::string> runtime_notes(const ModelSpec& source, const Served& re
   }
   if (loading_in(Runtime::kVllm, result) == Loading::kNoConfigClass) {
     notes.push_back(fmt::format(
-        "transformers and vLLM load {} once a config class for its model_type is in the directory "
-        "(auto_map)",
+        "vLLM loads {} once a config class for its model_type is in the directory (auto_map), "
+        "transformers once a model class is there, too",
         architecture));
   }
   if (transformers_caches_all_heads(result.spec)) {

@@ -23,7 +23,8 @@ enum class Loading {
   kByCarriedCode,  ///< the same, by the code in the directory, with options that allow it
   kNotThisResult,  ///< an error: it loads the architecture, but not with these heads
   kNotThisFamily,  ///< an error: it does not load the architecture with any heads
-  kNoConfigClass,  ///< an error, unless the directory gets a config class (auto_map)
+  kNoConfigClass,  ///< an error, unless the directory gets a config class (auto_map); in
+                   ///< transformers a model class, too
   kSomethingElse,  ///< computes something else, without an error
   kUnknown,        ///< not tried
 };

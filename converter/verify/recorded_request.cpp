@@ -26,7 +26,7 @@ std::string where(const Model& model) { return printable(model.path.string(), 0)
 // Checks that all facts determine a request or follow from it. Any other key is of a step that this
 // version does not know.
 void check_known(const Json& facts, const Model& result) {
-  constexpr std::array<std::string_view, 30> kKnown{"version",
+  constexpr std::array<std::string_view, 31> kKnown{"version",
                                                     "source_kv_heads",
                                                     "kv_heads",
                                                     "pool",
@@ -42,7 +42,8 @@ void check_known(const Json& facts, const Model& result) {
                                                     kDistilledKey,
                                                     "dtype",
                                                     kChecksumsKey,
-                                                    "layers",
+                                                    kLayersKey,
+                                                    kHistoryKey,
                                                     kHeldOutKey,
                                                     "stored_kv_heads",
                                                     "positions",
@@ -57,7 +58,7 @@ void check_known(const Json& facts, const Model& result) {
                                                     "alibi_encoder_slopes",
                                                     kSourceFingerprintKey};
   for (const auto& [key, value] : facts.items()) {
-    if (key == "uptrain") {
+    if (key == kTrainingKey) {
       throw_usage("{}: was trained after its conversion, which cannot be recomputed",
                   where(result));
     }
@@ -273,28 +274,9 @@ ConversionRequest request_in(const Json& facts, const Model& source, const Model
 
 }  // namespace
 
-Json recorded_fact(const std::string& text) {
-  const Json parsed = Json::parse(text, nullptr, false);
-  return parsed.is_discarded() ? Json(text) : parsed;
-}
-
-Json recorded_conversion(const Model& result) {
-  if (result.config.contains("regroup")) {
-    return result.config.at("regroup");
-  }
-  constexpr std::size_t kPrefix = std::string_view("regroup.").size();
-  Json facts = nullptr;
-  for (const auto& [key, value] : result.checkpoint.metadata()) {
-    if (is_conversion_fact(key) && result.convention != Convention::kHuggingFace) {
-      facts[key.substr(kPrefix)] = recorded_fact(value);
-    }
-  }
-  return facts;
-}
-
 ConversionRequest recorded_request(const Model& source, const Model& result,
                                    std::shared_ptr<const Calibration> calibration) {
-  const Json facts = recorded_conversion(result);
+  const Json facts = record_of(result).facts();
   if (!facts.is_object()) {
     throw_usage("{}: records no conversion by regroup", where(result));
   }

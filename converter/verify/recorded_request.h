@@ -8,13 +8,6 @@
 
 namespace regroup {
 
-/// The conversion record of `result`: the "regroup" block of its config, or its GGUF keys. Null if
-/// there is none.
-Json recorded_conversion(const Model& result);
-
-/// One fact from metadata: JSON, or else plain text.
-Json recorded_fact(const std::string& text);
-
 /// The request that makes `result` from `source`; with `calibration` if the pooling was calibrated.
 /// In results of earlier versions a requested dtype is inferred from the tensors. If the result was
 /// refitted, the request's refiner has its recipe but refuses to refine. Throws kUsage in one line

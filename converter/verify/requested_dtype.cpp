@@ -50,11 +50,12 @@ std::optional<DType> requested_dtype(const ConversionRequest& request, const Jso
                                      const Model& source, const Model& result) {
   if (facts.contains("dtype")) {
     const Json& recorded = facts.at("dtype");
-    const auto dtype =
-        recorded.is_string() ? dtype_from_name(recorded.get<std::string>()) : std::nullopt;
+    const auto dtype = recorded == name_of(DType::kQ8_0) ? std::optional(DType::kQ8_0)
+                       : recorded.is_string() ? dtype_from_name(recorded.get<std::string>())
+                                              : std::nullopt;
     if (!dtype || !can_encode(*dtype)) {
-      throw_bad_input("{}: its recorded dtype is {}", printable(result.path.string(), 0),
-                      printable_json(recorded));
+      throw_bad_input("{}: its recorded dtype is {}, must be one that --dtype takes, such as F16",
+                      printable(result.path.string(), 0), printable_json(recorded));
     }
     return dtype;
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "converter/card/model_card.h"
 #include "converter/execute/execute_plan.h"
@@ -16,6 +17,7 @@
 #include "formats/base/callback.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/record/record_words.h"
 #include "formats/version.h"
 
 namespace regroup {
@@ -34,9 +36,8 @@ class Verifier {
         source_(source.checkpoint),
         result_(result.checkpoint),
         pooler_(pooler_of(plan, source.checkpoint)),
-        checksums_(
-            recorded_checksums(recorded_conversion(result), printable(result.path.string(), 0))
-                .value_or(TensorChecksums())) {}
+        checksums_(recorded_checksums(record_of(result).facts(), printable(result.path.string(), 0))
+                       .value_or(TensorChecksums())) {}
 
   void compare(const TensorStep& step) {
     const TensorInfo& expected = found_.expected.emplace_back(info_of(step.output));
@@ -125,16 +126,16 @@ class Verifier {
   Verification found_;
 };
 
-// Removes the facts that are compared separately: measurements, checksums, and the version and
-// fingerprint (see compare_origin()).
+// Removes the facts that are compared separately: measurements, checksums, and the version,
+// fingerprint and history (see compare_origin()).
 Json without_remarks(Json config) {
   if (config.contains("regroup") && config["regroup"].is_object()) {
-    for (const char* key : {kVersionKey, "layers", kHeldOutKey, kDistilledKey, kChecksumsKey,
-                            kSourceFingerprintKey}) {
+    for (const char* key : {kVersionKey, kLayersKey, kHeldOutKey, kDistilledKey, kChecksumsKey,
+                            kHistoryKey, kSourceFingerprintKey}) {
       config["regroup"].erase(key);
     }
   }
-  for (const char* key : {kVersionKey, kChecksumsKey, kSourceFingerprintKey}) {
+  for (const char* key : {kVersionKey, kChecksumsKey, kHistoryKey, kSourceFingerprintKey}) {
     config.erase(std::string("regroup.") + key);
   }
   return config;
@@ -151,9 +152,33 @@ Json without_remarks(const GgufMetadata& metadata) {
   return settings;
 }
 
+// Compares the recorded history with the source's, and says what it is. Earlier versions recorded
+// none.
+void compare_history(Verification& found, const Json& expected, const ConversionRecord& result) {
+  if (expected.empty()) {
+    return;
+  }
+  std::vector<std::string> steps;
+  for (const Json& step : expected) {
+    steps.push_back(text_of_step(step));
+  }
+  const std::string before = fmt::format("{}", fmt::join(steps, "; then "));
+  if (!result.has(kHistoryKey)) {
+    found.remarks.push_back(
+        fmt::format("the result does not record what its source went through: {}", before));
+    return;
+  }
+  found.remarks.push_back(fmt::format("before, which is not verified: {}", before));
+  // In any order of keys.
+  if (nlohmann::json(result.at(kHistoryKey)) != nlohmann::json(expected)) {
+    found.settings.push_back(
+        {fmt::format("{}{}", kRecordPrefix, kHistoryKey), expected, result.at(kHistoryKey)});
+  }
+}
+
 // Compares the recorded source and version, which a safetensors result stores in two places.
 void compare_origin(Verification& found, const ConversionPlan& plan, const Model& result) {
-  const Json facts = recorded_conversion(result);
+  const Json facts = record_of(result).facts();
   if (!facts.is_object()) {
     return;
   }
@@ -178,7 +203,7 @@ void compare_origin(Verification& found, const ConversionPlan& plan, const Model
   const auto& metadata = result.checkpoint.metadata();
   if (result.convention == Convention::kHuggingFace &&
       result.checkpoint.files().front().path().extension() == ".safetensors") {
-    for (const char* key : {kVersionKey, kSourceFingerprintKey}) {
+    for (const char* key : {kVersionKey, kSourceFingerprintKey, kHistoryKey}) {
       const auto stated = metadata.find(std::string("regroup.") + key);
       const Json before = facts.value(key, Json(nullptr));
       const Json after = stated == metadata.end() ? Json(nullptr) : recorded_fact(stated->second);
@@ -236,6 +261,7 @@ Verification verify_conversion(const ConversionPlan& plan, const Model& source, 
   const std::vector<JsonDifference> settings = compare_settings(plan, result);
   found.settings.insert(found.settings.begin(), settings.begin(), settings.end());
   compare_origin(found, plan, result);
+  compare_history(found, record_of(source).steps(), record_of(result));
   compare_loader_files(found, plan, result);
   return found;
 }

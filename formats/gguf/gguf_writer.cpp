@@ -62,16 +62,22 @@ struct GgufLayout {
   std::uint64_t data_bytes = 0;        // padding included
 };
 
+// The part of a file before the descriptions of its tensors.
+std::string encode_metadata(const GgufMetadata& metadata, std::size_t tensors) {
+  std::string header(kGgufMagic);
+  put(header, kGgufVersion);
+  put<std::uint64_t>(header, tensors);
+  put<std::uint64_t>(header, metadata.entries().size());
+  for (const GgufMetadata::Entry& entry : metadata.entries()) {
+    put_entry(header, entry);
+  }
+  return header;
+}
+
 GgufLayout lay_out(const GgufMetadata& metadata, std::span<const OutputTensor> tensors,
                    std::uint64_t alignment) {
   GgufLayout layout;
-  layout.header = kGgufMagic;
-  put(layout.header, kGgufVersion);
-  put<std::uint64_t>(layout.header, tensors.size());
-  put<std::uint64_t>(layout.header, metadata.entries().size());
-  for (const GgufMetadata::Entry& entry : metadata.entries()) {
-    put_entry(layout.header, entry);
-  }
+  layout.header = encode_metadata(metadata, tensors.size());
   for (const OutputTensor& tensor : tensors) {
     layout.offsets.push_back(layout.data_bytes);
     put_tensor(layout.header, tensor, layout.data_bytes);
@@ -89,11 +95,9 @@ std::string encode_gguf(const GgufMetadata& metadata) {
 }
 
 GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
-                       std::span<const OutputTensor> tensors)
-    : tensors_(tensors.begin(), tensors.end()) {
+                       std::span<const OutputTensor> tensors) {
   const GgufLayout layout = lay_out(metadata, tensors, gguf_alignment(metadata));
   check_free_space(path.parent_path(), layout.header.size() + layout.data_bytes);
-  header_bytes_ = layout.header.size();
   File& file = add_file(path);
   file.write_at(0, std::as_bytes(std::span(layout.header)));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -108,12 +112,16 @@ GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& me
   }
 }
 
-void GgufWriter::replace_metadata(const GgufMetadata& metadata) {
-  const GgufLayout layout = lay_out(metadata, tensors_, gguf_alignment(metadata));
-  if (layout.header.size() != header_bytes_) {
-    throw_usage("metadata of {} bytes in place of {}", layout.header.size(), header_bytes_);
+void overwrite_metadata(const std::filesystem::path& path, std::size_t tensors,
+                        const GgufMetadata& before, const GgufMetadata& after) {
+  const std::string header = encode_metadata(after, tensors);
+  const std::size_t present = encode_metadata(before, tensors).size();
+  if (header.size() != present) {
+    throw_usage("metadata of {} bytes in place of {}", header.size(), present);
   }
-  file(0).write_at(0, std::as_bytes(std::span(layout.header)));
+  File file = File::open_or_create(path);
+  file.write_at(0, std::as_bytes(std::span(header)));
+  file.sync_and_close();
 }
 
 }  // namespace regroup

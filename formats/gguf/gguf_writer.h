@@ -14,6 +14,11 @@ namespace regroup {
 /// A file without tensors.
 std::string encode_gguf(const GgufMetadata& metadata);
 
+/// Overwrites the metadata of a file with `tensors` tensors that GgufWriter wrote with `before`,
+/// and flushes it. Throws kUsage unless both have the same length.
+void overwrite_metadata(const std::filesystem::path& path, std::size_t tensors,
+                        const GgufMetadata& before, const GgufMetadata& after);
+
 class GgufWriter : public CheckpointWriter {
  public:
   /// Creates the file at `path`, lays the tensors out in the given order with the alignment in
@@ -22,14 +27,6 @@ class GgufWriter : public CheckpointWriter {
   /// space.
   GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
              std::span<const OutputTensor> tensors);
-
-  /// Overwrites the metadata given to the constructor. Throws kUsage unless both have the same
-  /// length.
-  void replace_metadata(const GgufMetadata& metadata);
-
- private:
-  std::vector<OutputTensor> tensors_;
-  std::uint64_t header_bytes_ = 0;
 };
 
 }  // namespace regroup

@@ -17,14 +17,10 @@ std::optional<std::int64_t> declared_positions(const Model& model) {
 }
 
 std::optional<std::int64_t> uptrained_length(const Model& model) {
-  const Json* at = &model.config;
-  for (const char* key : {"regroup", "uptrain", "sequence_length"}) {
-    if (!at->is_object() || !at->contains(key)) {
-      return std::nullopt;
-    }
-    at = &at->at(key);
-  }
-  return at->is_number_integer() && *at > 0 ? std::optional(at->get<std::int64_t>()) : std::nullopt;
+  const ConversionRecord record = record_of(model);
+  const Json& length = member_of(record.at(kTrainingKey), "sequence_length");
+  return length.is_number_integer() && length > 0 ? std::optional(length.get<std::int64_t>())
+                                                  : std::nullopt;
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -34,38 +33,6 @@ void count_tensors(ModelSummary& summary, const Checkpoint& checkpoint) {
       std::max_element(summary.bytes_by_dtype.begin(), summary.bytes_by_dtype.end(),
                        [](const auto& a, const auto& b) { return a.second < b.second; });
   summary.dtype = most == summary.bytes_by_dtype.end() ? "" : most->first;
-}
-
-// Of the checksums of refitted tensors, which are as many as these tensors, only their number.
-void add_fact(ModelSummary& summary, const std::string& key, const std::string& value) {
-  const Json checksums = key == "checksums" ? Json::parse(value, nullptr, false) : Json();
-  summary.provenance.emplace(
-      key, checksums.is_object() ? fmt::format("of {} tensors", checksums.size()) : value);
-}
-
-void read_provenance(ModelSummary& summary, const Checkpoint& checkpoint) {
-  constexpr std::string_view kPrefix = "regroup.";
-  for (const auto& [key, value] : checkpoint.metadata()) {
-    if (key.starts_with(kPrefix)) {
-      add_fact(summary, key.substr(kPrefix.size()), value);
-    }
-  }
-}
-
-// Takes the record from the config, because torch's weight files have no metadata. Values have the
-// form of metadata: strings of one word as they are, all others as JSON.
-void read_provenance(ModelSummary& summary, const Json& config) {
-  const auto record = config.find("regroup");
-  if (record == config.end() || !record->is_object()) {
-    return;
-  }
-  for (const auto& [key, value] : record->items()) {
-    if (key != "layers" && key != "alibi" && key != "uptrain") {
-      add_fact(summary, key,
-               value.is_string() ? value.get<std::string>()
-                                 : value.dump(-1, ' ', true, Json::error_handler_t::replace));
-    }
-  }
 }
 
 std::string attention_kind(std::int64_t query_heads, const std::vector<std::int64_t>& kv_heads) {
@@ -164,18 +131,9 @@ void describe_with_spec(ModelSummary& summary, ModelSpec described, const Checkp
   }
 }
 
-std::optional<std::int64_t> number_in(const std::map<std::string, std::string>& facts,
-                                      const std::string& key) {
-  const auto found = facts.find(key);
-  std::int64_t value = 0;
-  if (found == facts.end()) {
-    return std::nullopt;
-  }
-  const std::string& text = found->second;
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return fault == std::errc() && end == text.data() + text.size() && value > 0
-             ? std::optional(value)
-             : std::nullopt;
+std::optional<std::int64_t> number_in(const Json& value) {
+  return value.is_number_integer() && value > 0 ? std::optional(value.get<std::int64_t>())
+                                                : std::nullopt;
 }
 
 // The number of layers according to the names: one more than the largest "<n>" in "….<n>.…".
@@ -195,13 +153,10 @@ std::int64_t count_layers(const Checkpoint& checkpoint) {
   return static_cast<std::int64_t>(seen.size());
 }
 
-// The values that regroup recorded under `key`, one per layer. The record holds one value for all
-// layers or a list. Returns nothing if it holds neither.
+// The recorded values, one per layer: the record holds one value for all layers or a list. Returns
+// nothing if it holds neither.
 template <typename T, typename Accept>
-std::vector<T> per_layer_in(const std::map<std::string, std::string>& facts, const std::string& key,
-                            std::int64_t layers, Accept accept) {
-  const auto found = facts.find(key);
-  const Json recorded = found == facts.end() ? Json() : Json::parse(found->second, nullptr, false);
+std::vector<T> per_layer_in(const Json& recorded, std::int64_t layers, Accept accept) {
   const auto count = static_cast<std::size_t>(layers);
   if (accept(recorded)) {
     return std::vector<T>(count, recorded.get<T>());
@@ -213,27 +168,26 @@ std::vector<T> per_layer_in(const std::map<std::string, std::string>& facts, con
 
 // Describes a weight file without a config by its metadata, if regroup wrote it.
 void describe_bare_file(ModelSummary& summary, const Checkpoint& checkpoint) {
-  const auto& facts = summary.provenance;
+  const ConversionRecord& record = summary.record;
   summary.family = "unknown";
-  const auto architecture = facts.find("architecture");
-  if (architecture != facts.end()) {
-    summary.architecture = architecture->second;
+  if (record.at("architecture").is_string()) {
+    summary.architecture = record.at("architecture").get<std::string>();
     summary.family = family_of_architecture(summary.architecture);
   }
   summary.layers = count_layers(checkpoint);
-  summary.query_heads = number_in(facts, "query_heads");
-  summary.head_dim = number_in(facts, "head_dim");
+  summary.query_heads = number_in(record.at("query_heads"));
+  summary.head_dim = number_in(record.at("head_dim"));
   if (!summary.query_heads || !summary.head_dim) {
     return;
   }
   const std::int64_t query_heads = *summary.query_heads;
   summary.kv_heads =
-      per_layer_in<std::int64_t>(facts, "kv_heads", summary.layers, [&](const Json& heads) {
+      per_layer_in<std::int64_t>(record.at("kv_heads"), summary.layers, [&](const Json& heads) {
         return heads.is_number_unsigned() && heads > 0 && heads <= query_heads;
       });
   summary.attention = attention_kind(query_heads, summary.kv_heads);
   summary.alibi_slopes = per_layer_in<std::vector<double>>(
-      facts, "alibi_slopes", summary.layers, [&](const Json& slopes) {
+      record.at("alibi_slopes"), summary.layers, [&](const Json& slopes) {
         return slopes.is_array() && slopes.size() == static_cast<std::size_t>(query_heads) &&
                std::all_of(slopes.begin(), slopes.end(),
                            [](const Json& slope) { return slope.is_number(); });
@@ -257,7 +211,7 @@ ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint
   ModelSummary summary;
   summary.path = path;
   count_tensors(summary, checkpoint);
-  read_provenance(summary, checkpoint);
+  summary.record = ConversionRecord::in_metadata(checkpoint.metadata());
   if (auto spec = describe_without_config(path, checkpoint)) {
     describe_with_spec(summary, std::move(*spec), checkpoint, Json::object());
     return summary;
@@ -272,8 +226,8 @@ ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint
     const Json json = parse_json_object(read_text(config, kMaxConfigBytes), where);
     describe_with_spec(summary, describe_model_or_layout(json, checkpoint, where, layout),
                        checkpoint, json);
-    if (summary.provenance.empty()) {
-      read_provenance(summary, json);
+    if (json.contains(kRecordKey)) {
+      summary.record = ConversionRecord::in_config(json);
     }
   } else {
     describe_bare_file(summary, checkpoint);

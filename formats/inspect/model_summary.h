@@ -10,6 +10,7 @@
 
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/inspect/kv_cache_size.h"
+#include "formats/record/conversion_record.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {
@@ -54,8 +55,8 @@ struct ModelSummary {
   /// For encoder-decoders: encoder, decoder and cross-attention. The fields above are the
   /// decoder's. Otherwise empty.
   std::vector<AttentionSummary> roles;
-  /// The "regroup.*" metadata without the prefix. Of "checksums" only their number.
-  std::map<std::string, std::string> provenance;
+  /// That of the config, which also records training; else that of the metadata.
+  ConversionRecord record;
   std::vector<std::string> disagreements;  ///< see formats/inspect/disagreements.h
 };
 

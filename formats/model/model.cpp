@@ -138,6 +138,13 @@ Model open_model_outline(const fs::path& given, const OpenOptions& options) {
           {}};
 }
 
+ConversionRecord record_of(const Model& model) {
+  if (model.config.contains(kRecordKey) || model.convention == Convention::kHuggingFace) {
+    return ConversionRecord::in_config(model.config);
+  }
+  return ConversionRecord::in_metadata(model.checkpoint.metadata());
+}
+
 void check_writable(const Model& model) {
   if (model.convention != Convention::kHuggingFace) {
     const std::string path = printable(model.path.string(), 0);

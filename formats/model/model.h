@@ -7,6 +7,7 @@
 
 #include "formats/directory/model_directory.h"
 #include "formats/gguf/gguf_metadata.h"
+#include "formats/record/conversion_record.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {
@@ -37,6 +38,10 @@ struct OpenOptions {
 /// A checksum of the config, all tensors' names, dtypes and shapes, and samples of their contents.
 /// Distinguishes checkpoints without reading them whole.
 std::string fingerprint_of(const Model& source);
+
+/// The record in its config, else in the metadata of files without a config; empty if there is
+/// none.
+ConversionRecord record_of(const Model& model);
 
 /// Opens a model of any convention. Reads headers only. `path` may be a name in the local hub cache
 /// (formats/base/hub_cache.h). Throws kBadInput if it is not a valid model.

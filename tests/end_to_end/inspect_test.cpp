@@ -75,7 +75,7 @@ TEST_CASE("inspect describes every family before and after conversion", "[end_to
     CHECK(after["disagreements"].empty());
     CHECK(after["kv_bytes_per_token"].get<int>() * heads ==
           before["kv_bytes_per_token"].get<int>() * 3);
-    CHECK(after["provenance"]["source_kv_heads"] == std::to_string(heads));
+    CHECK(after["provenance"]["source_kv_heads"] == heads);
     CHECK(after["provenance"]["pool"] == "mean");
     if (std::string_view(positions) == "alibi") {
       CHECK(after["alibi_slopes"].get<std::vector<double>>() == alibi_slopes(heads));

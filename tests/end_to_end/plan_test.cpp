@@ -12,6 +12,7 @@ namespace regroup {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::EndsWith;
 
 // The config.json of Llama-2-7B, without weights.
 std::string put_llama_7b(const std::filesystem::path& directory) {
@@ -43,11 +44,13 @@ TEST_CASE("plan chooses the most kv heads that fit and prints the command", "[en
   // 16 sequences of 8192 tokens: 64 GiB with 32 heads, 8 GiB with 4, 16 GiB with 8.
   CHECK_THAT(result.out, ContainsSubstring("4 kv heads fit in 24 GiB") &&
                              ContainsSubstring("\n  regroup convert " + model + " " + model +
-                                               "-gqa4 --kv-heads 4\n"));
+                                               "-gqa4 --kv-heads 4 --text TEXT\nTEXT is a file"));
   std::vector<std::string> as_json = command;
   as_json.emplace_back("--json");
   const Json report = run_program(as_json).json();
   CHECK(report["choice"]["convert_to"] == 4);
+  CHECK_THAT(report["choice"]["command"].get<std::string>(),
+             EndsWith("-gqa4 --kv-heads 4 --text TEXT"));
   CHECK(report["costs"].size() == 6);
   CHECK(report["costs"][0]["kv_bytes_per_token"] == 512 * 1024);
   CHECK(report["costs"][0]["contexts"][0]["cache_bytes"] == 64UL << 30);

@@ -2,6 +2,8 @@
 #include "uptrain/layerwise/text_quality.h"
 
 #include <cmath>
+#include <numeric>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "uptrain/data/spread_windows.h"
 #include "uptrain/layerwise/attention_fit.h"
 #include "uptrain/model/output_head.h"
 #include "uptrain/objective/objective.h"
@@ -23,13 +26,23 @@
 namespace regroup {
 namespace {
 
-// int64 [count, width]: windows that begin part.context tokens apart.
-at::Tensor read_ids(const TokenFile& data, const WindowRange& part, std::int64_t first_window,
-                    std::int64_t count, std::int64_t width) {
-  at::Tensor ids = at::empty({count, width}, at::kLong);
-  for (std::int64_t i = 0; i < count; ++i) {
-    data.read(part.first + (first_window + i) * part.context,
-              {ids.mutable_data_ptr<std::int64_t>() + i * width, static_cast<std::size_t>(width)});
+std::vector<std::int64_t> numbers_of_windows(const WindowRange& part) {
+  if (part.spread_over > 0) {
+    return spread_windows(part.spread_over, part.windows);
+  }
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(part.windows));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+// int64 [numbers, width]: the windows of these numbers, which begin part.context tokens apart.
+at::Tensor read_ids(const TokenFile& data, const WindowRange& part,
+                    std::span<const std::int64_t> numbers, std::int64_t width) {
+  at::Tensor ids = at::empty({std::ssize(numbers), width}, at::kLong);
+  std::int64_t* row = ids.mutable_data_ptr<std::int64_t>();
+  for (const std::int64_t number : numbers) {
+    data.read(part.first + number * part.context, {row, static_cast<std::size_t>(width)});
+    row += width;
   }
   return ids;
 }
@@ -60,9 +73,11 @@ TextQualityMeter::TextQualityMeter(const Model& source, const TokenFile& data,
 void TextQualityMeter::read(const TokenFile& data, const WindowRange& part) {
   const std::optional<Task> task = evaluation_task(source_, part.context);
   const std::int64_t width = task ? window_width(task->objective, part.context) : part.context;
+  const std::vector<std::int64_t> numbers = numbers_of_windows(part);
   for (std::int64_t first = 0; first < part.windows; first += part.batch) {
-    const at::Tensor ids =
-        read_ids(data, part, first, std::min(part.batch, part.windows - first), width);
+    const auto count = static_cast<std::size_t>(std::min(part.batch, part.windows - first));
+    const at::Tensor ids = read_ids(
+        data, part, std::span(numbers).subspan(static_cast<std::size_t>(first), count), width);
     if (!task) {
       windows_.push_back(ids);
       continue;

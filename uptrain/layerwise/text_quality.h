@@ -17,12 +17,13 @@
 
 namespace regroup {
 
-/// Consecutive windows of a token file.
+/// Windows of a token file.
 struct WindowRange {
-  std::int64_t first = 0;      ///< the first token
-  std::int64_t windows = 1;    ///< of `context` tokens each
-  std::int64_t context = 512;  ///< tokens
-  std::int64_t batch = 8;      ///< windows at a time
+  std::int64_t first = 0;        ///< the first token
+  std::int64_t windows = 1;      ///< of `context` tokens each
+  std::int64_t context = 512;    ///< tokens
+  std::int64_t batch = 8;        ///< windows at a time
+  std::int64_t spread_over = 0;  ///< windows from all over so many; 0: consecutive ones
 };
 
 /// How a model predicts the text.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "formats/base/file.h"
+#include "formats/dtype/numbers.h"
 #include "uptrain/model/tensor_bytes.h"
 
 namespace regroup {
@@ -20,6 +21,15 @@ void write_tensor(CheckpointWriter& writer, const std::string& name, const at::T
                   DType dtype) {
   const at::Tensor stored = stored_form(value, dtype);
   writer.write(name, bytes_of(stored));
+}
+
+// The same as bytes, also for quantised types.
+std::vector<std::byte> stored_bytes(const at::Tensor& value, DType dtype) {
+  const at::Tensor numbers = value.detach().to(at::kCPU, at::kDouble).contiguous();
+  const auto count = static_cast<std::size_t>(numbers.numel());
+  std::vector<std::byte> bytes(bytes_of_elements(dtype, count));
+  encode_numbers(dtype, {numbers.const_data_ptr<double>(), count}, bytes);
+  return bytes;
 }
 
 bool are_equal(const TensorInfo& one, const TensorInfo& other, const Checkpoint& source) {
@@ -88,11 +98,10 @@ void overwrite_parameters(std::span<const StateTensor> tensors, const Checkpoint
   std::map<std::size_t, File> files;
   for (const StateTensor& tensor : tensors) {
     const TensorInfo& info = checkpoint.at(tensor.name);
-    const at::Tensor stored = stored_form(tensor.read(), info.dtype);
     if (!files.contains(info.file)) {
       files.emplace(info.file, File::open_or_create(checkpoint.file_of(info).path()));
     }
-    files.at(info.file).write_at(info.begin, bytes_of(stored));
+    files.at(info.file).write_at(info.begin, stored_bytes(tensor.read(), info.dtype));
   }
   for (auto& [number, file] : files) {
     file.sync_and_close();

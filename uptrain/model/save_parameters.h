@@ -41,7 +41,8 @@ class ParametersWriter {
 
 /// Writes the present values of `tensors`, rounded to nearest, over those of the same names in the
 /// files of `checkpoint`, which belong to a result that is not published yet, and flushes them. The
-/// stored tensors must be contiguous, in safetensors files.
+/// stored tensors must be contiguous, of types that encode_numbers() writes, in safetensors or GGUF
+/// files: torch's have checksums of their own.
 void overwrite_parameters(std::span<const StateTensor> tensors, const Checkpoint& checkpoint);
 
 /// Writes `directory`/model.safetensors (or shards) for a model that has no source: the tensors in

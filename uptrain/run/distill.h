@@ -64,12 +64,12 @@ DistillMemory distill_memory(const Model& source, const ModelSpec& spec,
 /// is minimised.
 using DistillProgress = std::function<void(bool trial, const StepReport& step)>;
 
-/// Trains the tensors of these names in `result` with AdamW (no decay, cosine schedule), in bf16
-/// with fp32 master weights where the device multiplies bf16 fast, otherwise in fp32. Writes them
-/// into its files, which are not published yet, if that brings it closer to `source` on the
-/// held-out text; otherwise the files stay as they are. `after_step` may be empty. Throws kBadInput
-/// for a text shorter than a window or with tokens outside the vocabulary, kInterrupted soon after
-/// `stop` turns true, kEnvironment without memory or device.
+/// Trains the tensors of these names in `result`, see overwrite_parameters(), with AdamW (no decay,
+/// cosine schedule), in bf16 with fp32 master weights where the device multiplies bf16 fast,
+/// otherwise in fp32. Writes them into its files, which are not published yet, if that brings it
+/// closer to `source` on the held-out text; otherwise the files stay as they are. `after_step` may
+/// be empty. Throws kBadInput for a text shorter than a window or with tokens outside the
+/// vocabulary, kInterrupted soon after `stop` turns true, kEnvironment without memory or device.
 DistillReport distill(const Model& source, const Model& result,
                       std::span<const std::string> tensors, const DistillSettings& settings,
                       const DistillProgress& after_step, const std::atomic<bool>& stop);

@@ -69,7 +69,11 @@ std::string config_of_result(const UptrainPlan& plan, const Model& source,
   for (std::size_t at = text.find('\n'); at != text.npos; at = text.find('\n', at + 1)) {
     text.insert(at + 1, "    ");  // the indentation in the file
   }
-  return with_member(source.config_text, {"regroup", "uptrain"}, text);
+  const Json history = record_of(source).steps();
+  const std::string config =
+      history.empty() ? source.config_text
+                      : with_member(source.config_text, {kRecordKey, kHistoryKey}, history.dump());
+  return with_member(config, {kRecordKey, kTrainingKey}, text);
 }
 
 }  // namespace regroup

@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "converter/provenance/provenance.h"
-#include "converter/verify/recorded_request.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
@@ -137,8 +135,7 @@ void check_answers_source(UptrainPlan& plan, const Model& student, const std::st
   }
   const std::string answers = printable(plan.settings.teacher.logits.string(), 0);
   const std::string model = printable(student.path.string(), 0);
-  const Json facts = recorded_conversion(student);
-  const Json source = facts.is_object() ? facts.value(kSourceFingerprintKey, Json()) : Json();
+  const Json source = record_of(student).at(kSourceFingerprintKey);
   if (source.is_null()) {
     plan.notes.push_back(fmt::format(
         "{} does not record its source, so it is not known whether {} are logits of that source",
@@ -172,9 +169,8 @@ void advise_teacher(UptrainPlan& plan, const Model& student) {
   if (plan.settings.teacher.any()) {
     return;
   }
-  const Json facts = recorded_conversion(student);
-  if (facts.is_object() &&
-      facts.value("source_kv_heads", Json()) != facts.value("kv_heads", Json())) {
+  const ConversionRecord record = record_of(student);
+  if (record.at("source_kv_heads") != record.at("kv_heads")) {
     plan.notes.push_back("the model before conversion can teach this one: --teacher");
   }
 }

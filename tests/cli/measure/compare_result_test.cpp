@@ -89,5 +89,27 @@ TEST_CASE("experts may be rounded on the way to GGUF, and the report shows what 
   CHECK(convert_to_gguf(halved, "fp32", "fp32").at("largest_logit_difference") < 1e-4);
 }
 
+TEST_CASE("the report of Q8_0 in a GGUF file says how much of the difference is rounding",
+          "[cli]") {
+  const TemporaryDirectory directory;
+  const std::string source = (directory / "source").string();
+  put_file(directory / "config.json", R"({
+      "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64,
+      "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64,
+      "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "hidden_act": "silu",
+      "tie_word_embeddings": false, "torch_dtype": "float32"})");
+  REQUIRE(run_program({"init", (directory / "config.json").string(), source}).exit_code == 0);
+  const ProgramResult done =
+      run_program({"convert", source, (directory / "out.gguf").string(), "--dtype", "q8_0"});
+  CAPTURE(done.err);
+  REQUIRE(done.exit_code == 0);
+  CHECK_THAT(done.out, ContainsSubstring("without rounding to Q8_0"));
+  const Json report = run_program({"convert", source, (directory / "again.gguf").string(),
+                                   "--dtype", "q8_0", "--json"})
+                          .json();
+  CHECK(report.at("largest_logit_difference") > 1e-3);
+  CHECK(report.at("largest_logit_difference_without_rounding") < 1e-5);
+}
+
 }  // namespace
 }  // namespace regroup

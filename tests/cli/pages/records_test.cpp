@@ -3,7 +3,7 @@
 #include <catch2/matchers/catch_matchers.hpp>
 
 #include "cli/pages/training_curve.h"
-#include "cli/report/conversion_record.h"
+#include "cli/report/recorded_measurements.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
@@ -71,23 +71,23 @@ TEST_CASE("a conversion's report is read and anything else refused", "[cli]") {
   put_file(path, R"({"source": "a", "pool": "lowrank", "layers": [
     {"attention": "decoder", "layer": 0, "key_energy_kept": 0.5, "value_energy_kept": 0.75, "groups": []},
     {"attention": "decoder", "layer": 1, "groups": []}]})");
-  const ConversionRecord record = read_conversion_record(path);
+  const RecordedMeasurements record = read_measurements(path);
   CHECK(record.pool == "lowrank");
   REQUIRE(record.layers.size() == 2);
   CHECK(record.layers[0].key_energy == 0.5);
   CHECK_FALSE(record.layers[1].value_energy);
   put_file(directory / "d.json", R"({"model_type": "llama"})");
-  CHECK_THAT(refusal_of([&] { read_conversion_record(directory / "d.json"); }),
+  CHECK_THAT(refusal_of([&] { read_measurements(directory / "d.json"); }),
              is_bad_input("not the output of regroup convert --json"));
   put_file(directory / "e.json", R"({"pool": "mean", "layers": [{"layer": "0"}]})");
-  CHECK_THAT(refusal_of([&] { read_conversion_record(directory / "e.json"); }),
+  CHECK_THAT(refusal_of([&] { read_measurements(directory / "e.json"); }),
              is_bad_input("an entry of layers"));
 }
 
 TEST_CASE("the record in a result's config is read like a report", "[cli]") {
   const Json config = Json::parse(R"({"regroup": {"pool": "lowrank", "layers": [
     {"attention": "cross", "layer": 3, "key_energy_kept": 0.5, "output_error_after_refit": 0.1}]}})");
-  const auto record = conversion_recorded_in(config, "model");
+  const auto record = measurements_in(config, "model");
   REQUIRE(record);
   CHECK(record->pool == "lowrank");
   REQUIRE(record->layers.size() == 1);
@@ -95,13 +95,12 @@ TEST_CASE("the record in a result's config is read like a report", "[cli]") {
   CHECK(record->layers[0].layer == 3.0);
   CHECK(record->layers[0].key_energy == 0.5);
   CHECK(record->layers[0].error_after_refit == 0.1);
-  CHECK_FALSE(conversion_recorded_in(Json::parse(R"({"regroup": {"pool": "mean"}})"), "model"));
-  CHECK_FALSE(conversion_recorded_in(Json::parse(R"({"regroup": 3})"), "model"));
-  CHECK_FALSE(conversion_recorded_in(Json::object(), "model"));
-  CHECK_THAT(refusal_of([&] {
-               conversion_recorded_in(Json::parse(R"({"regroup": {"layers": 3}})"), "model");
-             }),
-             is_bad_input("model: layers is a JSON number"));
+  CHECK_FALSE(measurements_in(Json::parse(R"({"regroup": {"pool": "mean"}})"), "model"));
+  CHECK_FALSE(measurements_in(Json::parse(R"({"regroup": 3})"), "model"));
+  CHECK_FALSE(measurements_in(Json::object(), "model"));
+  CHECK_THAT(
+      refusal_of([&] { measurements_in(Json::parse(R"({"regroup": {"layers": 3}})"), "model"); }),
+      is_bad_input("model: layers is a JSON number"));
 }
 
 }  // namespace

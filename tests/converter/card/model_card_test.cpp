@@ -37,6 +37,7 @@ TEST_CASE("a card says what was done and how each runtime loads the result", "[c
   CHECK_THAT(card, ContainsSubstring("\n| self | 6 | 6 | 2 |\n"));
   CHECK_THAT(card, ContainsSubstring("method `mean`, grouping `contiguous`.\n"));
   CHECK_THAT(card, ContainsSubstring("None after the conversion."));
+  CHECK_THAT(card, ContainsSubstring("**This model is not usable before uptraining.** The heads"));
   CHECK_THAT(row_of(card, "transformers"),
              ContainsSubstring("AutoModelForCausalLM.from_pretrained(DIRECTORY, "
                                "trust_remote_code=True)"));
@@ -61,7 +62,32 @@ TEST_CASE("a card says what was done and how each runtime loads the result", "[c
   CHECK_THAT(row_of(card_of(directory / "falcon"), "transformers"),
              ContainsSubstring("its cache has all query heads"));
   convert(golden("nemotron_nas"), directory / "nas", {.kv_heads = {1}});
-  CHECK(row_of(card_of(directory / "nas"), "transformers").starts_with("no: "));
+  CHECK_THAT(row_of(card_of(directory / "nas"), "transformers"),
+             ContainsSubstring("neither a config class nor a model class"));
+}
+
+TEST_CASE("a card says whether the model is usable before uptraining", "[converter]") {
+  const ModelSpec spec = open_model(golden("llama_mha")).spec;
+  const auto says = [&](const char* record) {
+    Json config = Json::parse(bytes_of_file(golden("llama_mha") / "config.json"));
+    config["regroup"] = Json::parse(record);
+    const std::string card = model_card(config, spec, "");
+    const auto has = [&](const char* words) { return card.find(words) != card.npos; };
+    return std::string(has("**This model is not usable before uptraining.**") ? "not"
+                       : has("**This model may not be usable")                ? "may not"
+                                                                              : "");
+  };
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "first"})") == "not");
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 6, "pool": "mean"})") == "");
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "mean", "uptrain": {"steps": 3}})") ==
+        "");
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "mean",
+                 "distilled": {"kept": true}})") == "");
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "mean",
+                 "distilled": {"kept": false}})") == "not");
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "lowrank"})") == "may not");
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "lowrank", "calibration": "0f",
+                 "calibration_tokens": 10})") == "");
 }
 
 TEST_CASE("losses on held-out text are recorded and shown, without text that is no plain word",

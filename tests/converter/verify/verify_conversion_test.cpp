@@ -40,6 +40,15 @@ TEST_CASE("an undamaged conversion is verified", "[converter]") {
   CHECK(found.copied + found.computed == open_checkpoint(converted.source).tensors().size());
 }
 
+TEST_CASE("a GGUF file made with Q8_0 is verified", "[converter]") {
+  const TemporaryDirectory directory;
+  const fs::path result = directory / "result.gguf";
+  convert(golden("llama_mha"), result,
+          {.kv_heads = {2}, .container = Container::kGguf, .dtype = DType::kQ8_0});
+  CHECK(record_of(open_model(result)).at("dtype") == "Q8_0");
+  CHECK(verified(golden("llama_mha"), result).passed());
+}
+
 TEST_CASE("one flipped bit is detected in a copied tensor and in a pooled one", "[converter]") {
   const auto* name = GENERATE("transformer.h.0.mlp.dense_4h_to_h.weight", kFused);
   const Converted converted = some_conversion();

@@ -131,26 +131,25 @@ TEST_CASE("invalid metadata of a weight file without a config is ignored", "[for
   }
 }
 
-TEST_CASE("of the recorded checksums of refitted tensors only the number is shown", "[formats]") {
+TEST_CASE("a summary has the record unchanged", "[formats]") {
   const std::string checksums = R"({"a.weight":"0123456789abcdef","b.weight":"fedcba9876543210"})";
   const TemporaryDirectory directory;
-  SECTION("in a config") {
+  SECTION("of a config, which also records training, before that of the metadata") {
+    const Json record = Json::parse(
+        R"({"kv_heads": 2, "layers": [{"layer": 0}], "held_out": {"tokens": 5}, "checksums": )" +
+        checksums + R"(, "uptrain": {"steps": 3}, "odd": "?"})");
     TinyModel model = tiny_llama();
-    model.set("regroup", R"({"pool": "mean", "checksums": )" + checksums + "}");
-    const ModelSummary summary = summary_of(put_model(directory.path(), model));
-    CHECK(summary.provenance.at("checksums") == "of 2 tensors");
-    CHECK(summary.provenance.at("pool") == "mean");
+    model.set("regroup", record.dump());
+    CHECK(summary_of(put_model(directory.path(), model)).record.facts() == record);
   }
-  SECTION("in a GGUF file") {
+  SECTION("of a GGUF file, whose config is no part of it") {
     const GgufPieces file{.entries = {gguf_entry("general.architecture", 8, gguf_string("unknown")),
+                                      gguf_entry("regroup.config", 8, gguf_string("{}")),
+                                      gguf_entry("regroup.pool", 8, gguf_string("mean")),
                                       gguf_entry("regroup.checksums", 8, gguf_string(checksums))}};
     put_file(directory / "m.gguf", file.text());
-    CHECK(summary_of(directory / "m.gguf").provenance.at("checksums") == "of 2 tensors");
-  }
-  SECTION("unless they are not an object") {
-    TinyModel model = tiny_llama();
-    model.set("regroup", R"({"checksums": "odd"})");
-    CHECK(summary_of(put_model(directory.path(), model)).provenance.at("checksums") == "odd");
+    const Json facts = summary_of(directory / "m.gguf").record.facts();
+    CHECK(facts == Json{{"checksums", Json::parse(checksums)}, {"pool", "mean"}});
   }
 }
 

@@ -1,6 +1,9 @@
 // The layer-by-layer measurement against evaluate(), which runs whole models.
 #include "uptrain/layerwise/text_quality.h"
 
+#include <cmath>
+#include <vector>
+
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -16,6 +19,7 @@
 #include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/evaluate/evaluate.h"
+#include "uptrain/layerwise/text_chance.h"
 
 namespace regroup {
 namespace {
@@ -94,6 +98,43 @@ TEST_CASE("a text that ends too soon or has other tokens is refused", "[uptrain]
   CHECK_THAT(
       refusal_of([&] { TextQualityMeter(source, large, kWholeText, at::kCPU, kNeverStopped); }),
       is_bad_input("large", "64"));
+}
+
+TEST_CASE("the entropy of a text's token frequencies is theirs", "[uptrain]") {
+  const TemporaryDirectory directory;
+  std::vector<std::uint16_t> ids(1000, 7);
+  put_file(directory / "one", bytes_of_numbers(ids));
+  CHECK(entropy_of_frequencies(TokenFile::open(directory / "one")) == 0.0);
+  for (std::size_t i = 0; i < ids.size(); i += 4) {
+    ids[i] = 8;  // a quarter
+  }
+  put_file(directory / "two", bytes_of_numbers(ids));
+  const double entropy = -(0.25 * std::log(0.25) + 0.75 * std::log(0.75)) + 1.0 / 2000;
+  CHECK_THAT(entropy_of_frequencies(TokenFile::open(directory / "two")),
+             Catch::Matchers::WithinRel(entropy, 1e-12));
+}
+
+TEST_CASE("a model is compared with chance only if it predicts the next token", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto compare = [&](const char* name) {
+    const Model model = open_model(golden(name));
+    return compare_with_chance(model, text_for(model, directory / name), 16, at::kCPU,
+                               kNeverStopped);
+  };
+  CHECK_FALSE(compare("bert"));
+  CHECK_FALSE(compare("t5"));
+  const auto found = compare("llama_mha");
+  REQUIRE(found);
+  const Model model = open_model(golden("llama_mha"));
+  CHECK(found->tokens == 12 * 16);
+  CHECK_THAT(found->loss,
+             Catch::Matchers::WithinRel(
+                 evaluated_loss(model, TokenFile::open(directory / "llama_mha")), 1e-5));
+  CHECK(found->uniform == std::log(static_cast<double>(model.spec.vocab_size)));
+  CHECK_FALSE(found->better_than_chance());  // random weights
+  CHECK(TextChance{.loss = 2.0, .uniform = 4.0, .frequencies = 3.0}.better_than_chance());
+  CHECK_FALSE(TextChance{.loss = 3.0, .uniform = 4.0, .frequencies = 3.0}.better_than_chance());
+  CHECK_FALSE(TextChance{.loss = 4.5, .uniform = 4.0, .frequencies = 5.0}.better_than_chance());
 }
 
 }  // namespace regroup

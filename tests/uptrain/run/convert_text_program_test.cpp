@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "tests/child_program.h"
@@ -20,14 +21,34 @@ struct TextConversion : ModelAndText {
   std::string output = (directory / "out").string();
 
   ProgramResult convert(const std::vector<std::string>& more, const char* context = "32") const {
-    std::vector<std::string> arguments{
-        "convert", model,           output, "--kv-heads",      "1",    "--text",
-        text,      "--refit-steps", "20",   "--refit-context", context};
+    std::vector<std::string> arguments{"convert",
+                                       "--allow-any-text",
+                                       model,
+                                       output,
+                                       "--kv-heads",
+                                       "1",
+                                       "--text",
+                                       text,
+                                       "--refit-steps",
+                                       "20",
+                                       "--refit-context",
+                                       context};
     if (std::find(more.begin(), more.end(), "--distill-steps") == more.end()) {
       arguments.insert(arguments.end(), {"--distill-steps", "0"});
     }
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run_program(arguments);
+  }
+
+  // Trains the model on the text until it predicts it.
+  void train() {
+    const std::string tokens = (directory / "tokens.bin").string();
+    const std::string learnt = (directory / "learnt").string();
+    REQUIRE(run_program({"tokenize", text, "--tokenizer", "bytes", "-o", tokens}).exit_code == 0);
+    REQUIRE(run_program({"uptrain", model, "--data", tokens, "--steps", "150", "--sequence", "32",
+                         "--batch", "8", "--lr", "0.01", "-o", learnt})
+                .exit_code == 0);
+    model = learnt;
   }
 };
 
@@ -69,9 +90,9 @@ TEST_CASE("convert --text solves, refits and compares on held-out text", "[uptra
 TEST_CASE("results of statistics that were not kept are verified by their checksums", "[uptrain]") {
   const TextConversion files;
   std::vector<std::string> quick{
-      "convert", files.model, files.output,      "--kv-heads", "1",
-      "--text",  files.text,  "--tokenizer",     "bytes",      "--effort",
-      "quick",   "--json",    "--refit-context", "32"};
+      "convert", "--allow-any-text", files.model,   files.output, "--kv-heads", "1",
+      "--text",  files.text,         "--tokenizer", "bytes",      "--effort",   "quick",
+      "--json",  "--refit-context",  "32"};
   const ProgramResult done = run_program(quick);
   CAPTURE(done.err);
   REQUIRE(done.exit_code == 0);
@@ -118,9 +139,10 @@ TEST_CASE("a distilled result is recorded, and verified by its checksums", "[upt
 
 TEST_CASE("distillation trains on as many tokens as the effort says", "[uptrain]") {
   const TextConversion files;
-  const ProgramResult done = run_program({"convert", files.model, files.output, "--kv-heads", "1",
-                                          "--text", files.text, "--tokenizer", "bytes", "--effort",
-                                          "quick", "--refit-context", "256", "--refit-batch", "4"});
+  const ProgramResult done =
+      run_program({"convert", "--allow-any-text", files.model, files.output, "--kv-heads", "1",
+                   "--text", files.text, "--tokenizer", "bytes", "--effort", "quick",
+                   "--refit-context", "256", "--refit-batch", "4"});
   CAPTURE(done.err);
   REQUIRE(done.exit_code == 0);
   const Json config =
@@ -130,11 +152,23 @@ TEST_CASE("distillation trains on as many tokens as the effort says", "[uptrain]
 
 TEST_CASE("attentions are refitted where nothing is distilled", "[uptrain]") {
   const TextConversion files;
-  std::vector<std::string> arguments{
-      "convert", files.model, files.output,     "--kv-heads", "1",
-      "--text",  files.text,  "--tokenizer",    "bytes",      "--refit-context",
-      "32",      "--json",    "--refit-tokens", "1024",       "--refit-batch",
-      "2"};
+  std::vector<std::string> arguments{"convert",
+                                     "--allow-any-text",
+                                     files.model,
+                                     files.output,
+                                     "--kv-heads",
+                                     "1",
+                                     "--text",
+                                     files.text,
+                                     "--tokenizer",
+                                     "bytes",
+                                     "--refit-context",
+                                     "32",
+                                     "--json",
+                                     "--refit-tokens",
+                                     "1024",
+                                     "--refit-batch",
+                                     "2"};
   SECTION("without distillation") {
     arguments.insert(arguments.end(), {"--distill-steps", "0"});
     const ProgramResult done = run_program(arguments);
@@ -165,12 +199,23 @@ TEST_CASE("the rate of distillation and the weight of attentions are those asked
 
 TEST_CASE("a result that cannot be distilled is made without, or refused if asked for",
           "[uptrain]") {
-  TextConversion files;
-  files.output += ".gguf";
-  const std::vector<std::string> quick{"convert", files.model,     files.output, "--kv-heads",
-                                       "1",       "--text",        files.text,   "--tokenizer",
-                                       "bytes",   "--refit-steps", "5",          "--refit-context",
-                                       "32"};
+  const TextConversion files;
+  const std::vector<std::string> quick{"convert",
+                                       "--allow-any-text",
+                                       files.model,
+                                       files.output,
+                                       "--kv-heads",
+                                       "1",
+                                       "--text",
+                                       files.text,
+                                       "--tokenizer",
+                                       "bytes",
+                                       "--refit-steps",
+                                       "5",
+                                       "--refit-context",
+                                       "32",
+                                       "--to",
+                                       "torch"};
   std::vector<std::string> asked = quick;
   asked.insert(asked.end(), {"--distill-steps", "5"});
   const ProgramResult refused = run_program(asked);
@@ -179,7 +224,8 @@ TEST_CASE("a result that cannot be distilled is made without, or refused if aske
   CHECK_THAT(refused.err, ContainsSubstring("safetensors"));
   const ProgramResult done = run_program(quick);
   CHECK(done.exit_code == 0);
-  CHECK_THAT(done.err, ContainsSubstring("no distillation"));
+  CHECK_THAT(done.err, ContainsSubstring("warning: --text: no distillation") &&
+                           ContainsSubstring("regroup convert RESULT OUTPUT --to torch"));
 }
 
 TEST_CASE("the loss of convert --text is that of eval on the same tokens", "[uptrain]") {
@@ -219,6 +265,34 @@ TEST_CASE("convert --text writes GGUF and verifies it", "[uptrain]") {
   CHECK(run_program({"verify", files.model, files.output}).exit_code == 0);
 }
 
+TEST_CASE("a GGUF result is distilled as one in safetensors is", "[uptrain]") {
+  TextConversion files;
+  files.train();
+  const std::vector<std::string> distilled{"--tokenizer", "bytes",        "--json",
+                                           "--pool",      "mean",         "--distill-steps",
+                                           "40",          "--distill-lr", "0.02"};
+  const Json expected = files.convert(distilled).json();
+  REQUIRE(expected["distill"]["kept"] == true);
+  REQUIRE(loss_of(expected, 2) < loss_of(expected, 1) - 0.1);
+  SECTION("from safetensors") {}
+  SECTION("from GGUF") {
+    const std::string file = files.model + ".gguf";
+    REQUIRE(run_program({"convert", files.model, file}).exit_code == 0);
+    files.model = file;
+  }
+  files.output += ".gguf";
+  const ProgramResult done = files.convert(distilled);
+  CAPTURE(done.err);
+  REQUIRE(done.exit_code == 0);
+  const Json report = done.json();
+  CHECK(report["distill"]["kept"] == true);
+  // The same steps; q and k have another order of features, so that the last bits of sums differ.
+  for (std::size_t row = 0; row < 3; ++row) {
+    CHECK_THAT(loss_of(report, row), Catch::Matchers::WithinAbs(loss_of(expected, row), 1e-3));
+  }
+  CHECK(run_program({"verify", files.model, files.output}).exit_code == 0);
+}
+
 TEST_CASE("convert --text --dry-run writes nothing and names the plan", "[uptrain]") {
   const TextConversion files;
   const auto before = tree_of(files.directory.path());
@@ -249,15 +323,15 @@ TEST_CASE("a text that does not fit the model is refused before anything is comp
   refused({"--tokenizer", "bytes", "--effort", "least"}, "--effort");
   for (const char* effort : {"quick", "normal"}) {  // which distil, and do not refit
     CAPTURE(effort);
-    const ProgramResult useless =
-        run_program({"convert", files.model, files.output, "--kv-heads", "1", "--text", files.text,
-                     "--tokenizer", "bytes", "--effort", effort, "--refit-lr", "0.1"});
+    const ProgramResult useless = run_program(
+        {"convert", "--allow-any-text", files.model, files.output, "--kv-heads", "1", "--text",
+         files.text, "--tokenizer", "bytes", "--effort", effort, "--refit-lr", "0.1"});
     CHECK(useless.exit_code == kExitUsage);
     CHECK_THAT(useless.err, ContainsSubstring("--refit-lr"));
   }
-  const ProgramResult undistilled =
-      run_program({"convert", files.model, files.output, "--kv-heads", "1", "--text", files.text,
-                   "--tokenizer", "bytes", "--distill-steps", "0", "--distill-lr", "0.01"});
+  const ProgramResult undistilled = run_program(
+      {"convert", "--allow-any-text", files.model, files.output, "--kv-heads", "1", "--text",
+       files.text, "--tokenizer", "bytes", "--distill-steps", "0", "--distill-lr", "0.01"});
   CHECK(undistilled.exit_code == kExitUsage);
   CHECK_THAT(undistilled.err, ContainsSubstring("--distill-lr"));
   CHECK(tree_of(files.directory.path()) == before);
@@ -299,6 +373,70 @@ TEST_CASE("options of --text need it", "[uptrain]") {
     CHECK(result.exit_code == kExitUsage);
     CHECK_THAT(result.err, ContainsSubstring("--text"));
   }
+}
+
+TEST_CASE("a text that the model predicts no better than chance is refused unless it is allowed",
+          "[uptrain]") {
+  TextConversion files;  // random weights
+  const std::string tokens = (files.directory / "tokens.bin").string();
+  REQUIRE(run_program({"tokenize", files.text, "--tokenizer", "bytes", "-o", tokens}).exit_code ==
+          0);
+  const std::string statistics = (files.directory / "statistics.safetensors").string();
+  const auto before = tree_of(files.directory.path());
+  const auto refused = [&](std::vector<std::string> command, const char* option) {
+    const ProgramResult result = run_program(command);
+    CAPTURE(result.err);
+    CHECK(result.exit_code == kExitBadInput);
+    CHECK(result.one_line_of_error());
+    CHECK_THAT(result.err, ContainsSubstring(std::string(option) + ": ") &&
+                               ContainsSubstring("no better than chance") &&
+                               ContainsSubstring("--allow-any-text"));
+    CHECK(tree_of(files.directory.path()) == before);
+    command.emplace_back("--allow-any-text");
+    CHECK(run_program(command).exit_code == 0);
+  };
+  const std::string& model = files.model;
+  SECTION("by convert") {
+    refused({"convert", model, files.output, "--kv-heads", "1", "--text", files.text, "--tokenizer",
+             "bytes", "--distill-steps", "0", "--refit-context", "32"},
+            "--text");
+  }
+  SECTION("by its refitting") {
+    refused({"convert", model, files.output, "--kv-heads", "1", "--refit", tokens, "--refit-steps",
+             "2", "--refit-context", "32"},
+            "--refit");
+  }
+  SECTION("by its budget") {
+    refused({"convert", model, files.output, "--kv-budget", "50%", "--kv-budget-data", tokens,
+             "--refit-context", "32"},
+            "--kv-budget-data");
+  }
+  SECTION("by calibrate") {
+    refused({"calibrate", model, "--data", tokens, "--context", "32", "-o", statistics}, "--data");
+  }
+}
+
+TEST_CASE("a text that the model has learnt is accepted, and noise is not", "[uptrain]") {
+  TextConversion files;
+  files.train();
+  const std::string statistics = (files.directory / "statistics.safetensors").string();
+  const ProgramResult accepted =
+      run_program({"calibrate", files.model, "--data", (files.directory / "tokens.bin").string(),
+                   "--context", "32", "-o", statistics});
+  CAPTURE(accepted.err);
+  CHECK(accepted.exit_code == 0);
+  std::string noise;
+  std::uint32_t state = 1;
+  for (int i = 0; i < 11'000; ++i) {
+    state = state * 1'664'525U + 1'013'904'223U;
+    noise += static_cast<char>('0' + (state >> 24U) % 10);  // digits, as in the text
+  }
+  put_file(files.directory / "noise.txt", noise);
+  const ProgramResult refused =
+      run_program({"calibrate", files.model, "--text", (files.directory / "noise.txt").string(),
+                   "--tokenizer", "bytes", "--context", "32", "-o", statistics + "2"});
+  CHECK(refused.exit_code == kExitBadInput);
+  CHECK_THAT(refused.err, ContainsSubstring("by how often the text has each token has 2.3"));
 }
 
 }  // namespace regroup

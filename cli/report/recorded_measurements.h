@@ -18,17 +18,17 @@ struct RecordedLayer {
   std::optional<double> error_before, error_after_refit;  ///< of the attention's output
 };
 
-struct ConversionRecord {
+struct RecordedMeasurements {
   std::string source, pool, grouping;
   std::vector<RecordedLayer> layers;
 };
 
 /// Reads the output of `regroup convert --json`. Throws kBadInput if the file is something else.
-ConversionRecord read_conversion_record(const std::filesystem::path& path);
+RecordedMeasurements read_measurements(const std::filesystem::path& path);
 
 /// Reads the "regroup" block of `config`, the config at `path`; none if nothing was measured.
 /// Throws kBadInput if its list of layers is malformed.
-std::optional<ConversionRecord> conversion_recorded_in(const Json& config,
-                                                       const std::filesystem::path& path);
+std::optional<RecordedMeasurements> measurements_in(const Json& config,
+                                                    const std::filesystem::path& path);
 
 }  // namespace regroup

@@ -1,9 +1,10 @@
-#include "cli/report/conversion_record.h"
+#include "cli/report/recorded_measurements.h"
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/json/json.h"
+#include "formats/record/conversion_record.h"
 
 namespace regroup {
 namespace {
@@ -41,10 +42,10 @@ std::vector<RecordedLayer> layers_in(const Json& layers, const std::string& wher
 
 }  // namespace
 
-ConversionRecord read_conversion_record(const std::filesystem::path& path) {
+RecordedMeasurements read_measurements(const std::filesystem::path& path) {
   const std::string where = printable(path.string(), 0);
   const Json report = parse_json_object(read_text(path, kMaxReportBytes), where);
-  ConversionRecord record{
+  RecordedMeasurements record{
       text_at(report, "source"), text_at(report, "pool"), text_at(report, "grouping"), {}};
   if (!report.contains("pool")) {
     throw_bad_input("{}: no \"pool\": not the output of regroup convert --json", where);
@@ -55,14 +56,15 @@ ConversionRecord read_conversion_record(const std::filesystem::path& path) {
   return record;
 }
 
-std::optional<ConversionRecord> conversion_recorded_in(const Json& config,
-                                                       const std::filesystem::path& path) {
-  const auto block = config.find("regroup");
-  if (block == config.end() || !block->is_object() || !block->contains("layers")) {
+std::optional<RecordedMeasurements> measurements_in(const Json& config,
+                                                    const std::filesystem::path& path) {
+  const ConversionRecord record = ConversionRecord::in_config(config);
+  if (!record.has(kLayersKey)) {
     return std::nullopt;
   }
-  return ConversionRecord{"", text_at(*block, "pool"), text_at(*block, "grouping"),
-                          layers_in(block->at("layers"), printable(path.string(), 0))};
+  return RecordedMeasurements{"", text_at(record.facts(), "pool"),
+                              text_at(record.facts(), "grouping"),
+                              layers_in(record.at(kLayersKey), printable(path.string(), 0))};
 }
 
 }  // namespace regroup
