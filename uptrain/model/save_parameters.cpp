@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "formats/base/file.h"
+#include "formats/checkpoint/tensor_reader.h"
 #include "uptrain/model/tensor_bytes.h"
 
 namespace regroup {
@@ -20,17 +21,6 @@ void write_tensor(CheckpointWriter& writer, const std::string& name, const at::T
                   DType dtype) {
   const at::Tensor stored = stored_form(value, dtype);
   writer.write(name, bytes_of(stored));
-}
-
-bool are_equal(const TensorInfo& one, const TensorInfo& other, const Checkpoint& source) {
-  if (one.dtype != other.dtype || one.shape != other.shape) {
-    return false;
-  }
-  std::vector<std::byte> some(one.bytes());
-  std::vector<std::byte> same(other.bytes());
-  source.read(one, some);
-  source.read(other, same);
-  return some == same;
 }
 
 std::vector<OutputTensor> tensors_like(const Checkpoint& source) {
@@ -59,7 +49,7 @@ std::string ParametersWriter::trained_name(const TensorInfo& tensor,
     return tensor.name;
   }
   for (const std::string& name : {spec_.token_embedding, spec_.lm_head_bias}) {
-    if (trained.contains(name) && are_equal(tensor, source_.at(name), source_)) {
+    if (trained.contains(name) && same_contents(source_, tensor, source_.at(name))) {
       return name;
     }
   }
