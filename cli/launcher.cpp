@@ -1,7 +1,6 @@
 // The regroup that users start, in builds with LibTorch. It runs the commands that only read and
 // move numbers. For all others it executes regroup-compute, the program with LibTorch. Loading
 // LibTorch takes 0.2 s.
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -9,7 +8,6 @@
 #include <string>
 #include <string_view>
 #include <unistd.h>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -28,20 +26,17 @@ namespace {
 using namespace regroup;
 namespace fs = std::filesystem;
 
-// Whether this program can run the command line: commands without LibTorch, unknown commands, and
-// the help of the whole program. A --config file may set options of any command, and --similarity
-// needs matrix products.
-bool runs_here(int argc, char** argv) {
-  const std::vector<std::string_view> words(argv + std::min(argc, 1), argv + argc);
-  const auto is_name = [](std::string_view word) { return !word.starts_with('-'); };
-  auto command = std::find_if(words.begin(), words.end(), is_name);
-  if (command != words.end() && *command == "help") {
-    command = std::find_if(command + 1, words.end(), is_name);
+// The command's name, or the one that is to be explained. Empty if there is none.
+std::string_view command_in(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--config") {
+      ++i;  // its file
+    } else if (!word.starts_with('-') && word != "help") {
+      return word;
+    }
   }
-  const bool computes = command != words.end() && needs_whole_program(*command);
-  return !computes && std::none_of(words.begin(), words.end(), [](std::string_view word) {
-    return word.starts_with("--config") || word == "--similarity";
-  });
+  return "";
 }
 
 fs::path folder_of_program() {
@@ -113,12 +108,12 @@ void regroup::exec_compute() { throw_environment("{}", exec_program_with_libtorc
 int main(int argc, char** argv) {
   secure_standard_streams();
   arguments = argv;
-  if (runs_here(argc, argv)) {
+  if (!needs_whole_program(command_in(argc, argv))) {
     keep_freed_memory();
     return run_program(argc, argv, [](Command program, Console& console) {
       add_file_commands(program, console);
       for (const WholeProgramCommand& command : whole_program_commands()) {
-        add_whole_command(program, command.name);
+        add_whole_command(program, command.name).ignore_config_file();
       }
     });
   }

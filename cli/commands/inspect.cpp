@@ -8,6 +8,7 @@
 #include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "cli/pages/model_page.h"
+#include "cli/process/exec_compute.h"
 #include "cli/process/interrupt.h"
 #include "cli/report/model_report.h"
 #include "cli/report/report_file.h"
@@ -19,7 +20,6 @@
 #include "formats/base/printable.h"
 #include "formats/directory/model_directory.h"
 #include "formats/inspect/checkpoint_difference.h"
-#include "formats/inspect/disagreements.h"
 
 namespace regroup {
 namespace {
@@ -105,11 +105,7 @@ Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
   }
   if (options.stats) {
     found.measured = measure(checkpoint, found.tensors, console);
-    auto faults = faults_in(found.measured);
-    if (spec) {
-      const auto ties = disagreements_of_ties(*spec, checkpoint);
-      faults.insert(faults.end(), ties.begin(), ties.end());
-    }
+    const auto faults = faults_in(found.measured);
     auto& disagreements = found.summary.disagreements;
     disagreements.insert(disagreements.end(), faults.begin(), faults.end());
   }
@@ -188,6 +184,9 @@ void check_page_options(const InspectOptions& options) {
 }
 
 void run_inspect(const InspectOptions& options, const Console& console) {
+  if (options.similarity.enabled) {
+    exec_compute();
+  }
   check_page_options(options);
   const Checkpoint checkpoint = open_checkpoint(options.path);
   const Inspection found = inspect(options, checkpoint, console);

@@ -35,6 +35,8 @@ Command Command::add_command(const std::string& name, const std::string& descrip
   return *app_->add_subcommand(name, description);
 }
 
+void Command::ignore_config_file() { app_->allow_config_extras(); }
+
 Option Command::add_option(const std::string& names, std::string& value, const std::string& text) {
   return Option(app_->add_option(names, value, text));
 }

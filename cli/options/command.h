@@ -54,6 +54,9 @@ class Command {
 
   Command add_command(const std::string& name, const std::string& description);
 
+  /// Leaves the command's section of a --config file unread: another program has its options.
+  void ignore_config_file();
+
   /// `names`: "-o,--output"; a name without dashes is a positional argument.
   Option add_option(const std::string& names, std::string& value, const std::string& text);
   Option add_option(const std::string& names, std::filesystem::path& value,

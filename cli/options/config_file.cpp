@@ -49,6 +49,9 @@ class ConfigFile {
 
  private:
   void apply(CLI::App& command, const toml::table& table) {
+    if (command.get_allow_config_extras() == CLI::config_extras_mode::capture) {
+      return;  // Command::ignore_config_file()
+    }
     for (const auto& [key, node] : table) {
       const std::string name(key.str());
       CLI::App* inner = node.is_table() ? command_named(command, name) : nullptr;

@@ -209,7 +209,7 @@ ConversionPlan begin_plan(const Model& source, const ConversionRequest& request)
 // `written`: whether loaders will see the result.
 ConversionPlan make_plan(const Model& source, const ConversionRequest& request, bool written) {
   const Checkpoint& checkpoint = source.checkpoint;
-  check_attention_shapes(source.spec, checkpoint);
+  check_tensors(source.spec, checkpoint);
   check_output_names(checkpoint);
   if (source.convention != Convention::kGguf) {  // there, quantisation chooses a type per tensor
     check_kv_dtypes(source.spec, checkpoint);

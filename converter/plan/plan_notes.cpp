@@ -154,8 +154,8 @@ std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Ch
 
 void add_notes(ConversionPlan& plan, const Checkpoint& source) {
   for (const std::vector<std::string>& notes :
-       {loading_notes(plan), serving_notes(plan), pooling_notes(plan), grouping_notes(plan),
-        requantising_notes(plan, source)}) {
+       {plan.spec.contradictions, loading_notes(plan), serving_notes(plan), pooling_notes(plan),
+        grouping_notes(plan), requantising_notes(plan, source)}) {
     plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
   }
 }

@@ -86,23 +86,7 @@ bool holds_only_zeros(const Checkpoint& checkpoint, const TensorInfo& tensor) {
 
 bool repeats(const Checkpoint& checkpoint, const TensorInfo& tensor, const std::string& other) {
   const TensorInfo* original = checkpoint.find(other);
-  if (original == nullptr || original->shape != tensor.shape || original->dtype != tensor.dtype) {
-    return false;
-  }
-  const TensorReader reader(checkpoint, *original);
-  std::vector<std::byte> same_part;
-  std::uint64_t at = 0;
-  bool same = true;
-  for_each_part(TensorReader(checkpoint, tensor),
-                [&](std::uint64_t, std::span<const std::byte> bytes) {
-                  if (same) {
-                    same_part.resize(bytes.size());
-                    reader.read_at(at, same_part);
-                    at += bytes.size();
-                    same = std::equal(bytes.begin(), bytes.end(), same_part.begin());
-                  }
-                });
-  return same;
+  return original != nullptr && same_contents(checkpoint, tensor, *original);
 }
 
 void record_source(GgufMetadata& metadata, const Model& source, const std::string& config_text) {
@@ -132,6 +116,9 @@ std::optional<Target> recorded_target(const Model& source, const ModelSpec& grou
   target.spec.kv_heads = grouped.kv_heads;
   target.spec.alibi.slopes = grouped.alibi.slopes;  // from the file, or of the heads that move now
   const ModelSpec stored = without_fillers(grouped, target.spec, source.checkpoint);
+  if (!stored.lm_head.empty() && target.spec.lm_head.empty()) {  // see settle_ties()
+    target.spec.lm_head = target.spec.tied_head;
+  }
   const auto obstacles = obstacles_between(as_recorded(stored, target.spec), target.spec);
   if (!obstacles.empty()) {
     throw_bad_input("{} does not describe the model in the file: {}", where, obstacles.front());

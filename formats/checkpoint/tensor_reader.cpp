@@ -54,4 +54,26 @@ void for_each_part(const TensorReader& reader,
   }
 }
 
+bool same_contents(const Checkpoint& checkpoint, const TensorInfo& a, const TensorInfo& b) {
+  if (a.dtype != b.dtype || a.shape != b.shape) {
+    return false;
+  }
+  if (a.contiguous() && b.contiguous() && a.file == b.file && a.begin == b.begin) {
+    return true;
+  }
+  const TensorReader one(checkpoint, a), other(checkpoint, b);
+  const std::size_t at_once = bytes_of_elements(a.dtype, kElementsAtATime);
+  std::vector<std::byte> some, same;
+  for (std::uint64_t at = 0; at < one.bytes(); at += at_once) {
+    some.resize(std::min<std::uint64_t>(at_once, one.bytes() - at));
+    same.resize(some.size());
+    one.read_at(at, some);
+    other.read_at(at, same);
+    if (some != same) {
+      return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace regroup

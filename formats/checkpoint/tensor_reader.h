@@ -43,4 +43,8 @@ void for_each_part(
     const TensorReader& reader,
     const std::function<void(std::uint64_t first, std::span<const std::byte>)>& visit);
 
+/// Whether two tensors have the same dtype, shape and bytes. Reads them up to the first difference,
+/// and not at all if they share their place in a file.
+bool same_contents(const Checkpoint& checkpoint, const TensorInfo& a, const TensorInfo& b);
+
 }  // namespace regroup

@@ -1,7 +1,10 @@
 #include "formats/config/decoder_sizes.h"
 
+#include <fmt/format.h>
+
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/checkpoint/tensor_reader.h"
 
 namespace regroup {
 namespace {
@@ -63,6 +66,32 @@ std::string find_prefix(const Checkpoint& checkpoint,
     }
   }
   return std::string(*prefixes.begin());
+}
+
+void name_output(ModelSpec& spec, const ConfigReader& config, const std::string& name, bool tied) {
+  (config.flag_or({"tie_word_embeddings"}, tied) ? spec.tied_head : spec.lm_head) = name;
+}
+
+void name_output_bias(ModelSpec& spec, const Checkpoint& checkpoint, const std::string& used,
+                      const std::string& tied) {
+  const TensorInfo* own = checkpoint.find(used);
+  const TensorInfo* shared = checkpoint.find(tied);
+  const bool is_tied = spec.lm_head.empty();
+  spec.lm_head_bias = is_tied && own == nullptr ? tied : used;
+  if (shared != nullptr && own == nullptr && !is_tied) {
+    spec.lm_head_bias.clear();
+    spec.contradictions.push_back(
+        fmt::format("{} is not used: with tie_word_embeddings = false the bias is {}, which is "
+                    "missing and counts "
+                    "as zeros, as in transformers 5",
+                    printable(tied), printable(used)));
+  } else if (shared != nullptr && own != nullptr && is_tied &&
+             !same_contents(checkpoint, *own, *shared)) {
+    spec.contradictions.push_back(
+        fmt::format("{} differs from {}, which is used, as in "
+                    "transformers 5",
+                    printable(tied), printable(used)));
+  }
 }
 
 Activation activation_from_name(const std::string& name, const std::string& where) {

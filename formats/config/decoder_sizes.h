@@ -33,6 +33,15 @@ void skip_first_positions(ModelSpec& spec, const ConfigReader& config, std::int6
 std::string find_prefix(const Checkpoint& checkpoint,
                         std::initializer_list<std::string_view> prefixes, std::string_view name);
 
+/// Names the output projection, which is stored as `name`. If tie_word_embeddings is true (`tied`
+/// where it is absent), settle_ties() in formats/spec/head.h decides whether it is one of its own.
+void name_output(ModelSpec& spec, const ConfigReader& config, const std::string& name, bool tied);
+
+/// Names the bias of an output projection that loaders add as `used` and tie to `tied` together
+/// with the weight. Call name_output() before.
+void name_output_bias(ModelSpec& spec, const Checkpoint& checkpoint, const std::string& used,
+                      const std::string& tied);
+
 /// Parses a config's activation name; throws kBadInput for unknown ones.
 Activation activation_from_name(const std::string& name, const std::string& where);
 

@@ -20,7 +20,7 @@ ModelSpec describe_with_norms(const ConfigReader& config, const Checkpoint& chec
   spec.denoising = Denoising::kTextInfilling;
   spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
   const std::string prefix = bart_prefix(checkpoint);
-  name_shared_embedding(spec, config, checkpoint, prefix);
+  name_shared_embedding(spec, config, prefix);
   spec.position_embedding = prefix + "decoder.embed_positions.weight";
   spec.encoder_position_embedding = prefix + "encoder.embed_positions.weight";
   name_bart_stacks(spec, {prefix, norm_before, true});
@@ -52,7 +52,7 @@ ModelSpec describe_led(const ConfigReader& config, const Checkpoint& checkpoint)
   spec.loaders_compute = true;
   const std::string prefix =
       find_prefix(checkpoint, {"led.", ""}, "decoder.layers.0.self_attn.k_proj.weight");
-  name_shared_embedding(spec, config, checkpoint, prefix);
+  name_shared_embedding(spec, config, prefix);
   spec.position_embedding = prefix + "decoder.embed_positions.weight";
   name_bart_stacks(spec, {prefix, false, true});
   for (LayerTensors& layer : spec.encoder_layers) {

@@ -114,11 +114,11 @@ std::string bart_prefix(const Checkpoint& checkpoint) {
   return find_prefix(checkpoint, {"model.", ""}, "decoder.layers.0.self_attn.k_proj.weight");
 }
 
-void name_shared_embedding(ModelSpec& spec, const ConfigReader& config,
-                           const Checkpoint& checkpoint, const std::string& prefix) {
-  const std::string shared = prefix + "shared", encoder = prefix + "encoder.embed_tokens",
-                    decoder = prefix + "decoder.embed_tokens";
-  spec.token_embedding = find_prefix(checkpoint, {shared, encoder, decoder}, ".weight") + ".weight";
+void name_shared_embedding(ModelSpec& spec, const ConfigReader& config, const std::string& prefix) {
+  spec.token_embedding = prefix + "shared.weight";
+  spec.tied_head = "lm_head.weight";
+  spec.tied_lookups = {prefix + "encoder.embed_tokens.weight",
+                       prefix + "decoder.embed_tokens.weight"};
   if (!config.flag_or({"tie_word_embeddings"}, true)) {
     add_obstacle(spec, "tie_word_embeddings = false");
     spec.loaders_compute = true;

@@ -32,10 +32,9 @@ void name_bart_stacks(ModelSpec& spec, const BartNames& names);
 /// "model.", or "" for models saved without their head.
 std::string bart_prefix(const Checkpoint& checkpoint);
 
-/// Names the shared embedding, which may be stored under one of three names, and the tied output.
-/// An untied one makes the model not computable by regroup.
-void name_shared_embedding(ModelSpec& spec, const ConfigReader& config,
-                           const Checkpoint& checkpoint, const std::string& prefix);
+/// Names the shared embedding and what is tied to it. An untied output makes the model not
+/// computable by regroup.
+void name_shared_embedding(ModelSpec& spec, const ConfigReader& config, const std::string& prefix);
 
 /// Names final_logits_bias, [1, V], if it is stored. transformers never trains it.
 void name_logits_bias(ModelSpec& spec, const Checkpoint& checkpoint);

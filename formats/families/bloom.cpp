@@ -49,7 +49,7 @@ ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoin
   spec.token_embedding = prefix + "word_embeddings.weight";
   spec.embedding_norm = norm_at(prefix + "word_embeddings_layernorm", true);
   spec.final_norm = norm_at(prefix + "ln_f", true);
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "lm_head.weight";
+  name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
 

@@ -87,8 +87,7 @@ ModelSpec describe_chatglm2(const ConfigReader& config, const Checkpoint& checkp
   }
   spec.token_embedding = "transformer.embedding.word_embeddings.weight";
   spec.final_norm = norm_at("transformer.encoder.final_layernorm", false);
-  const bool tied = config.flag_or({"tie_word_embeddings"}, false);
-  spec.lm_head = tied ? "" : "transformer.output_layer.weight";
+  name_output(spec, config, "transformer.output_layer.weight", /*tied=*/false);
   return spec;
 }
 

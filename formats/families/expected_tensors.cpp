@@ -156,26 +156,30 @@ void add_embeddings(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec)
   add_encoder_input(tensors, spec);
 }
 
-void check_shapes(std::span<const ExpectedTensor> expected, const Checkpoint& checkpoint) {
-  constexpr std::size_t kShown = 4;
+// Where the model cannot be computed, a setting may replace tensors by others: what is missing is
+// then no fault.
+std::vector<std::string> faults_in(std::span<const ExpectedTensor> expected,
+                                   const Checkpoint& checkpoint, bool may_lack) {
   std::vector<std::string> faults;
-  std::size_t count = 0;
   for (const ExpectedTensor& tensor : expected) {
     const TensorInfo* found = checkpoint.find(tensor.name);
-    if (found != nullptr && found->shape == tensor.shape) {
-      continue;
-    }
-    if (++count <= kShown) {
-      faults.push_back(found == nullptr
-                           ? fmt::format("{} is missing", printable(tensor.name))
-                           : fmt::format("{} is {}, the config says {}", printable(tensor.name),
-                                         text_of(found->shape), text_of(tensor.shape)));
+    if (found == nullptr && !may_lack) {
+      faults.push_back(fmt::format("{} is missing", printable(tensor.name)));
+    } else if (found != nullptr && found->shape != tensor.shape) {
+      faults.push_back(fmt::format("{} is {}, the config says {}", printable(tensor.name),
+                                   text_of(found->shape), text_of(tensor.shape)));
     }
   }
-  if (count > 0) {
+  return faults;
+}
+
+void throw_faults(std::vector<std::string> faults, const Checkpoint& checkpoint) {
+  constexpr std::size_t kShown = 4;
+  const std::size_t more = faults.size() > kShown ? faults.size() - kShown : 0;
+  faults.resize(faults.size() - more);
+  if (!faults.empty()) {
     throw_bad_input("{}: tensors do not fit the config: {}{}", place_of(checkpoint),
-                    fmt::join(faults, "; "),
-                    count > kShown ? fmt::format("; and {} more", count - kShown) : "");
+                    fmt::join(faults, "; "), more > 0 ? fmt::format("; and {} more", more) : "");
   }
 }
 
@@ -218,12 +222,22 @@ std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec) {
   return tensors;
 }
 
+std::vector<std::string> tensor_faults(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  const bool may_lack = !spec.not_computable.empty() && !spec.loaders_compute;
+  return faults_in(expected_tensors(spec), checkpoint, may_lack);
+}
+
+void check_tensors(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  check_attention_shapes(spec, checkpoint);
+  throw_faults(tensor_faults(spec, checkpoint), checkpoint);
+}
+
 void check_attention_shapes(const ModelSpec& spec, const Checkpoint& checkpoint) {
-  check_shapes(expected_attention_tensors(spec), checkpoint);
+  throw_faults(faults_in(expected_attention_tensors(spec), checkpoint, false), checkpoint);
 }
 
 void check_all_shapes(const ModelSpec& spec, const Checkpoint& checkpoint) {
-  check_shapes(expected_tensors(spec), checkpoint);
+  throw_faults(faults_in(expected_tensors(spec), checkpoint, false), checkpoint);
 }
 
 }  // namespace regroup

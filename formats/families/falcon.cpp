@@ -101,7 +101,7 @@ ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoi
   }
   spec.token_embedding = prefix + "word_embeddings.weight";
   spec.final_norm = norm_at(prefix + "ln_f", true);
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "lm_head.weight";
+  name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
 

@@ -14,7 +14,7 @@ namespace regroup {
 /// The spec of the model that `config` describes, with tensor names as in `checkpoint`. Error
 /// messages begin with `where` (the config's file name). Throws kBadInput for an unknown
 /// architecture (see refusal_of_architecture()) and for missing or invalid config values. Does not
-/// check tensor shapes; check_attention_shapes() and check_all_shapes() do.
+/// check tensor shapes; check_tensors() and check_all_shapes() do.
 ModelSpec describe_model(const Json& config, const Checkpoint& checkpoint, std::string_view where);
 
 /// `config_text` with regroup's own model_type and architecture, such as "regroup_alibi_llama", and
@@ -42,6 +42,13 @@ std::string_view architecture_of_model_type(std::string_view model_type);
 
 /// regroup's family name of an architecture; "unknown" if there is none.
 std::string_view family_of_architecture(std::string_view architecture);
+
+/// Sentences on the tensors of the model that are missing or whose shape disagrees with `spec`.
+/// Where a setting that is not computable may replace tensors by others, only on shapes.
+std::vector<std::string> tensor_faults(const ModelSpec& spec, const Checkpoint& checkpoint);
+
+/// Throws kBadInput if there are any, or if attention tensors are missing.
+void check_tensors(const ModelSpec& spec, const Checkpoint& checkpoint);
 
 /// Throws kBadInput listing all attention tensors that are missing or whose shape disagrees with
 /// `spec`.

@@ -46,7 +46,7 @@ ModelSpec describe_gpt2(const ConfigReader& config, const Checkpoint& checkpoint
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     spec.layers[i] = gpt2_layer(prefix + "h." + std::to_string(i));
   }
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "lm_head.weight";
+  name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
 

@@ -38,7 +38,7 @@ ModelSpec describe_gpt_bigcode(const ConfigReader& config, const Checkpoint& che
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     spec.layers[i] = bigcode_layer(prefix + "h." + std::to_string(i));
   }
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "lm_head.weight";
+  name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
 

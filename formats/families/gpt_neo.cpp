@@ -86,7 +86,7 @@ ModelSpec describe_gpt_neo(const ConfigReader& config, const Checkpoint& checkpo
   spec.token_embedding = prefix + "wte.weight";
   spec.position_embedding = prefix + "wpe.weight";
   spec.final_norm = norm_at(prefix + "ln_f", true);
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "lm_head.weight";
+  name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
 

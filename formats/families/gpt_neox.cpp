@@ -43,7 +43,9 @@ ModelSpec describe_gpt_neox(const ConfigReader& config, const Checkpoint& checkp
   }
   spec.token_embedding = prefix + "embed_in.weight";
   spec.final_norm = norm_at(prefix + "final_layer_norm", true);
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, false) ? "" : "embed_out.weight";
+  name_output(spec, config,
+              find_prefix(checkpoint, {"embed_out", "lm_head"}, ".weight") + ".weight",
+              /*tied=*/false);
   return spec;
 }
 

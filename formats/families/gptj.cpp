@@ -41,7 +41,7 @@ ModelSpec describe_gptj_like(const ConfigReader& config, const Checkpoint& check
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     spec.layers[i] = gptj_layer(prefix + "h." + std::to_string(i), fused);
   }
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, false) ? "" : "lm_head.weight";
+  name_output(spec, config, "lm_head.weight", /*tied=*/false);
   spec.lm_head_bias = "lm_head.bias";
   return spec;
 }

@@ -74,7 +74,7 @@ ModelSpec describe_internlm2(const ConfigReader& config, const Checkpoint& check
   }
   spec.token_embedding = prefix + "tok_embeddings.weight";
   spec.final_norm = norm_at(prefix + "norm", false);
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, false) ? "" : "output.weight";
+  name_output(spec, config, "output.weight", /*tied=*/false);
   return spec;
 }
 

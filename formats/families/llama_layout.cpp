@@ -58,7 +58,7 @@ void name_llama_tensors(ModelSpec& spec, const ConfigReader& config, const Check
   }
   spec.token_embedding = prefix_of(checkpoint) + "embed_tokens.weight";
   spec.final_norm = norm_at(prefix_of(checkpoint) + "norm", biases.norm);
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, tied_by_default) ? "" : "lm_head.weight";
+  name_output(spec, config, "lm_head.weight", tied_by_default);
 }
 
 LlamaBiases llama_biases(const ConfigReader& config) {

@@ -35,6 +35,7 @@ void name_stored_tables(ModelSpec& spec, const Checkpoint& checkpoint, const std
 void use_two_vocabularies(ModelSpec& spec, const ConfigReader& config, const std::string& prefix) {
   spec.vocab_size = config.optional_count({"decoder_vocab_size"}).value_or(spec.vocab_size);
   spec.token_embedding = prefix + "decoder.embed_tokens.weight";
+  spec.tied_lookups.clear();
   spec.not_computable = "share_encoder_decoder_embeddings = false";
   spec.loaders_compute = true;
 }
@@ -48,7 +49,7 @@ ModelSpec describe_marian(const ConfigReader& config, const Checkpoint& checkpoi
   spec.norm_placement = NormPlacement::kAfterResidual;
   spec.denoising = Denoising::kNone;
   const std::string prefix = bart_prefix(checkpoint);
-  name_shared_embedding(spec, config, checkpoint, prefix);
+  name_shared_embedding(spec, config, prefix);
   if (!config.flag_or({"share_encoder_decoder_embeddings"}, true)) {
     use_two_vocabularies(spec, config, prefix);
   }
@@ -67,7 +68,7 @@ ModelSpec describe_m2m_100(const ConfigReader& config, const Checkpoint& checkpo
   spec.position_offset = config.optional_token("pad_token_id", spec.vocab_size).value_or(1) + 1;
   spec.denoising = Denoising::kNone;
   const std::string prefix = bart_prefix(checkpoint);
-  name_shared_embedding(spec, config, checkpoint, prefix);
+  name_shared_embedding(spec, config, prefix);
   name_bart_stacks(spec, {prefix, true});
   check_old_keys(spec, config, {true, true, false});
   return spec;
@@ -79,7 +80,7 @@ ModelSpec describe_pegasus(const ConfigReader& config, const Checkpoint& checkpo
   read_sinusoids(spec, config, spec.hidden_size / 2);
   spec.denoising = Denoising::kNone;
   const std::string prefix = bart_prefix(checkpoint);
-  name_shared_embedding(spec, config, checkpoint, prefix);
+  name_shared_embedding(spec, config, prefix);
   name_stored_tables(spec, checkpoint, prefix);
   name_bart_stacks(spec, {prefix, true});
   name_logits_bias(spec, checkpoint);

@@ -96,6 +96,7 @@ ModelSpec describe_mpt(const ConfigReader& config, const Checkpoint& checkpoint)
   }
   spec.token_embedding = prefix + "wte.weight";
   spec.final_norm = norm_at(prefix + "norm_f", false);
+  name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
 

@@ -51,7 +51,7 @@ void name_opt_tensors(ModelSpec& spec, const ConfigReader& config, const Checkpo
       !config.flag_or({"_remove_final_layer_norm"}, false)) {
     spec.final_norm = norm_at(prefix + "final_layer_norm", true);
   }
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "lm_head.weight";
+  name_output(spec, config, "lm_head.weight", /*tied=*/true);
 }
 
 void read_biogpt_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
@@ -88,7 +88,7 @@ ModelSpec describe_biogpt(const ConfigReader& config, const Checkpoint& checkpoi
   spec.token_embedding = prefix + "embed_tokens.weight";
   spec.position_embedding = prefix + "embed_positions.weight";
   spec.final_norm = norm_at(prefix + "layer_norm", true);
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "output_projection.weight";
+  name_output(spec, config, "output_projection.weight", /*tied=*/true);
   return spec;
 }
 
@@ -118,7 +118,7 @@ ModelSpec describe_xglm(const ConfigReader& config, const Checkpoint& checkpoint
   }
   spec.token_embedding = prefix + "embed_tokens.weight";
   spec.final_norm = norm_at(prefix + "layer_norm", true);
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "lm_head.weight";
+  name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
 

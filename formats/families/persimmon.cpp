@@ -47,7 +47,7 @@ ModelSpec describe_persimmon(const ConfigReader& config, const Checkpoint& check
   }
   spec.token_embedding = prefix + "embed_tokens.weight";
   spec.final_norm = norm_at(prefix + "final_layernorm", true);
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, false) ? "" : "lm_head.weight";
+  name_output(spec, config, "lm_head.weight", /*tied=*/false);
   return spec;
 }
 

@@ -70,7 +70,7 @@ ModelSpec describe_qwen(const ConfigReader& config, const Checkpoint& checkpoint
   }
   spec.token_embedding = prefix + "wte.weight";
   spec.final_norm = norm_at(prefix + "ln_f", false);
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, false) ? "" : "lm_head.weight";
+  name_output(spec, config, "lm_head.weight", /*tied=*/false);
   return spec;
 }
 

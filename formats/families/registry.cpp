@@ -13,6 +13,7 @@
 #include "formats/families/quantised_weights.h"
 #include "formats/families/unknown_architecture.h"
 #include "formats/spec/alibi.h"
+#include "formats/spec/head.h"
 
 namespace regroup {
 namespace {
@@ -290,6 +291,7 @@ ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::st
   }
   ModelSpec spec =
       part ? describe_part(*part, checkpoint, config) : describe_alone(json, checkpoint, where);
+  settle_ties(spec, checkpoint);
   if (spec.positions == PositionKind::kAlibi) {
     read_recorded_slopes(spec, json, where);
   }

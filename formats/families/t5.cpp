@@ -115,12 +115,13 @@ void note_idle_bias(ModelSpec& spec, const Checkpoint& checkpoint) {
   }
 }
 
-// The output projection is a separate tensor if one is stored. In a tied model it is only a copy of
-// the embedding, which torch.save repeats.
-std::string output_projection(const Checkpoint& checkpoint, bool tied_by_config) {
-  const char* name = "lm_head.weight";
+// transformers ties the output projection, whatever the config says, unless it is stored and
+// differs: no contradiction in a model that was not tied, as since v1.1.
+void name_t5_output(ModelSpec& spec, const Checkpoint& checkpoint, bool tied_by_config) {
+  const std::string name = "lm_head.weight";
   const bool to_be_made = checkpoint.files().empty();
-  return !tied_by_config && (to_be_made || checkpoint.find(name) != nullptr) ? name : "";
+  const bool stored = checkpoint.find(name) != nullptr && checkpoint.find(spec.token_embedding);
+  (!tied_by_config && (to_be_made || stored) ? spec.lm_head : spec.tied_head) = name;
 }
 
 ModelSpec describe_t5_stacks(const ConfigReader& config, const Checkpoint& checkpoint,
@@ -137,10 +138,8 @@ ModelSpec describe_t5_stacks(const ConfigReader& config, const Checkpoint& check
   spec.decoder_start_token =
       config.optional_token("decoder_start_token_id", spec.vocab_size).value_or(pad);
 
-  spec.token_embedding =
-      find_prefix(checkpoint, {"shared", "encoder.embed_tokens", "decoder.embed_tokens"},
-                  ".weight") +
-      ".weight";
+  spec.token_embedding = "shared.weight";
+  spec.tied_lookups = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"};
   name_stack(spec.encoder_layers, "encoder", mlp.gated, bias_in_every_layer);
   name_stack(spec.layers, "decoder", mlp.gated, bias_in_every_layer);
   note_idle_bias(spec, checkpoint);
@@ -161,13 +160,13 @@ ModelSpec describe_t5(const ConfigReader& config, const Checkpoint& checkpoint) 
       config.flag_or({"scale_decoder_outputs"}, config.flag_or({"tie_word_embeddings"}, true));
   const bool tied = scaled && config.flag_or({"tie_word_embeddings"}, true);
   spec.output_scale = scaled ? inverse_root(spec.hidden_size) : 1.0;
-  spec.lm_head = output_projection(checkpoint, tied);
+  name_t5_output(spec, checkpoint, tied);
   return spec;
 }
 
 ModelSpec describe_mt5(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_t5_stacks(config, checkpoint, "gated-gelu");
-  spec.lm_head = output_projection(checkpoint, false);  // never scaled, regardless of the config
+  name_t5_output(spec, checkpoint, false);  // never scaled, regardless of the config
   return spec;
 }
 
@@ -176,7 +175,7 @@ ModelSpec describe_umt5(const ConfigReader& config, const Checkpoint& checkpoint
       describe_t5_stacks(config, checkpoint, "gated-gelu", /*bias_in_every_layer=*/true);
   const bool tied = config.flag_or({"tie_word_embeddings"}, true);
   spec.output_scale = tied ? inverse_root(spec.hidden_size) : 1.0;
-  spec.lm_head = output_projection(checkpoint, false);
+  name_t5_output(spec, checkpoint, false);
   return spec;
 }
 

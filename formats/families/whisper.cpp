@@ -22,7 +22,7 @@ ModelSpec describe_whisper(const ConfigReader& config, const Checkpoint& checkpo
   const std::string prefix = bart_prefix(checkpoint);
   const std::string encoder = prefix + "encoder.", decoder = prefix + "decoder.";
   spec.token_embedding = decoder + "embed_tokens.weight";
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "proj_out.weight";
+  name_output(spec, config, "proj_out.weight", /*tied=*/true);
   spec.position_embedding = decoder + "embed_positions.weight";
   spec.encoder_position_embedding = encoder + "embed_positions.weight";
   spec.constant_tensors.push_back(spec.encoder_position_embedding);

@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
 
 #include <fmt/format.h>
 
 #include "formats/base/printable.h"
 #include "formats/directory/model_directory.h"
 #include "formats/directory/weight_index.h"
-#include "formats/inspect/model_parts.h"
-#include "formats/inspect/tensor_comparison.h"
+#include "formats/families/family.h"
 #include "formats/loaders/loader_agreement.h"
+#include "formats/spec/head.h"
 
 namespace regroup {
 namespace {
@@ -29,6 +28,21 @@ void compare_heads(const ModelSpec& spec, const Checkpoint& checkpoint, Attentio
   }
 }
 
+// Kv heads are compared above, and a base model may lack its head.
+void add_tensor_faults(const ModelSpec& spec, const Checkpoint& checkpoint,
+                       std::vector<std::string>& found) {
+  constexpr std::size_t kShown = 8;
+  ModelSpec stored = with_stored_heads(spec, checkpoint);
+  stored = missing_head(stored, checkpoint).empty() ? stored : without_head(std::move(stored));
+  std::vector<std::string> faults = tensor_faults(stored, checkpoint);
+  if (faults.size() > kShown) {
+    const std::size_t more = faults.size() - kShown;
+    faults.resize(kShown);
+    faults.push_back(fmt::format("{} more tensors do not fit the config", more));
+  }
+  std::move(faults.begin(), faults.end(), std::back_inserter(found));
+}
+
 }  // namespace
 
 std::vector<std::string> disagreements_in(const ModelSpec& spec, const Checkpoint& checkpoint,
@@ -37,6 +51,8 @@ std::vector<std::string> disagreements_in(const ModelSpec& spec, const Checkpoin
   for (const AttentionRole role : spec.roles()) {
     compare_heads(spec, checkpoint, role, found);
   }
+  add_tensor_faults(spec, checkpoint, found);
+  found.insert(found.end(), spec.contradictions.begin(), spec.contradictions.end());
   std::vector<std::string> misread = misread_by_loaders(spec, config);
   std::move(misread.begin(), misread.end(), std::back_inserter(found));
   return found;
@@ -55,27 +71,6 @@ std::optional<std::string> disagreement_of_index(const std::filesystem::path& pa
   }
   return fmt::format("{}: total_size is {}, the tensors have {} bytes",
                      printable(index->filename().string()), *said, stored);
-}
-
-std::vector<std::string> disagreements_of_ties(const ModelSpec& spec,
-                                               const Checkpoint& checkpoint) {
-  const TensorInfo* embedding = checkpoint.find(spec.token_embedding);
-  if (embedding == nullptr) {
-    return {};
-  }
-  std::set<std::string_view> read;
-  for (const auto& [name, part] : parts_of(spec)) {
-    read.insert(name);
-  }
-  std::vector<std::string> found;
-  for (const TensorInfo& tensor : checkpoint.tensors()) {
-    const bool beside = !read.contains(tensor.name) && tensor.shape == embedding->shape;
-    if (beside && !compare_tensors({checkpoint, tensor}, {checkpoint, *embedding}).same_values()) {
-      found.push_back(fmt::format("{} differs from {}, which is used instead",
-                                  printable(tensor.name), printable(embedding->name)));
-    }
-  }
-  return found;
 }
 
 }  // namespace regroup

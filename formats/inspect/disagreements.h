@@ -12,9 +12,9 @@
 
 namespace regroup {
 
-/// Sentences on where the config's kv heads disagree with tensor shapes, and on what stock loaders
-/// that accept the names in `config` would compute differently. `spec` must be as described by the
-/// config. Reads headers only.
+/// Sentences on where the config disagrees with the tensors (kv heads, shapes, missing tensors,
+/// ties to the embedding), and on what stock loaders that accept the names in `config` would
+/// compute differently. `spec` must be as described by the config. Reads headers only.
 std::vector<std::string> disagreements_in(const ModelSpec& spec, const Checkpoint& checkpoint,
                                           const Json& config);
 
@@ -22,9 +22,5 @@ std::vector<std::string> disagreements_in(const ModelSpec& spec, const Checkpoin
 /// is no index.
 std::optional<std::string> disagreement_of_index(const std::filesystem::path& path,
                                                  const Checkpoint& checkpoint);
-
-/// Sentences on stored output tensors that are ignored because the config ties them to the
-/// embedding, but whose values differ from it. Reads those tensors.
-std::vector<std::string> disagreements_of_ties(const ModelSpec& spec, const Checkpoint& checkpoint);
 
 }  // namespace regroup

@@ -1,6 +1,38 @@
 #include "formats/spec/head.h"
 
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "formats/base/printable.h"
+#include "formats/checkpoint/tensor_reader.h"
+
 namespace regroup {
+
+void settle_ties(ModelSpec& spec, const Checkpoint& checkpoint) {
+  std::vector<std::string> tied = spec.tied_lookups;
+  tied.push_back(spec.tied_head);
+  std::erase_if(tied, [&](const auto& name) { return checkpoint.find(name) == nullptr; });
+  if (!tied.empty() && checkpoint.find(spec.token_embedding) == nullptr) {
+    spec.token_embedding = tied.front();
+  }
+  for (const std::string& name : tied) {
+    if (same_contents(checkpoint, checkpoint.at(name), checkpoint.at(spec.token_embedding))) {
+      continue;
+    }
+    spec.contradictions.push_back(
+        fmt::format("the config ties {} to {}, but they differ: both are used, as in transformers "
+                    "5, where older "
+                    "loaders use the second alone",
+                    printable(name), printable(spec.token_embedding)));
+    if (name == spec.tied_head) {
+      spec.lm_head = name;
+    } else if (spec.not_computable.empty()) {
+      spec.not_computable = fmt::format("{} differs from {}", name, spec.token_embedding);
+      spec.loaders_compute = true;
+    }
+  }
+}
 
 ModelSpec without_head(ModelSpec spec) {
   spec.head_transform = {};

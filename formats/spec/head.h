@@ -9,6 +9,13 @@
 
 namespace regroup {
 
+/// Decides, as transformers 5 does, which of the tensors that the config ties to the token
+/// embedding are tied. One that is stored and differs is not: the output projection is then
+/// spec.lm_head, and a model whose encoder or decoder has an embedding of its own is not
+/// computable. If only another name of the embedding is stored, that is the embedding. Reads the
+/// tensors if several are stored.
+void settle_ties(ModelSpec& spec, const Checkpoint& checkpoint);
+
 /// `spec` without its head's tensors.
 ModelSpec without_head(ModelSpec spec);
 

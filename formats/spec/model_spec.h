@@ -158,7 +158,14 @@ struct ModelSpec {
   LinearTensors head_transform;  ///< BERT: before activation, norm and the output embedding
   std::optional<Activation> head_activation;  ///< none: the model's
   NormTensors head_norm;
-  std::string lm_head;               ///< empty if tied to the token embedding or absent
+  std::string lm_head;  ///< empty if tied to the token embedding or absent
+  /// If the config ties it to the token embedding: its name where it is stored all the same. Then
+  /// settle_ties() decides.
+  std::string tied_head;
+  /// Names of the encoder's and decoder's embeddings, which the config ties to the token embedding.
+  std::vector<std::string> tied_lookups;
+  /// Sentences on tensors that contradict the config, and what is computed.
+  std::vector<std::string> contradictions;
   std::string lm_head_bias;          ///< empty if there is none
   bool lm_head_bias_is_row = false;  ///< stored as [1, V] (BART's final_logits_bias), not as [V]
   /// Whether each row of the output projection is divided by its L2 norm (Baichuan 2).

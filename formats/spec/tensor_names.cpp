@@ -59,12 +59,15 @@ class Renaming {
 
 void rename_tensors(ModelSpec& spec, const std::function<std::string(const std::string&)>& rename) {
   const Renaming renaming(rename);
-  for (std::string* name : {&spec.token_embedding, &spec.position_embedding,
-                            &spec.token_type_embedding, &spec.lm_head, &spec.lm_head_bias}) {
+  for (std::string* name :
+       {&spec.token_embedding, &spec.position_embedding, &spec.token_type_embedding, &spec.lm_head,
+        &spec.tied_head, &spec.lm_head_bias}) {
     renaming.apply(*name);
   }
-  for (std::string& name : spec.idle_position_tensors) {
-    renaming.apply(name);
+  for (auto* names : {&spec.idle_position_tensors, &spec.tied_lookups}) {
+    for (std::string& name : *names) {
+      renaming.apply(name);
+    }
   }
   for (NormTensors* norm :
        {&spec.embedding_norm, &spec.encoder_final_norm, &spec.final_norm, &spec.head_norm}) {

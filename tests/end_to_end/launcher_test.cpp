@@ -89,6 +89,23 @@ TEST_CASE("commands that compute report that the computing program is missing", 
   }
 }
 
+TEST_CASE("a config file alone does not start the computing program", "[end_to_end]") {
+  const Lone program;
+  put_file(program.path("run.toml"), "[inspect]\njson = true\n\n[uptrain]\nlr = 1e-4\n");
+  put_file(program.path("similar.toml"), "[inspect]\nsimilarity = true\n");
+  const std::string config = "--config " + program.quoted("run.toml");
+  CHECK(program.run(config + " inspect " + llama()) == 0);
+  CHECK(Json::parse(program.output())["family"] == "llama");
+  CHECK(program.run("inspect " + llama() + " --config=" + program.quoted("run.toml")) == 0);
+  for (const std::string& computing :
+       {config + " uptrain", "inspect " + llama() + " --similarity",
+        "inspect " + llama() + " --config " + program.quoted("similar.toml")}) {
+    CAPTURE(computing);
+    CHECK(program.run(computing) == 4);
+    CHECK_THAT(program.output(), ContainsSubstring("regroup-compute: No such file"));
+  }
+}
+
 TEST_CASE("the computing program gets all arguments and LibTorch's libraries", "[end_to_end]") {
   const Lone program;
   put_file(program.path("regroup-compute"), "#!/bin/sh\necho $* $LD_LIBRARY_PATH\n");

@@ -55,6 +55,10 @@ Parameters planned_parameters(const ConversionPlan& plan, const Model& source,
     entries.push_back(
         {tensor.name, tensor_of_numbers(make_tensor(step, plan, source.checkpoint, pooler),
                                         step.output.dtype, step.output.shape, at::kFloat)});
+    const std::string& from = step.moves.empty() ? step.copy_of : step.moves.front().source;
+    if (const TensorInfo* stored = source.checkpoint.find(from)) {
+      check_finite(entries.back().value, source.checkpoint, *stored);
+    }
   }
   return Parameters(std::move(entries));
 }

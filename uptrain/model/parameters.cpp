@@ -1,16 +1,19 @@
 #include "uptrain/model/parameters.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 #include <unordered_set>
 #include <utility>
 
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
 
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
+#include "formats/checkpoint/tensor_place.h"
 #include "formats/dtype/numbers.h"
 #include "formats/families/family.h"
 #include "uptrain/model/tensor_bytes.h"
@@ -18,6 +21,18 @@
 namespace regroup {
 namespace {
 
+at::Tensor read_numbers(const Checkpoint& checkpoint, const TensorInfo& info) {
+  if (is_block_type(info.dtype)) {
+    std::vector<std::byte> blocks(info.bytes());
+    checkpoint.read(info, blocks);
+    return tensor_of_numbers(blocks, info.dtype, info.shape, at::kFloat);
+  }
+  at::Tensor stored = at::empty(info.shape, scalar_type_of(info.dtype));
+  checkpoint.read(info, mutable_bytes_of(stored));
+  return stored;
+}
+
+// All weights that are computed with are read here.
 at::Tensor load_tensor(const Checkpoint& checkpoint, const TensorInfo& info, at::ScalarType type,
                        at::Device device) {
   if (!can_decode(info.dtype)) {
@@ -25,17 +40,27 @@ at::Tensor load_tensor(const Checkpoint& checkpoint, const TensorInfo& info, at:
                     printable(checkpoint.file_of(info).path().string(), 0), printable(info.name),
                     name_of(info.dtype));
   }
-  if (is_block_type(info.dtype)) {
-    std::vector<std::byte> blocks(info.bytes());
-    checkpoint.read(info, blocks);
-    return tensor_of_numbers(blocks, info.dtype, info.shape, type).to(device);
-  }
-  const at::Tensor stored = at::empty(info.shape, scalar_type_of(info.dtype));
-  checkpoint.read(info, mutable_bytes_of(stored));
-  return stored.to(device, type);
+  const at::Tensor numbers = read_numbers(checkpoint, info);
+  check_finite(numbers, checkpoint, info);
+  return numbers.to(device, type);
 }
 
 }  // namespace
+
+// One pass over the numbers: minimum and maximum are NaN if one of them is.
+void check_finite(const at::Tensor& numbers, const Checkpoint& checkpoint,
+                  const TensorInfo& tensor) {
+  if (numbers.numel() == 0) {
+    return;
+  }
+  const auto [least, most] = at::aminmax(numbers);
+  if (!std::isfinite(least.item<double>()) || !std::isfinite(most.item<double>())) {
+    throw_bad_input(
+        "{}: holds NaN or infinities, and a model cannot be computed with them; regroup inspect "
+        "--stats counts them",
+        place_of(checkpoint, tensor));
+  }
+}
 
 Parameters::Parameters(std::vector<Entry> entries) : entries_(std::move(entries)) {
   for (std::size_t i = 0; i < entries_.size(); ++i) {

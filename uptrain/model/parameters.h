@@ -68,6 +68,10 @@ at::ScalarType scalar_type_of(DType dtype);
 at::Tensor tensor_of_numbers(std::span<const std::byte> bytes, DType dtype, const Shape& shape,
                              at::ScalarType type);
 
+/// Throws kBadInput naming `tensor`, from which `numbers` were read, if they are not all finite.
+void check_finite(const at::Tensor& numbers, const Checkpoint& checkpoint,
+                  const TensorInfo& tensor);
+
 /// Reads every tensor that `spec` names, converted to `type`, onto `device`. Throws kBadInput if
 /// one is missing, has another shape than the spec implies, or holds values that are not numbers.
 Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,

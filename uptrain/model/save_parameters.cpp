@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "formats/base/file.h"
+#include "formats/checkpoint/tensor_reader.h"
 #include "formats/dtype/numbers.h"
 #include "uptrain/model/tensor_bytes.h"
 
@@ -30,17 +31,6 @@ std::vector<std::byte> stored_bytes(const at::Tensor& value, DType dtype) {
   std::vector<std::byte> bytes(bytes_of_elements(dtype, count));
   encode_numbers(dtype, {numbers.const_data_ptr<double>(), count}, bytes);
   return bytes;
-}
-
-bool are_equal(const TensorInfo& one, const TensorInfo& other, const Checkpoint& source) {
-  if (one.dtype != other.dtype || one.shape != other.shape) {
-    return false;
-  }
-  std::vector<std::byte> some(one.bytes());
-  std::vector<std::byte> same(other.bytes());
-  source.read(one, some);
-  source.read(other, same);
-  return some == same;
 }
 
 std::vector<OutputTensor> tensors_like(const Checkpoint& source) {
@@ -69,7 +59,7 @@ std::string ParametersWriter::trained_name(const TensorInfo& tensor,
     return tensor.name;
   }
   for (const std::string& name : {spec_.token_embedding, spec_.lm_head_bias}) {
-    if (trained.contains(name) && are_equal(tensor, source_.at(name), source_)) {
+    if (trained.contains(name) && same_contents(source_, tensor, source_.at(name))) {
       return name;
     }
   }

@@ -142,22 +142,20 @@ void name_head(ModelSpec& spec, const ConfigReader& config, const Checkpoint& ch
                const HeadNames& names) {
   spec.head_transform = linear_at(names.transform, true);
   spec.head_norm = layer_norm_at(checkpoint, names.norm);
-  spec.lm_head_bias = names.bias;
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : names.decoder;
+  name_output(spec, config, names.decoder + ".weight", /*tied=*/true);
+  name_output_bias(spec, checkpoint, names.decoder + ".bias", names.bias);
 }
 
 }  // namespace
 
 ModelSpec describe_bert(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_common(config, checkpoint, "bert.");
-  const bool mosaic = spec.layers.front().attention.packing == Packing::kQueryKeyValue;
-  if (mosaic) {
+  if (spec.layers.front().attention.packing == Packing::kQueryKeyValue) {
     read_mosaic(spec, config);
   }
   name_head(spec, config, checkpoint,
             {"cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
-             mosaic ? "cls.predictions.decoder.bias" : "cls.predictions.bias",
-             "cls.predictions.decoder.weight"});
+             "cls.predictions.bias", "cls.predictions.decoder"});
   return spec;
 }
 
@@ -175,7 +173,7 @@ ModelSpec describe_electra(const ConfigReader& config, const Checkpoint& checkpo
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
   name_head(spec, config, checkpoint,
             {"generator_predictions.dense", "generator_predictions.LayerNorm",
-             "generator_lm_head.bias", "generator_lm_head.weight"});
+             "generator_lm_head.bias", "generator_lm_head"});
   return spec;
 }
 
@@ -186,7 +184,7 @@ ModelSpec describe_roberta(const ConfigReader& config, const Checkpoint& checkpo
                        config.optional_token("pad_token_id", spec.vocab_size).value_or(1) + 1);
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
   name_head(spec, config, checkpoint,
-            {"lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder.weight"});
+            {"lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder"});
   return spec;
 }
 

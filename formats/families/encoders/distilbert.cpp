@@ -54,7 +54,7 @@ ModelSpec describe_distilbert(const ConfigReader& config, const Checkpoint& chec
   spec.head_transform = linear_at("vocab_transform", true);
   spec.head_norm = norm_at("vocab_layer_norm", true);
   spec.lm_head_bias = "vocab_projector.bias";
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "vocab_projector.weight";
+  name_output(spec, config, "vocab_projector.weight", /*tied=*/true);
   return spec;
 }
 

@@ -58,7 +58,7 @@ void name_modernbert_head(ModelSpec& spec, const ConfigReader& config, bool norm
   spec.head_activation =
       activation_from_name(config.text_or({"classifier_activation"}, "gelu"), config.where());
   spec.head_norm = norm_at("head.norm", norm_bias);
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "decoder.weight";
+  name_output(spec, config, "decoder.weight", /*tied=*/true);
   spec.lm_head_bias = config.flag_or({"decoder_bias"}, true) ? "decoder.bias" : "";
 }
 

@@ -57,8 +57,8 @@ ModelSpec describe_mpnet(const ConfigReader& config, const Checkpoint& checkpoin
   spec.head_transform = linear_at("lm_head.dense", true);
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
   spec.head_norm = norm_at("lm_head.layer_norm", true);
-  spec.lm_head_bias = "lm_head.bias";
-  spec.lm_head = config.flag_or({"tie_word_embeddings"}, true) ? "" : "lm_head.decoder.weight";
+  name_output(spec, config, "lm_head.decoder.weight", /*tied=*/true);
+  name_output_bias(spec, checkpoint, "lm_head.decoder.bias", "lm_head.bias");
   return spec;
 }
 

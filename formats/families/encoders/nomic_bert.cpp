@@ -78,8 +78,7 @@ ModelSpec describe_nomic_bert(const ConfigReader& config, const Checkpoint& chec
   if (const std::string setting = unsupported_nomic_setting(config); !setting.empty()) {
     spec.not_computable = setting;
   }
-  const std::string prefix =
-      find_prefix(checkpoint, {"bert.", "nomic_bert.", ""}, "embeddings.word_embeddings.weight");
+  const std::string prefix = find_prefix(checkpoint, {"bert.", "nomic_bert.", ""}, "emb_ln.weight");
   spec.token_embedding = prefix + "embeddings.word_embeddings.weight";
   spec.token_type_embedding = prefix + "embeddings.token_type_embeddings.weight";
   spec.embedding_norm = norm_at(prefix + "emb_ln", true);
@@ -88,11 +87,8 @@ ModelSpec describe_nomic_bert(const ConfigReader& config, const Checkpoint& chec
   }
   spec.head_transform = linear_at("cls.predictions.transform.dense", true);
   spec.head_norm = norm_at("cls.predictions.transform.layer_norm", true);
-  spec.lm_head =
-      config.flag_or({"tie_word_embeddings"}, true) ? "" : "cls.predictions.decoder.weight";
-  spec.lm_head_bias = checkpoint.find("cls.predictions.bias") != nullptr
-                          ? "cls.predictions.bias"
-                          : "cls.predictions.decoder.bias";
+  name_output(spec, config, "cls.predictions.decoder.weight", /*tied=*/true);
+  name_output_bias(spec, checkpoint, "cls.predictions.decoder.bias", "cls.predictions.bias");
   return spec;
 }
 

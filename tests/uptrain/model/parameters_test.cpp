@@ -7,6 +7,7 @@
 
 #include "formats/families/family.h"
 #include "tests/checkpoint_builder.h"
+#include "tests/child_program.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
@@ -77,7 +78,7 @@ TEST_CASE("every stored copy of tied tensors is updated", "[uptrain]") {
            {"bert_base",
             "bert.embeddings.word_embeddings.weight",
             {"cls.predictions.decoder.weight"}},
-           {"bert_base", "cls.predictions.bias", {"cls.predictions.decoder.bias"}}}));
+           {"bert_base", "cls.predictions.decoder.bias", {"cls.predictions.bias"}}}));
   CAPTURE(name, original);
   const Model source = open_computable_model(golden(name));
   const Parameters parameters =
@@ -90,6 +91,34 @@ TEST_CASE("every stored copy of tied tensors is updated", "[uptrain]") {
     CHECK_FALSE(parameters.contains(copy));
     CHECK(bytes_of(saved, copy) == bytes_of(saved, original));
   }
+}
+
+TEST_CASE("weights that are no numbers are refused by the tensor's name", "[uptrain]") {
+  const auto [dtype, bits] = GENERATE(table<const char*, std::string>(
+      {{"llama", std::string("\x00\x00\xc0\x7f", 4)}, {"llama_bf16", std::string("\x80\xff", 2)}}));
+  const TemporaryDirectory directory;
+  for (const ExpectedTensor& tensor : expected_tensors(open_model(golden(dtype)).spec)) {
+    CAPTURE(tensor.name);
+    TinyModel model = golden_model(dtype);
+    model.tensor(tensor.name).bytes.replace(0, bits.size(), bits);
+    const Model source = open_computable_model(put_model(directory / "model", model));
+    CHECK_THAT(
+        refusal_of([&] { load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU); }),
+        is_bad_input(tensor.name, "NaN or infinities"));
+  }
+}
+
+TEST_CASE("a conversion that is compared names the source's tensor with NaN", "[uptrain]") {
+  const TemporaryDirectory directory;
+  TinyModel model = golden_model("llama");
+  model.tensor("model.norm.weight").bytes.replace(0, 4, std::string("\x00\x00\xc0\x7f", 4));
+  const std::string source = put_model(directory / "model", model).string();
+  const ProgramResult result =
+      run_program({"convert", source, (directory / "model.gguf").string()});
+  CHECK(result.exit_code == kExitBadInput);
+  CHECK(result.err.find(source + "/model.safetensors: tensor model.norm.weight: holds NaN") !=
+        std::string::npos);
+  CHECK_FALSE(std::filesystem::exists(directory / "model.gguf"));
 }
 
 TEST_CASE("a fresh encoder-decoder has unit norms and zero biases and scaled-down outputs",
