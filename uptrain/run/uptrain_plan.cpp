@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "converter/provenance/provenance.h"
+#include "converter/target/loader_choice.h"
 #include "converter/verify/recorded_request.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -319,6 +320,8 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   refuse_output_inside(source, settings.output);
   UptrainPlan plan;
   plan.notes = notes_on_companions(source);
+  const std::vector<std::string> on_code = with_kept_code(source, source.config_text).notes;
+  plan.notes.insert(plan.notes.end(), on_code.begin(), on_code.end());
   plan_length(plan, settings, data);
   plan_task(plan, settings, source);
   plan.data_tokens = data.tokens();
