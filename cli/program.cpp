@@ -56,7 +56,8 @@ int exit_code_of(const Error& error) {
 }
 
 // Help and version go to stdout. A wrong option gives one line on stderr, which names --help.
-int report_parse(const CLI::App& program, const CLI::ParseError& fault, const Console& console) {
+int report_parse(const CLI::App& program, const std::vector<std::string>& words,
+                 const CLI::ParseError& fault, const Console& console) {
   if (fault.get_exit_code() == 0) {
     std::ostringstream text, nothing;
     program.exit(fault, text, nothing);
@@ -66,17 +67,19 @@ int report_parse(const CLI::App& program, const CLI::ParseError& fault, const Co
     return kDone;
   }
   const std::string name = chosen_command(program);
-  console.error(fmt::format("{}: {} (see {} --help)", name, explain(program, fault), name));
+  console.error(fmt::format("{}: {} (see {} --help)", name, explain(program, words, fault), name));
   return kWrongUsage;
 }
 
-int parse_and_run(CLI::App& program, std::vector<std::string> words, const Console& console) {
+int parse_and_run(CLI::App& program, const std::vector<std::string>& typed,
+                  const Console& console) {
+  const std::vector<std::string> words =
+      checked_words(program, without_help_command(program, typed));
   try {
-    std::reverse(words.begin(), words.end());  // CLI11 expects the last word first
-    program.parse(std::move(words));
+    program.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // the last word first
     return kDone;
   } catch (const CLI::ParseError& fault) {
-    return report_parse(program, fault, console);
+    return report_parse(program, words, fault, console);
   }
 }
 
@@ -142,8 +145,7 @@ int run_program(int argc, char** argv, const std::function<void(Command, Console
     prepare_program(program, console);
     add_commands(program, console);
     const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
-    return with_output_written(
-        parse_and_run(program, without_help_command(program, words), console), console);
+    return with_output_written(parse_and_run(program, words, console), console);
   } catch (const Error& error) {
     console.error(fmt::format("regroup: {}", error.what()));
     return exit_code_of(error);

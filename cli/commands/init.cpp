@@ -15,6 +15,7 @@
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/json/json.h"
+#include "formats/loaders/foreign_code.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/initialise.h"
 #include "uptrain/model/language_model.h"
@@ -41,6 +42,10 @@ void run_init(const InitOptions& options, const Console& console) {
       {.text = read_text(options.config, kMaxConfigBytes), .name = printable(options.config, 0)},
       options.seed, kDtypes.at(options.dtype), options.output);
   const Model made = open_model(options.output);
+  for (const std::string& note :
+       notes_on_code(code_in(made.config, made.path, made.companions, {}))) {
+    console.note("note: " + note);
+  }
   const std::int64_t parameters = count_parameters(made.spec);
   if (options.json) {
     console.print(text_of_json({{"config", options.config},

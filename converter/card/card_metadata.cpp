@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "formats/json/json.h"
+
 namespace regroup {
 namespace {
 
@@ -16,8 +18,10 @@ constexpr std::string_view kFence = "---";
 
 // A key with its value, or with an item in each of the following lines.
 struct MetadataEntry {
-  std::string key, lines;
+  std::string key;
+  std::vector<std::string_view> values;
   bool plain = true;  // whether all values are
+  bool list = false;
 };
 
 std::string_view trimmed(std::string_view text) {
@@ -31,19 +35,35 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// Whether YAML reads `value` as one plain word, with or without quotes.
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+std::string_view without_quotes(std::string_view value) {
+  const bool quoted = value.size() > 2 && (value.front() == '"' || value.front() == '\'') &&
+                      value.back() == value.front();
+  return quoted ? value.substr(1, value.size() - 2) : value;
+}
+
+// Whether `value`, without quotes, is one plain word.
 bool is_plain_value(std::string_view value) {
-  if (value.size() > 2 && (value.front() == '"' || value.front() == '\'') &&
-      value.back() == value.front()) {
-    value = value.substr(1, value.size() - 2);
-  }
-  const auto is_letter = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-  };
-  return !value.empty() && value.size() <= 200 && is_letter(value.front()) && value.back() != ':' &&
+  return !value.empty() && value.size() <= 200 &&
+         (is_letter(value.front()) || is_digit(value.front())) && value.back() != ':' &&
          std::all_of(value.begin(), value.end(), [&](char c) {
-           return is_letter(c) || std::string_view("._-/:+~%?=").find(c) != std::string_view::npos;
+           return is_letter(c) || is_digit(c) ||
+                  std::string_view("._-/:+~%?=").find(c) != std::string_view::npos;
          });
+}
+
+// Words that YAML 1.1 or 1.2 read as a boolean or null, in any case. Readers of 1.1 differ on y and
+// n.
+bool is_yaml_word(std::string_view text) {
+  constexpr std::array<std::string_view, 9> kWords{"y",   "n",    "yes",   "no",  "on",
+                                                   "off", "true", "false", "null"};
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return std::find(kWords.begin(), kWords.end(), lower) != kWords.end();
 }
 
 std::optional<std::string_view> next_line(std::string_view& text) {
@@ -64,19 +84,23 @@ void add_line(std::vector<MetadataEntry>& entries, std::string_view line) {
     return;
   }
   const bool item = content.starts_with("- ");
+  std::string_view value;
   if (line.front() != ' ' && !item) {
-    const std::size_t colon = content.find(':');
-    const std::string_view value =
-        colon == std::string_view::npos ? "" : trimmed(content.substr(colon + 1));
-    entries.push_back(
-        {std::string(content.substr(0, colon)), std::string(content) + "\n",
-         colon != std::string_view::npos && (value.empty() || is_plain_value(value))});
+    const std::size_t colon = std::min(content.find(':'), content.size());
+    entries.push_back({std::string(content.substr(0, colon)), {}, colon < content.size(), false});
+    value = trimmed(content.substr(std::min(colon + 1, content.size())));
+    if (value.empty()) {
+      entries.back().list = true;
+      return;
+    }
   } else if (!entries.empty()) {
-    MetadataEntry& entry = entries.back();
-    entry.plain = entry.plain && item && entry.lines.find(":\n") == entry.key.size() &&
-                  is_plain_value(trimmed(content.substr(1)));
-    entry.lines += std::string(content) + "\n";
+    value = trimmed(content.substr(1));
+    entries.back().plain = entries.back().plain && item && entries.back().list;
+  } else {
+    return;
   }
+  entries.back().plain = entries.back().plain && is_plain_value(without_quotes(value));
+  entries.back().values.push_back(without_quotes(value));
 }
 
 // The entries between the first two fences; none without them.
@@ -97,18 +121,27 @@ std::vector<MetadataEntry> entries_of(std::string_view card) {
 
 }  // namespace
 
+std::string yaml_text(std::string_view text) {
+  const bool unmistakable = is_plain_value(text) && is_letter(text.front()) && !is_yaml_word(text);
+  return unmistakable ? std::string(text)
+                      : Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
 std::string lasting_metadata(std::string_view card) {
   std::string kept;
   std::vector<std::string> seen;
   for (const MetadataEntry& entry : entries_of(card)) {
     const bool lasting =
         std::find(kLastingKeys.begin(), kLastingKeys.end(), entry.key) != kLastingKeys.end();
-    const bool has_value = entry.lines != entry.key + ":\n";
-    if (lasting && entry.plain && has_value &&
-        std::find(seen.begin(), seen.end(), entry.key) == seen.end()) {
-      kept += entry.lines;
-      seen.push_back(entry.key);
+    if (!lasting || !entry.plain || entry.values.empty() ||
+        std::find(seen.begin(), seen.end(), entry.key) != seen.end()) {
+      continue;
     }
+    kept += entry.key + ":" + (entry.list ? "\n" : " ");
+    for (const std::string_view value : entry.values) {
+      kept += (entry.list ? "- " : "") + yaml_text(value) + "\n";
+    }
+    seen.push_back(entry.key);
   }
   return kept;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include <fmt/format.h>
 
@@ -18,11 +19,11 @@ namespace {
 // Who supports the model's heads in transformers.
 enum class LoadedBy { kStockClasses, kCarriedCode, kOwnCode, kUnknown, kNoConfigClass, kNothing };
 
-LoadedBy loaded_by(const Json& config, const ModelSpec& spec) {
-  if (has_loader_code(config)) {
+LoadedBy loaded_by(const Json& config, const ModelSpec& spec, const DirectoryCode& code) {
+  if (code.carried) {
     return LoadedBy::kCarriedCode;
   }
-  if (has_own_code(config)) {
+  if (has_own_code(config) || has_loader_code(config)) {
     return LoadedBy::kOwnCode;
   }
   if (loaders_are_unknown(spec)) {
@@ -138,32 +139,55 @@ std::string in_llama_cpp(const Json& config, const ModelSpec& spec) {
   return "no: it has no graph that computes this model";
 }
 
+// What the table does not vouch for.
+std::string foreign_code_list(const DirectoryCode& code) {
+  constexpr std::size_t kShown = 100;
+  constexpr std::string_view kInPaths = "/: ";
+  if (code.foreign.empty()) {
+    return "";
+  }
+  std::string list =
+      "\n**Code that regroup did not write.** It was here before the conversion, and loaders may "
+      "run "
+      "it. Read it before you let them, as with `trust_remote_code=True`.\n\n";
+  for (const ForeignCode& each :
+       std::span(code.foreign).first(std::min(code.foreign.size(), kShown))) {
+    list += fmt::format("- `{}`{}\n", card_word(each.place, kInPaths),
+                        each.code.empty() ? "" : " = `" + card_word(each.code, kInPaths) + "`");
+  }
+  return list + (code.foreign.size() > kShown
+                     ? fmt::format("- and {} more\n", code.foreign.size() - kShown)
+                     : "");
+}
+
 }  // namespace
 
-std::string card_word(std::string_view text) {
-  std::string word(text.substr(0, 80));
+std::string card_word(std::string_view text, std::string_view also) {
+  std::string word(text.substr(0, 200));
   std::replace_if(
       word.begin(), word.end(),
-      [](char c) {
+      [&](char c) {
         const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
                            (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
-        return !plain;
+        return !plain && also.find(c) == also.npos;
       },
       '?');
   return word;
 }
 
-std::string loading_section(const Json& config, const ModelSpec& spec, std::string_view metadata) {
-  const LoadedBy loader = loaded_by(config, spec);
+std::string loading_section(const Json& config, const ModelSpec& spec, std::string_view metadata,
+                            const DirectoryCode& code) {
+  const LoadedBy loader = loaded_by(config, spec, code);
   return fmt::format(
       "\n## How to load it\n\n| Runtime | |\n|---|---|\n| transformers | {} |\n{}{}"
-      "| llama.cpp | {} |\n| regroup | {} |\n",
+      "| llama.cpp | {} |\n| regroup | {} |\n{}",
       in_transformers(loader, spec), sentence_transformers_row(loader, metadata),
       runtime_rows(has_alibi_names(config) ? LoadedBy::kUnknown : loader, {config, spec}),
       in_llama_cpp(config, spec),
       spec.not_computable.empty() && auto_class_of(spec) != kWithoutHead
           ? "`regroup eval DIRECTORY --data tokens.bin`"
-          : "`regroup inspect DIRECTORY`");
+          : "`regroup inspect DIRECTORY`",
+      foreign_code_list(code));
 }
 
 }  // namespace regroup

@@ -36,7 +36,8 @@ bool any_grouped(const ModelSpec& spec, std::int64_t most) {
   });
 }
 
-std::string front_matter(const Json& config, const ModelSpec& spec, std::string_view metadata) {
+std::string front_matter(const Json& config, const ModelSpec& spec, std::string_view metadata,
+                         const DirectoryCode& code) {
   std::string text = fmt::format("---\n{}", metadata);
   if (!has_metadata(metadata, "library_name")) {
     text += "library_name: transformers\n";
@@ -47,7 +48,7 @@ std::string front_matter(const Json& config, const ModelSpec& spec, std::string_
   } else if (any_grouped(spec, spec.query_heads - 1)) {
     text += "- grouped-query-attention\n";
   }
-  if (has_loader_code(config) || has_own_code(config)) {
+  if (code.carried || has_own_code(config) || !code.foreign.empty()) {
     text += "- custom_code\n";
   }
   return text + "---\n";
@@ -208,7 +209,8 @@ std::string history_section(const ConversionRecord& record) {
 
 }  // namespace
 
-std::string model_card(const Json& config, const ModelSpec& spec, std::string_view metadata) {
+std::string model_card(const Json& config, const ModelSpec& spec, std::string_view metadata,
+                       const DirectoryCode& code) {
   const ConversionRecord recorded = ConversionRecord::in_config(config);
   const Json& record = recorded.facts();
   const bool converted = recorded.converted();
@@ -217,12 +219,12 @@ std::string model_card(const Json& config, const ModelSpec& spec, std::string_vi
   }
   const std::string version = plain_word(member_of(record, "version"));
   const std::string heads = heads_text(spec.kv_heads);
-  return front_matter(config, spec, metadata) +
+  return front_matter(config, spec, metadata, code) +
          fmt::format("\n# {} with {} key and value head{}\n\nMade by regroup{}.\n",
                      card_word(spec.architecture), heads, heads == "1" ? "" : "s",
                      version == kNotRecorded ? "" : " " + version) +
          (converted ? conversion_section(recorded, spec) : "") + training_section(record) +
-         history_section(recorded) + loading_section(config, spec, metadata);
+         history_section(recorded) + loading_section(config, spec, metadata, code);
 }
 
 }  // namespace regroup

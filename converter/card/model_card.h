@@ -6,15 +6,18 @@
 #include <string_view>
 
 #include "formats/json/json.h"
+#include "formats/loaders/foreign_code.h"
 #include "formats/model/model.h"
 #include "formats/record/conversion_record.h"
 
 namespace regroup {
 
 /// README.md of a model with this config.json and spec: `metadata` (lasting_metadata(), extended by
-/// library and tags), what the record in `config` says was done and measured, and how to load it.
-/// Empty if `config` has no such record. Text from `config` is used only where it is a plain word.
-std::string model_card(const Json& config, const ModelSpec& spec, std::string_view metadata);
+/// library and tags), what the record in `config` says was done and measured, how to load it, and
+/// what `code` its directory has. Empty if `config` has no such record. Text from files is used
+/// only where it is a plain word.
+std::string model_card(const Json& config, const ModelSpec& spec, std::string_view metadata,
+                       const DirectoryCode& code = {});
 
 /// Writes the card of a result made from `source` into `directory`, which has the result's other
 /// files. A README.md that was copied from `source` gets the name README.source.md, or if there is

@@ -43,6 +43,11 @@ bool keeps_record(const Json& config, const Json& before) {
   });
 }
 
+// The code in a directory without links to the outside, as results are.
+DirectoryCode code_of(const fs::path& directory, const Json& config) {
+  return code_in(config, directory, companions_of(directory), carried_files(directory));
+}
+
 }  // namespace
 
 void write_model_card(const Model& source, const fs::path& directory,
@@ -50,12 +55,18 @@ void write_model_card(const Model& source, const fs::path& directory,
   const Json config = parse_json_object(config_text, "config.json");
   const std::string copied = card_in(directory);
   std::string metadata = lasting_metadata(copied);
-  const bool repeated = !copied.empty() && keeps_record(config, source.config) &&
-                        copied == model_card(source.config, source.spec, metadata);
+  const auto source_card = [&] {
+    const DirectoryCode code =
+        code_in(source.config, source.path, source.companions, carried_files(source.path));
+    return model_card(source.config, source.spec, metadata, code);
+  };
+  const bool repeated =
+      !copied.empty() && keeps_record(config, source.config) && copied == source_card();
   if (const std::string name = hub_name_of(source.path); !name.empty()) {
-    metadata = fmt::format("base_model: {}\n{}", name, without_metadata(metadata, "base_model"));
+    metadata = fmt::format("base_model: {}\n{}", yaml_text(name),
+                           without_metadata(metadata, "base_model"));
   }
-  const std::string card = model_card(config, spec, metadata);
+  const std::string card = model_card(config, spec, metadata, code_of(directory, config));
   if (card.empty()) {
     return;
   }
@@ -69,8 +80,9 @@ void write_model_card(const Model& source, const fs::path& directory,
 
 void rewrite_record(const fs::path& directory, const ModelSpec& spec,
                     const std::string& config_text) {
-  const std::string card = model_card(parse_json_object(config_text, "config.json"), spec,
-                                      lasting_metadata(card_in(directory)));
+  const Json config = parse_json_object(config_text, "config.json");
+  const std::string card =
+      model_card(config, spec, lasting_metadata(card_in(directory)), code_of(directory, config));
   fs::remove(directory / "config.json");
   write_text(directory / "config.json", config_text);
   fs::remove(directory / kCard);

@@ -13,6 +13,7 @@
 #include "converter/execute/tensor_parts.h"
 #include "converter/execute/write_tensors.h"
 #include "converter/provenance/layer_record.h"
+#include "converter/target/loader_choice.h"
 #include "converter/tensor_mapping/norm_fold.h"
 #include "formats/base/staged_directory.h"
 #include "formats/checkpoint/element_count.h"
@@ -223,10 +224,7 @@ std::unique_ptr<CheckpointWriter> make_writer(const ConversionPlan& plan,
 // Everything in a result's directory except the weights.
 void write_other_files(const ConversionPlan& plan, const Model& source, const fs::path& directory,
                        const std::vector<LayerReport>& layers, const TensorChecksums& checksums) {
-  copy_companions(source, directory, plan.left_out);
-  for (const LoaderFile& file : plan.loader_files) {
-    write_text(directory / file.name, file.text);
-  }
+  write_companions(source, directory, plan.left_out, plan.loader_files);
   for (const NamedText& file : plan.files) {
     write_text(directory / file.name, file.text);
   }

@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "formats/base/error.h"
+#include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/loaders/foreign_code.h"
 #include "formats/loaders/loader_code.h"
 
 namespace regroup {
@@ -62,16 +64,27 @@ std::string note_on(const LoaderCode& code) {
          std::string(code.files.back().name);
 }
 
-}  // namespace
+// Leaves out the source's code, which the result gets anew if it needs it.
+void drop_code(Target& target, const Model& source) {
+  target.config_text = without_loader_code(target.config_text);
+  if (!has_loader_code(source.config)) {
+    return;
+  }
+  target.left_out = replaced_files(source);
+  const std::vector<LoaderFile> carried = carried_files(source.path);
+  for (const std::string& name : target.left_out) {
+    if (std::none_of(carried.begin(), carried.end(),
+                     [&](const LoaderFile& file) { return file.name == name; })) {
+      target.notes.push_back(
+          name + " of the source is not copied: it differs from the code of this regroup");
+    }
+  }
+}
 
-void choose_loader_code(Target& target, const Model& source, Container container,
-                        LoaderChoice choice) {
+void add_code(Target& target, const Model& source, Container container, LoaderChoice choice) {
   const bool directory = !is_single_file(container);
   if (directory) {
-    target.config_text = without_loader_code(target.config_text);
-    if (has_loader_code(source.config)) {
-      target.left_out = replaced_files(source);
-    }
+    drop_code(target, source);
   }
   const Json config =
       directory ? parse_json_object(target.config_text, "config.json") : Json::object();
@@ -92,6 +105,46 @@ void choose_loader_code(Target& target, const Model& source, Container container
   target.config_text = with_loader_code(target.config_text, *code);
   target.loader_files = code->files;
   target.notes.push_back(note_on(*code));
+}
+
+// Names what the result has of code by others.
+void note_foreign_code(Target& target, const Model& source) {
+  std::vector<std::filesystem::path> copied = source.companions;
+  std::erase_if(copied, [&](const std::filesystem::path& file) {
+    return std::find(target.left_out.begin(), target.left_out.end(), file.string()) !=
+           target.left_out.end();
+  });
+  std::vector<LoaderFile> carried = carried_files(source.path);
+  carried.insert(carried.end(), target.loader_files.begin(), target.loader_files.end());
+  const Json config = parse_json_object(target.config_text, "config.json");
+  const auto notes = notes_on_code(code_in(config, source.path, copied, carried));
+  target.notes.insert(target.notes.end(), notes.begin(), notes.end());
+}
+
+}  // namespace
+
+void choose_loader_code(Target& target, const Model& source, Container container,
+                        LoaderChoice choice) {
+  add_code(target, source, container, choice);
+  if (!is_single_file(container)) {
+    note_foreign_code(target, source);
+  }
+}
+
+Target with_kept_code(const Model& source, const std::string& config_text) {
+  Target result{source.spec, config_text, {}, std::nullopt};
+  choose_loader_code(result, source, Container::kSafetensors,
+                     has_loader_code(source.config) ? LoaderChoice::kAuto : LoaderChoice::kNone);
+  return result;
+}
+
+void write_companions(const Model& source, const std::filesystem::path& directory,
+                      const std::vector<std::string>& left_out,
+                      const std::vector<LoaderFile>& code) {
+  copy_companions(source, directory, left_out);
+  for (const LoaderFile& file : code) {
+    write_text(directory / file.name, file.text);
+  }
 }
 
 bool has_loader_choice(const std::string& config_text, const ModelSpec& spec, Container container) {

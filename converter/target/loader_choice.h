@@ -11,11 +11,22 @@ enum class LoaderChoice {
   kNone,          ///< no code
 };
 
-/// Adds the code and its auto_map to `target`, and removes that of `source` if the result does not
-/// need it. `container` is the result's. Throws kUsage if kTransformers is impossible or would have
-/// no effect, and if a file of the source has the name of one to be written.
+/// Adds the code and its auto_map to `target`, and removes that of `source`. Adds notes that name
+/// all other code that the result has (formats/loaders/foreign_code.h). `container` is the
+/// result's. Throws kUsage if kTransformers is impossible or would have no effect, and if a file of
+/// the source has the name of one to be written.
 void choose_loader_code(Target& target, const Model& source, Container container,
                         LoaderChoice choice);
+
+/// A directory with the heads and the spec of `source` and this config, as after training: it has
+/// the source's code, as this version writes it.
+Target with_kept_code(const Model& source, const std::string& config_text);
+
+/// Copies the source's other files, except those named in `left_out`, into `directory`, and writes
+/// `code` next to them.
+void write_companions(const Model& source, const std::filesystem::path& directory,
+                      const std::vector<std::string>& left_out,
+                      const std::vector<LoaderFile>& code);
 
 /// Whether --loader makes a difference for a result with this config and spec.
 bool has_loader_choice(const std::string& config_text, const ModelSpec& spec, Container container);

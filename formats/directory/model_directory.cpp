@@ -94,23 +94,6 @@ bool is_shown_file(const fs::directory_entry& entry) {
   return entry.is_regular_file(unusable) && !entry.path().filename().string().starts_with('.');
 }
 
-// The names of companion files: with `outside` those that link out of the directory, else the
-// others. Parts of the model in folders include their weights.
-std::vector<fs::path> companions_of(const fs::path& directory, bool outside = false) {
-  std::vector<fs::path> found;
-  add_files(found, directory, "", [&](const fs::directory_entry& entry) {
-    return is_companion(entry) && leads_out(entry.path()) == outside;
-  });
-  for (const fs::path& folder : module_folders(directory)) {
-    add_files(found, directory, folder, [&](const fs::directory_entry& entry) {
-      return is_shown_file(entry) && leads_out(entry.path()) == outside;
-    });
-  }
-  std::sort(found.begin(), found.end());
-  found.erase(std::unique(found.begin(), found.end()), found.end());
-  return found;
-}
-
 void check_exists(const fs::path& path) {
   std::error_code fault;
   if (fs::status(path, fault).type() == fs::file_type::not_found) {
@@ -219,6 +202,22 @@ ModelDirectory open_meta_directory(const fs::path& path) {
   Json config = parse_json_object(text, printable(params.string(), 0));
   return {path, std::move(text), std::move(config), open_meta_checkpoint(path),
           companions_of(path)};
+}
+
+// Parts of the model in folders include their weights.
+std::vector<fs::path> companions_of(const fs::path& directory, bool outside) {
+  std::vector<fs::path> found;
+  add_files(found, directory, "", [&](const fs::directory_entry& entry) {
+    return is_companion(entry) && leads_out(entry.path()) == outside;
+  });
+  for (const fs::path& folder : module_folders(directory)) {
+    add_files(found, directory, folder, [&](const fs::directory_entry& entry) {
+      return is_shown_file(entry) && leads_out(entry.path()) == outside;
+    });
+  }
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
 }
 
 void copy_companions(const ModelDirectory& source, const fs::path& destination,

@@ -32,6 +32,10 @@ ModelDirectory open_model_directory(const std::filesystem::path& path);
 /// The same for a directory in Meta's convention, with params.json as the config.
 ModelDirectory open_meta_directory(const std::filesystem::path& path);
 
+/// The companions of `directory`; with `outside`, its links out of it instead.
+std::vector<std::filesystem::path> companions_of(const std::filesystem::path& directory,
+                                                 bool outside = false);
+
 /// Copies the companions, except those named in `left_out`, into `destination`, an existing
 /// directory.
 void copy_companions(const ModelDirectory& source, const std::filesystem::path& destination,

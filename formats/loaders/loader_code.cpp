@@ -12,7 +12,6 @@ namespace regroup {
 namespace {
 
 constexpr std::string_view kModulePrefix = "modeling_regroup_";
-constexpr std::string_view kSharedFile = "regroup_heads.py";
 constexpr std::string_view kClassPrefix = "Regroup";
 
 struct AutoClass {
@@ -102,14 +101,14 @@ bool names_loader_code(const Json& value) {
   if (!value.is_string()) {
     return false;
   }
-  const std::string_view text = value.get_ref<const std::string&>();
+  const std::string& text = value.get_ref<const std::string&>();
   const std::size_t repository = text.find("--");
-  const std::size_t module = repository == std::string_view::npos ? 0 : repository + 2;
-  return text.substr(module).starts_with(kModulePrefix);
-}
-
-bool is_for_models(std::string_view auto_class) {
-  return auto_class == "AutoConfig" || auto_class.starts_with("AutoModel");
+  const std::size_t begin = repository == text.npos ? 0 : repository + 2;
+  const std::string file = text.substr(begin, text.find('.', begin) - begin) + ".py";
+  const auto files = loader_files();
+  return file.starts_with(kModulePrefix) &&
+         std::any_of(files.begin(), files.end(),
+                     [&](const LoaderFile& each) { return each.name == file; });
 }
 
 std::string with_auto_map(const std::string& config_text, const Json& auto_map) {
@@ -118,6 +117,10 @@ std::string with_auto_map(const std::string& config_text, const Json& auto_map) 
 }
 
 }  // namespace
+
+bool is_for_models(std::string_view auto_class) {
+  return auto_class == "AutoConfig" || auto_class.starts_with("AutoModel");
+}
 
 std::optional<LoaderCode> loader_code_for(const Json& config, const ModelSpec& spec) {
   const std::string model_type = stock_model_type(config);
@@ -134,7 +137,7 @@ std::optional<LoaderCode> loader_code_for(const Json& config, const ModelSpec& s
   std::replace(module.begin(), module.end(), '-', '_');
   const std::string family =
       fmt::format("{}{}{}", kClassPrefix, own_names ? "Alibi" : "", row->family);
-  LoaderCode code{Json::object(), {file_named(kSharedFile), file_named(module + ".py")}};
+  LoaderCode code{Json::object(), {file_named(kSharedLoaderFile), file_named(module + ".py")}};
   if (own_names) {
     code.auto_map["AutoConfig"] = fmt::format("{}.{}Config", module, family);
   }

@@ -13,6 +13,9 @@
 
 namespace regroup {
 
+/// The file that the code of every family imports.
+inline constexpr std::string_view kSharedLoaderFile = "regroup_heads.py";
+
 struct LoaderCode {
   Json auto_map;                  ///< for config.json: "AutoModel" and the like to "module.Class"
   std::vector<LoaderFile> files;  ///< to be written next to it
@@ -22,7 +25,12 @@ struct LoaderCode {
 /// if there is none for its family, or if it would compute something different from `spec`.
 std::optional<LoaderCode> loader_code_for(const Json& config, const ModelSpec& spec);
 
-/// Whether the auto_map of `config` names such code.
+/// Whether an entry of auto_map is for models or their configs: not for the tokenizer, say.
+bool is_for_models(std::string_view auto_class);
+
+/// Whether the auto_map of `config` names such code: a module of loader_files(), in the directory
+/// or in a repository. Whether the directory has it, code_in() says
+/// (formats/loaders/foreign_code.h).
 bool has_loader_code(const Json& config);
 
 /// Whether its auto_map names other code for models or configs: the model's own.

@@ -7,6 +7,7 @@ which is called up to ten times a second with a line of `--json-progress`: `prog
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Union
 
@@ -125,4 +126,4 @@ def plot(runs: Paths, output: Path, **options: Option) -> None:
 
 
 def _several(paths: Paths) -> Sequence[Path]:
-    return paths if isinstance(paths, Sequence) and not isinstance(paths, str) else [paths]
+    return [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths

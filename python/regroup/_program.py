@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Union
 
 from regroup._errors import EnvironmentFailedError, StateSaved, UsageError, error_of
@@ -29,7 +29,7 @@ _log = logging.getLogger("regroup")
 NEGATED_BY_FALSE = frozenset({"bos", "eos"})
 TAKES_TRUE_OR_FALSE = frozenset({"scale_by_parameter"})
 # Flags that run() sets, or that print something else than a report.
-NOT_FOR_CALLERS = frozenset({"help", "json", "json_progress"})
+NOT_FOR_CALLERS = frozenset({"help", "json", "json_progress", "version"})
 
 
 def program() -> str:
@@ -63,18 +63,24 @@ def words_of(options: dict[str, Option]) -> list[str]:
             elif key in NEGATED_BY_FALSE:
                 words.append("--no-" + name.removeprefix("--"))
         elif value is not None:
-            words += [f"{name}={text}" for text in _texts(value)]
+            words += [f"{name}={text}" for text in _texts(key, value)]
     return words
 
 
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, numbers.Real):
+def _texts(key: str, value: Any) -> list[str]:
+    if isinstance(value, numbers.Number):
         return [str(value)]
-    if isinstance(value, (str, os.PathLike)):
-        return [os.fspath(value)]
-    if all(isinstance(each, numbers.Real) for each in value):
-        return [",".join(map(str, value))]
-    return [os.fspath(each) for each in value]
+    if isinstance(value, (str, bytes, os.PathLike)):
+        return [os.fsdecode(value)]
+    try:
+        items = [] if isinstance(value, Mapping) else list(value)  # of a mapping, only the keys
+        if not items:
+            raise TypeError
+        if all(isinstance(each, numbers.Number) for each in items):
+            return [",".join(map(str, items))]
+        return [os.fsdecode(each) for each in items]
+    except TypeError:
+        raise UsageError(f"{key}: {value!r} is no value of an option", 2) from None
 
 
 def run(
@@ -92,7 +98,7 @@ def run(
     words = [program(), *command.split(), *words_of(options)]
     words += [] if options.get("quiet") else ["--json-progress"]
     words += [] if command == "plot" else ["--json"]  # plot reports nothing
-    words += ["--", *(os.fspath(each) for each in operands)]
+    words += ["--", *(os.fsdecode(each) for each in operands)]
     with tempfile.TemporaryFile() as printed:
         child = _start(words, printed)
         line = _follow(child, on_progress, on_step)
@@ -114,11 +120,11 @@ def _check_options(command: str, options: dict[str, Option], quiet_allowed: bool
 def _start(words: list[str], printed: IO[bytes]) -> subprocess.Popen[str]:
     """Starts the program, in a session of its own: Ctrl-C must reach it once, and a second one, a second later, ends it at once.
 
-    With REGROUP_PARENT it stops by itself if this process is killed.
+    With REGROUP_PARENT it stops by itself if this process is killed. It has this process's standard input: which
+    arguments name it ("-", "/dev/stdin"), only the program decides.
     """
     return subprocess.Popen(
         words,
-        stdin=None if words[-1] == "-" else subprocess.DEVNULL,
         stdout=printed,
         stderr=subprocess.PIPE,
         encoding="utf-8",
@@ -142,13 +148,13 @@ def _follow(child: subprocess.Popen[str], on_progress: Callback | None, on_step:
                 if not _is_progress(line, on_progress, on_step):
                     _log.log(logging.WARNING if line.startswith("warning: ") else logging.INFO, "%s", line)
                     last = line
-            child.stderr.close()
             child.wait()
             break
         except BaseException as fault:
             stop = stop or fault
             on_progress = on_step = None
             child.send_signal(signal.SIGINT)
+    child.stderr.close()
     if isinstance(stop, KeyboardInterrupt) and child.returncode == StateSaved.exit_code:
         raise StateSaved(last.removeprefix("regroup: ")) from None
     if stop is not None:

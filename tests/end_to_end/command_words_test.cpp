@@ -37,6 +37,39 @@ TEST_CASE("a misspelt name is refused with the nearest one", "[end_to_end]") {
   check_refused({"inspect", model, "--\x1b[31m"}, "\\x1b");
 }
 
+TEST_CASE("an option that names no value is refused instead of taking the next word",
+          "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string model = golden("llama_mha").string();
+  const std::string out = (directory / "out").string();
+  check_refused({"convert", model, out, "--kv-heads", "2", "--calibration=", "--dry-run"},
+                "--calibration: an empty value");
+  check_refused({"convert", model, out, "--kv-heads", "2", "--calibration", "--dry-run"},
+                "--calibration needs a value, not --dry-run");
+  check_refused({"--config=", "inspect", model}, "--config: an empty value");
+  check_refused({"convert", model, "-o=" + out, "--kv-heads", "2"}, "write -o " + out);
+  CHECK(tree_of(directory.path()).empty());
+}
+
+TEST_CASE("after --, every word is an argument", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string model = golden("llama_mha").string();
+  const std::string out = (directory / "out").string();
+  const std::string why = "follows --, after which no word is an option";
+  check_refused({"convert", "--kv-heads", "2", "--", model, out, "--dry-run"}, "--dry-run " + why);
+  check_refused({"inspect", "--layers", "--", model, "--layers"}, "--layers " + why);
+  check_refused({"inspect", "--nothing", "--", model, "--nothing"}, "--nothing is not an option");
+  check_refused({"convert", "--kv-head", "2", "--", model, out}, "did you mean --kv-heads?");
+  check_refused({"convert", "--pool=median", "--", model, out}, "--pool: median not in {");
+  check_refused({"inspect", "--", model, out}, "not expected: " + out);
+  CHECK(run_program({"inspect", "--", model}).exit_code == 0);
+  if (program_computes()) {  // after a list of values, too
+    const ProgramResult result = run_program({"eval", "--data", "nowhere.bin", "--", "--quiet"});
+    CHECK_THAT(result.err, ContainsSubstring("--quiet: no such file"));
+  }
+  CHECK(tree_of(directory.path()).empty());
+}
+
 TEST_CASE("help is also a command", "[end_to_end]") {
   CHECK(run_program({"help"}).out == run_program({"--help"}).out);
   CHECK(run_program({"help", "convert"}).out == run_program({"convert", "--help"}).out);

@@ -4,10 +4,12 @@ import contextlib
 import fractions
 import inspect
 import json
+import os
 import pathlib
 import pickle
 import signal
 import subprocess
+import sys
 import unittest
 import unittest.mock
 
@@ -74,6 +76,27 @@ class KeywordArguments(unittest.TestCase):
         ]:
             self.assertEqual(words_of(options), words)
 
+    def test_values_that_are_none_of_an_option_are_refused(self):
+        self.assertEqual(words_of({"data": b"a\xff.bin"}), ["--data=a\udcff.bin"])
+        for value in ({"a.bin": 0.7}, [], object(), [None]):
+            with self.assertRaisesRegex(regroup.UsageError, "^data: .* is no value of an option"):
+                words_of({"data": value})
+
+    def test_a_flag_s_value_for_another_option_is_refused(self):
+        with self.assertRaisesRegex(regroup.UsageError, "^--kv-heads needs a value"):
+            regroup.convert(LLAMA, "nowhere", kv_heads=True)
+
+    def test_a_wrong_choice_is_refused_by_its_name(self):
+        for function, operands, options in [
+            (regroup.convert, [LLAMA, "nowhere"], {"pool": "median"}),
+            (regroup.convert, [LLAMA, "nowhere"], {"to": "median"}),
+            (regroup.inspect, [LLAMA], {"sort": "median"}),
+            (regroup.eval, [LLAMA], {"documents": "median"}),
+        ]:
+            with self.assertRaisesRegex(regroup.UsageError, f"--{[*options][0]}: median not in") as found:
+                function(*operands, **options)
+            self.assertNotIn("-- is", str(found.exception))
+
     def test_unknown_ones_are_refused_with_the_nearest_name(self):
         with self.assertRaisesRegex(regroup.UsageError, "--kv-head is not an option; did you mean --kv-heads") as found:
             regroup.convert(LLAMA, "nowhere", kv_head=2)
@@ -122,6 +145,37 @@ class Reports(unittest.TestCase):
         with a_program(script), self.assertLogs("regroup") as notes:
             self.assertEqual(regroup.diff("a", "b", on_progress=self.fail), {"same": True})
         self.assertEqual(len(notes.output), 2)
+
+
+def result_of(script, stdin=b"", **environment):
+    """What a Python process prints that runs `script`."""
+    words = [sys.executable, "-B", "-c", script]
+    return subprocess.run(
+        words, input=stdin, stdout=subprocess.PIPE, check=True, timeout=60, env={**os.environ, **environment}).stdout
+
+
+class TheChildProcess(unittest.TestCase):
+    def test_reads_standard_input_wherever_it_is_named(self):
+        with program.Scratch() as scratch:
+            (pathlib.Path(scratch) / "last").write_bytes(b"last")
+            for i, first in enumerate(("-", "/dev/stdin")):
+                script = f"import regroup; regroup.tokenize([{first!r}, 'last'], '{i}.bin', tokenizer='bytes')"
+                result_of(f"import os; os.chdir({scratch!r}); {script}", b"first")
+                text = (pathlib.Path(scratch) / f"{i}.bin").read_bytes()[::2]  # of each token, its lower byte
+                self.assertLess(text.find(b"first"), text.find(b"last"))
+                self.assertIn(b"first", text)
+
+    def test_is_followed_to_its_end_after_it_has_closed_stderr(self):
+        script = """
+import os, regroup, signal, threading, time
+threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+try:
+    regroup.inspect("a")
+except KeyboardInterrupt:
+    print("stopped")
+"""
+        with a_program("exec 2>&-; exec sleep 50"):
+            self.assertEqual(result_of(script), b"stopped\n")
 
 
 @contextlib.contextmanager

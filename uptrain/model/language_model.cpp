@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "converter/card/model_card.h"
+#include "converter/target/loader_choice.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
@@ -65,9 +66,10 @@ void save_model(const Model& source, std::span<const StateTensor> tensors,
 
 void write_other_files(const Model& source, const std::string& config_text,
                        const std::filesystem::path& directory) {
-  write_text(directory / "config.json", config_text);
-  copy_companions(source, directory);
-  write_model_card(source, directory, config_text, source.spec);
+  const Target result = with_kept_code(source, config_text);
+  write_text(directory / "config.json", result.config_text);
+  write_companions(source, directory, result.left_out, result.loader_files);
+  write_model_card(source, directory, result.config_text, source.spec);
 }
 
 }  // namespace regroup

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "converter/target/loader_choice.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
@@ -314,6 +315,8 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   refuse_output_inside(source, settings.output);
   UptrainPlan plan;
   plan.notes = notes_on_companions(source);
+  const std::vector<std::string> on_code = with_kept_code(source, source.config_text).notes;
+  plan.notes.insert(plan.notes.end(), on_code.begin(), on_code.end());
   plan_length(plan, settings, data);
   plan_task(plan, settings, source);
   plan.recipe["data_digest"] = data.digests();

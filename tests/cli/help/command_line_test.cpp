@@ -136,6 +136,37 @@ TEST_CASE("no option accepts an empty value", "[cli]") {
   }
 }
 
+TEST_CASE("no option takes the next option for its value", "[cli]") {
+  const CommandFacts program = WholeProgram().facts();
+  for (const CommandFacts& command : whole_commands(program)) {
+    for (const OptionFacts& option : command.options) {
+      for (const std::string& name : option.names) {
+        if (option.positional) {
+          continue;
+        }
+        CAPTURE(command.name, name);
+        const auto refusal = [&](std::vector<std::string> more) {
+          std::vector<std::string> words = with_required(command);
+          words.insert(words.end(), more.begin(), more.end());
+          return refusal_of_words(words);
+        };
+        CHECK(refusal({name + "=", "--quiet"}) == name + ": an empty value");
+        if (option.value.empty()) {
+          continue;
+        }
+        for (const char* next : {"--quiet", "-q", "--not-an-option", "--"}) {
+          CHECK_THAT(refusal({name, next}),
+                     ContainsSubstring(fmt::format("{} needs a value, not {}", name, next)));
+        }
+        CHECK_THAT(refusal({name + "=--quiet"}), !ContainsSubstring("needs a value"));
+        if (!name.starts_with("--")) {
+          CHECK_THAT(refusal({name + "=x"}), ContainsSubstring("write " + name + " x"));
+        }
+      }
+    }
+  }
+}
+
 // A value that the option accepts.
 std::string some_value(const OptionFacts& option) {
   return !option.choices.empty()                                 ? option.choices.front()

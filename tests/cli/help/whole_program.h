@@ -1,7 +1,6 @@
 // The whole command line without the commands themselves: what it accepts and refuses.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +9,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/help/command_line.h"
+#include "cli/help/command_words.h"
 #include "cli/options/option_needs.h"
 #include "cli/program.h"
 #include "cli/terminal/console.h"
@@ -31,10 +31,10 @@ class WholeProgram {
   CommandFacts facts() { return facts_of(app_); }
 
   /// The reason why these words are refused. Empty if they are accepted.
-  std::string refusal(std::vector<std::string> words) {
-    std::reverse(words.begin(), words.end());
+  std::string refusal(const std::vector<std::string>& typed) {
     try {
-      app_.parse(std::move(words));
+      const std::vector<std::string> words = checked_words(app_, typed);
+      app_.parse(std::vector<std::string>(words.rbegin(), words.rend()));
     } catch (const Understood&) {
       return "";
     } catch (const CLI::ParseError& fault) {

@@ -11,7 +11,7 @@ TEST_CASE("license, language, task, library and base model of a card last", "[co
                          "tags: [a, b]\nbase_model: org/base\nlicense_link: https://x.org/a_b-c\n"
                          "# a comment\n\npipeline_tag: 'text-generation'\r\n---\n# Title\n") ==
         "license: apache-2.0\nlanguage:\n- en\n- de\nbase_model: org/base\n"
-        "license_link: https://x.org/a_b-c\npipeline_tag: 'text-generation'\n");
+        "license_link: https://x.org/a_b-c\npipeline_tag: text-generation\n");
 }
 
 TEST_CASE("a card without metadata between two fences has none", "[converter]") {
@@ -34,6 +34,33 @@ TEST_CASE("values that are not plain words are left out", "[converter]") {
   }
   CHECK(lasting_metadata("---\nlicense: mit\nlicense: gpl\n---\n") == "license: mit\n");
   CHECK(lasting_metadata("---\nlicense: " + std::string(201, 'a') + "\n---\n").empty());
+}
+
+TEST_CASE("values that YAML would read as something else than text are quoted", "[converter]") {
+  for (const char* value :
+       {"yes",     "No",   "ON",        "off",        "y",
+        "N",       "true", "False",     "null",       "NULL",
+        "0x10",    "0o17", "0b1",       "1e3",        "12",
+        "1.5",     "1:30", "190:20:30", "2024-01-01", "2001-12-14t21:59:43.10-05:00",
+        "685_230", "1.",   "0"}) {
+    CAPTURE(value);
+    const std::string quoted = "\"" + std::string(value) + "\"";
+    CHECK(yaml_text(value) == quoted);
+    const std::string card = std::string("---\nlicense: ") + value + "\nlanguage:\n- '" + value +
+                             "'\n- " + quoted + "\n---\n";
+    CHECK(lasting_metadata(card) ==
+          "license: " + quoted + "\nlanguage:\n- " + quoted + "\n- " + quoted + "\n");
+  }
+  for (const char* value : {"~",   "",     "a: b", "a ",    " a", "#a", "a #b", "*a",  "&a", "!a",
+                            "- a", "[a]",  "{a}",  "|",     ">",  "@a", "`a`",  "%a",  "?",  "<<",
+                            "=",   ".inf", ".NaN", "-.inf", "+1", "-1", "a:",   "a, b"}) {
+    CAPTURE(value);
+    CHECK(yaml_text(value) == "\"" + std::string(value) + "\"");
+  }
+  CHECK(yaml_text("a\"b\\c\nd\x7f\xc3\xa9\xff") == R"("a\"b\\c\nd\u007f\u00e9\ufffd")");
+  for (const char* value : {"mit", "apache-2.0", "org/name", "nob", "e3", "https://x.org/a?b=c"}) {
+    CHECK(yaml_text(value) == value);
+  }
 }
 
 TEST_CASE("a key is removed with its list", "[converter]") {

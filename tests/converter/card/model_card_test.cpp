@@ -170,6 +170,38 @@ TEST_CASE("a card is dropped if the next one repeats all of it", "[converter]") 
   CHECK(cards_after(with_member(trained, {"regroup", "pool"}, "1"), before) == 2);
 }
 
+TEST_CASE("a card does not vouch for code that regroup did not write, and names it",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  const auto card_with = [&](const char* fixture, const std::string& name, const char* auto_map) {
+    TinyModel tiny = golden_model(fixture);
+    tiny.set("auto_map", auto_map);
+    put_file(put_model(directory / ("source of " + name), tiny) / "evil.py", "import os");
+    convert(directory / ("source of " + name), directory / name, {.kv_heads = {2}});
+    return card_of(directory / name);
+  };
+  const std::string remote = card_with(
+      "llama_mha", "remote",
+      R"({"AutoModelForCausalLM": "evil/repo--modeling_regroup_llama.Evil", "AutoModel": "`a|b`.C"})");
+  CHECK(remote.find("two Python files") == std::string::npos);
+  CHECK_THAT(remote, ContainsSubstring("- `config.json: auto_map.AutoModelForCausalLM` = "
+                                       "`evil/repo--modeling_regroup_llama.Evil`\n"));
+  CHECK_THAT(remote, ContainsSubstring("= `?a?b?.C`\n") && ContainsSubstring("- `evil.py`\n"));
+  CHECK_THAT(remote, ContainsSubstring("- custom_code\n"));
+  const std::string tokenizer =
+      card_with("bloom", "tokenizer", R"({"AutoTokenizer": ["evil.Evil", null]})");
+  CHECK_THAT(row_of(tokenizer, "transformers"), ContainsSubstring("two Python files"));
+  CHECK_THAT(tokenizer, ContainsSubstring("- `config.json: auto_map.AutoTokenizer` = `evil.Evil`"));
+  convert(golden("bloom"), directory / "clean", {.kv_heads = {2}});
+  CHECK(card_of(directory / "clean").find("did not write") == std::string::npos);
+  const ModelSpec spec = open_model(directory / "clean").spec;
+  put_file(directory / "clean/regroup_heads.py", "edited");
+  rewrite_record(directory / "clean", spec, bytes_of_file(directory / "clean/config.json"));
+  CHECK(row_of(card_of(directory / "clean"), "transformers").find("two Python") ==
+        std::string::npos);
+  CHECK_THAT(card_of(directory / "clean"), ContainsSubstring("- `regroup_heads.py`\n"));
+}
+
 TEST_CASE("the base model is known for models of a hub cache", "[converter]") {
   const TemporaryDirectory directory;
   const fs::path snapshot = directory / "models--org--tiny" / "snapshots" / "abc";

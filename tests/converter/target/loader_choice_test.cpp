@@ -124,6 +124,37 @@ TEST_CASE("a model's own code is kept unless it is asked to be replaced", "[conv
   CHECK(verification_of_loader(directory / "source", directory / "replaced").passed());
 }
 
+TEST_CASE("code by others is named when it is kept, and replaced where it has regroup's names",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  TinyModel llama = golden_model("llama_mha");
+  llama.set("auto_map", R"({"AutoModelForCausalLM": "evil/repo--modeling_regroup_llama.Evil"})");
+  put_model(directory / "source", llama);
+  put_file(directory / "source" / "evil.py", "evil");
+  const auto notes_of = [&](const fs::path& source) {
+    std::string all;
+    for (const std::string& note : plan_conversion(open_model(source), {.kv_heads = {2}}).notes) {
+      all += note + "\n";
+    }
+    return all;
+  };
+  CHECK(notes_of(directory / "source")
+            .find("auto_map.AutoModelForCausalLM = evil/repo--modeling_regroup_llama.Evil; "
+                  "evil.py\n") != std::string::npos);
+  CHECK(notes_of(golden("bloom")).find("did not write") == std::string::npos);
+
+  TinyModel bloom = golden_model("bloom");
+  bloom.set("auto_map", R"({"AutoModel": "evil/repo--modeling_regroup_bloom.RegroupBloomModel"})");
+  put_model(directory / "remote", bloom);
+  put_file(directory / "remote" / kBloom, "edited");
+  CHECK(notes_of(directory / "remote").find(std::string(kBloom) + " of the source is not copied") !=
+        std::string::npos);
+  convert(directory / "remote", directory / "result", {.kv_heads = {2}});
+  CHECK(config_of(directory / "result")["auto_map"]["AutoModel"] ==
+        "modeling_regroup_bloom.RegroupBloomModel");
+  CHECK(bytes_of_file(directory / "result" / kBloom) != "edited");
+}
+
 TEST_CASE("a file of the source with the name of the code is not overwritten", "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", golden_model("bloom"));

@@ -8,6 +8,7 @@
 #include "formats/families/family.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/child_program.h"
+#include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
@@ -50,6 +51,23 @@ TEST_CASE("tensors that the computation does not use are saved byte for byte", "
     unused += same ? 1U : 0U;
   }
   CHECK(unused > 0);
+}
+
+TEST_CASE("a trained model has regroup's code as this version writes it", "[uptrain]") {
+  const TemporaryDirectory directory;
+  convert(golden("gpt2"), directory / "grouped", {.kv_heads = {2}});
+  const std::string shared = bytes_of_file(directory / "grouped/regroup_heads.py");
+  const std::string config = bytes_of_file(directory / "grouped/config.json");
+  put_file(directory / "grouped/regroup_heads.py", "import os");
+  put_file(directory / "grouped/evil.py", "import os");
+  const Model source = open_computable_model(directory / "grouped");
+  save_model(source, load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU),
+             source.config_text, directory / "saved");
+  CHECK(bytes_of_file(directory / "saved/regroup_heads.py") == shared);
+  CHECK(bytes_of_file(directory / "saved/config.json") == config);
+  const std::string card = bytes_of_file(directory / "saved/README.md");
+  CHECK(card.find("two Python files") != std::string::npos);
+  CHECK(card.find("- `evil.py`") != std::string::npos);
 }
 
 TEST_CASE("a stored copy of the tied embedding is updated with it", "[uptrain]") {
