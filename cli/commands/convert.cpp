@@ -82,14 +82,16 @@ void check_arguments(const ConvertOptions& options) {
   }
 }
 
-// Checks the token files that the user named; that of --text is already checked.
+// Checks the token files that the user named; the text of --text is already checked.
 void check_data(const Model& source, const ConvertOptions& options, const Console& console) {
-  for (const char* option : {"--refit", "--kv-budget-data"}) {
-    const bool refits = option == std::string_view("--refit");
-    if (options.given(option) && !options.any_text && !(refits && options.dry_run)) {
-      check_is_predicted(source, refits ? options.refit.data : options.budget.data, option,
-                         options.refit, console);
+  const auto check = [&](const char* option, const std::string& data) {
+    if (!data.empty() && !options.any_text && options.given(option)) {
+      check_is_predicted(source, data, option, options.refit, console);
     }
+  };
+  check("--kv-budget-data", options.budget.data);
+  if (!options.dry_run) {
+    check("--refit", options.refit.data);
   }
 }
 

@@ -12,6 +12,9 @@ namespace regroup {
 
 void check_is_predicted(const Model& source, const std::filesystem::path& data, const char* option,
                         const RefitOptions& compute, const Console& console) {
+  if (!source.spec.not_computable.empty()) {
+    return;  // what needs the text says why
+  }
   set_compute_threads(compute.threads);
   Progress progress(console, "check text", source.spec.layers.size(), "layers");
   std::uint64_t done = 0;
