@@ -4,10 +4,12 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/json/json.h"
+#include "tokens/text_kind.h"
 #include "tokens/utf8_text.h"
 
 namespace regroup {
@@ -40,11 +42,37 @@ std::uint64_t size_of_all(const std::vector<std::string>& inputs) {
   return bytes;
 }
 
+// What the settings and the name say about an input.
+std::optional<bool> stated_json_lines(const std::string& name, const TextSettings& settings) {
+  const fs::path extension = fs::path(name).extension();
+  const bool named = extension == ".jsonl" || extension == ".ndjson";
+  return settings.json_lines || !named ? settings.json_lines : std::optional(true);
+}
+
+// The keys of `document` whose values are strings, for a message; not all if there are many.
+std::string text_keys_of(const nlohmann::json& document) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : document.items()) {
+    if (value.is_string() && keys.size() < 5) {
+      keys.push_back(printable(key, 40));
+    }
+  }
+  return keys.empty() ? "no key has a string"
+                      : fmt::format("--field names another key: {}", fmt::join(keys, ", "));
+}
+
 }  // namespace
 
-bool is_named_json_lines(const std::string& name) {
-  const fs::path extension = fs::path(name).extension();
-  return extension == ".jsonl" || extension == ".ndjson";
+std::optional<bool> is_json_lines(const std::string& input, const TextSettings& settings) {
+  static const std::atomic<bool> never{false};
+  if (const auto stated = stated_json_lines(input, settings)) {
+    return stated;
+  }
+  std::error_code fault;
+  if (input == "-" || (fs::exists(input, fault) && !fs::is_regular_file(input, fault))) {
+    return std::nullopt;
+  }
+  return text_kind_of(TextStream(input, never).start()) == TextKind::kJsonLines;
 }
 
 DocumentReader::DocumentReader(std::vector<std::string> inputs, TextSettings settings,
@@ -62,12 +90,33 @@ bool DocumentReader::open_next() {
   }
   const std::string& name = inputs_[next_input_++];
   stream_ = std::make_unique<TextStream>(name, stop_);
-  json_ = settings_.json_lines || is_named_json_lines(name);
+  looked_ = false;
   line_number_ = 0;
   at_line_start_ = true;
   separated_ = false;
   pending_begin_ = 0;
   return true;
+}
+
+void DocumentReader::look_at_start() {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  std::string_view start = stream_->start();
+  check_is_text(start, stream_->name(), settings_.utf8);
+  const bool marked = start.starts_with(kByteOrderMark);
+  start.remove_prefix(marked ? kByteOrderMark.size() : 0);
+  const auto stated = stated_json_lines(inputs_[next_input_ - 1], settings_);
+  const TextKind kind =
+      stated ? *stated ? TextKind::kJsonLines : TextKind::kPlain : text_kind_of(start);
+  if (kind == TextKind::kJson) {
+    refuse_json(start, stream_->name());
+  }
+  json_ = kind == TextKind::kJsonLines;
+  json_inputs_ += json_ ? 1 : 0;
+  if (marked && (json_ || settings_.utf8)) {
+    stream_->skip(kByteOrderMark.size());
+    pending_begin_ = kByteOrderMark.size();
+  }
+  looked_ = true;
 }
 
 bool DocumentReader::next(TextPart& part) {
@@ -83,6 +132,9 @@ bool DocumentReader::next(TextPart& part) {
 }
 
 void DocumentReader::read_line() {
+  if (!looked_) {
+    look_at_start();
+  }
   std::string_view line;
   if (!stream_->next(line)) {
     finish_stream();
@@ -129,18 +181,27 @@ void DocumentReader::take_json_document() {
     return;
   }
   if (settings_.replace_invalid) {
-    line = with_replacements(line);
+    line = replaced(line);
   }
   const std::string where = fmt::format("{}:{}", stream_->name(), line_number_);
   const nlohmann::json document = parse_sorted_json_object(line, where);
   const auto field = document.find(settings_.field);
   if (field == document.end() || !field->is_string()) {
     throw_bad_input(
-        "{}: \"{}\" is {}, allowed is a string: the document", where, printable(settings_.field),
-        field == document.end() ? "missing" : fmt::format("a JSON {}", field->type_name()));
+        "{}: \"{}\" is {}, allowed is a string: the document; {}", where,
+        printable(settings_.field),
+        field == document.end() ? "missing" : fmt::format("a JSON {}", field->type_name()),
+        text_keys_of(document));
   }
   take_text(field->get_ref<const std::string&>());
   emit(pending_.size(), true);
+}
+
+// Each invalid byte becomes a character of three.
+std::string DocumentReader::replaced(std::string_view text) {
+  std::string valid = with_replacements(text);
+  replaced_bytes_ += static_cast<std::int64_t>(valid.size() - text.size()) / 2;
+  return valid;
 }
 
 void DocumentReader::take_text(std::string_view text) {
@@ -159,7 +220,7 @@ void DocumentReader::emit(std::size_t bytes, bool ends) {
                       pending_begin_ + valid, static_cast<unsigned char>(part.text[valid]),
                       settings_.advice);
     }
-    part.text = with_replacements(part.text);
+    part.text = replaced(part.text);
   }
   pending_.erase(0, bytes);
   pending_begin_ += bytes;

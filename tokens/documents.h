@@ -21,11 +21,10 @@ struct TextPart {
   bool ends = true;
 };
 
-/// Whether the name indicates JSON lines (one JSON document per line).
-bool is_named_json_lines(const std::string& name);
-
 struct TextSettings {
-  bool json_lines = false;     ///< all inputs; else only *.jsonl and *.ndjson
+  /// Whether all inputs are JSON lines (one JSON object per line), or none is. If absent, those
+  /// named *.jsonl or *.ndjson are, and those that begin as JSON lines do.
+  std::optional<bool> json_lines = std::nullopt;
   std::string field = "text";  ///< the JSON key of the document's text
   /// The line that separates documents in text files. If absent, each file is one document.
   std::optional<std::string> separator = std::nullopt;
@@ -35,6 +34,10 @@ struct TextSettings {
   std::string advice = "iconv converts texts of other encodings";
 };
 
+/// Whether an input is JSON lines; nothing if that cannot be known before it is read (a pipe).
+/// Throws kBadInput if it cannot be read.
+std::optional<bool> is_json_lines(const std::string& input, const TextSettings& settings);
+
 class DocumentReader {
  public:
   /// `inputs` are files and pipes; "-" is standard input. Throws kBadInput if one cannot be read.
@@ -42,17 +45,24 @@ class DocumentReader {
                  const std::atomic<bool>& stop);
 
   /// Reads the next part; returns false at the end. Throws kBadInput naming the file and the byte
-  /// or line for invalid UTF-8, for lines that are not a JSON object with that field, and for lines
-  /// longer than 256 MiB. Throws kInterrupted soon after `stop` becomes true.
+  /// or line for invalid UTF-8, for lines that are not a JSON object with that field, for lines
+  /// longer than 256 MiB, and for what is no text (check_is_text()) or other JSON than JSON lines.
+  /// Throws kInterrupted soon after `stop` becomes true.
   bool next(TextPart& part);
 
   /// Bytes read so far, of all inputs.
   std::uint64_t bytes_read() const { return finished_ + (stream_ ? stream_->given() : 0); }
+  /// The inputs so far that are JSON lines.
+  std::int64_t json_inputs() const { return json_inputs_; }
+  /// Invalid bytes that were replaced by U+FFFD.
+  std::int64_t replaced_bytes() const { return replaced_bytes_; }
   /// Total bytes of all inputs; 0 if the size of one is unknown.
   std::uint64_t bytes_in_all() const { return bytes_in_all_; }
 
  private:
   bool open_next();
+  void look_at_start();
+  std::string replaced(std::string_view text);
   void read_line();
   void read_json_line(std::string_view chunk);
   void take_json_document();
@@ -65,7 +75,8 @@ class DocumentReader {
   const std::atomic<bool>& stop_;
   std::size_t next_input_ = 0;
   std::unique_ptr<TextStream> stream_;
-  bool json_ = false;              // whether the current stream is JSON lines
+  bool looked_ = false;            // at the current stream's start
+  bool json_ = false;              // whether it is JSON lines
   std::uint64_t line_number_ = 0;  // in it
   bool at_line_start_ = true;
   std::string json_line_;
@@ -74,6 +85,7 @@ class DocumentReader {
   bool begun_ = false;               // a part of the document was returned
   bool separated_ = false;           // this stream has had a separator
   std::deque<TextPart> ready_;
+  std::int64_t json_inputs_ = 0, replaced_bytes_ = 0;
   std::uint64_t finished_ = 0;  // bytes of finished streams
   std::uint64_t bytes_in_all_ = 0;
 };

@@ -1,5 +1,7 @@
 #include "tokens/json_tokenizer.h"
 
+#include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "formats/base/file.h"
@@ -30,10 +32,33 @@ class JsonTokenizer : public Tokenizer {
   std::optional<std::int64_t> id_of(std::string_view token) const override {
     return pipeline_.id_of(token);
   }
+  void for_each_token(
+      const std::function<void(std::int64_t, std::string_view)>& visit) const override {
+    pipeline_.for_each_token(visit);
+  }
 
  private:
   Pipeline pipeline_;
 };
+
+// Adds the tokens that "added_tokens" lacks, in the order of their ids.
+void put_missing(std::vector<StoredAddedToken> added, nlohmann::json& tokenizer) {
+  nlohmann::json& listed = tokenizer["added_tokens"];
+  std::unordered_set<std::string> known;
+  for (const auto& [place, token] : listed.items()) {
+    const auto content = token.is_object() ? token.find("content") : token.end();
+    if (token.is_object() && content != token.end() && content->is_string()) {
+      known.insert(content->get<std::string>());
+    }
+  }
+  std::sort(added.begin(), added.end(),
+            [](const auto& left, const auto& right) { return left.id < right.id; });
+  for (const StoredAddedToken& token : added) {
+    if ((listed.is_null() || listed.is_array()) && known.insert(token.content).second) {
+      listed.push_back(json_of(token));
+    }
+  }
+}
 
 }  // namespace
 
@@ -44,10 +69,12 @@ std::unique_ptr<Tokenizer> make_json_tokenizer(const nlohmann::json& tokenizer,
   return std::make_unique<JsonTokenizer>(tokenizer, where);
 }
 
-std::unique_ptr<Tokenizer> open_tokenizer_json(const std::filesystem::path& file) {
+std::unique_ptr<Tokenizer> open_tokenizer_json(const std::filesystem::path& file,
+                                               const std::vector<StoredAddedToken>& added) {
   const std::string where = printable(file.string(), 0);
-  return make_json_tokenizer(parse_sorted_json_object(read_text(file, kMaxJsonBytes), where),
-                             where);
+  nlohmann::json tokenizer = parse_sorted_json_object(read_text(file, kMaxJsonBytes), where);
+  put_missing(added, tokenizer);
+  return make_json_tokenizer(tokenizer, where);
 }
 
 }  // namespace regroup

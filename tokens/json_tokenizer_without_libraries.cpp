@@ -1,6 +1,7 @@
 // The error message of builds without PCRE2 or utf8proc.
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "tokens/added_tokenizer.h"
 #include "tokens/json_tokenizer.h"
 
 namespace regroup {
@@ -15,8 +16,17 @@ std::unique_ptr<Tokenizer> make_json_tokenizer(const nlohmann::json&, const std:
       where);
 }
 
-std::unique_ptr<Tokenizer> open_tokenizer_json(const std::filesystem::path& file) {
+std::unique_ptr<Tokenizer> open_tokenizer_json(const std::filesystem::path& file,
+                                               const std::vector<StoredAddedToken>&) {
   return make_json_tokenizer({}, printable(file.string(), 0));
+}
+
+std::unique_ptr<Tokenizer> with_added_tokens(std::unique_ptr<Tokenizer>,
+                                             const std::vector<StoredAddedToken>& added, bool) {
+  throw_usage(
+      "{}: adds tokens to a tokenizer.model; this regroup was built without PCRE2 and utf8proc "
+      "(libpcre2-dev, libutf8proc-dev), which find them in texts",
+      added.front().where);
 }
 
 }  // namespace regroup

@@ -47,6 +47,12 @@ class SentencePieceTokenizer : public Tokenizer {
     const int id = whole_.PieceToId(token);
     return id == whole_.unk_id() && token != whole_.IdToPiece(id) ? std::nullopt : id_or_none(id);
   }
+  void for_each_token(
+      const std::function<void(std::int64_t, std::string_view)>& visit) const override {
+    for (int id = 0; id < whole_.GetPieceSize(); ++id) {
+      visit(id, whole_.IdToPiece(id));
+    }
+  }
   bool reads_utf8() const override { return true; }
 
  private:

@@ -1,7 +1,6 @@
 #include "tokens/text_stream.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <poll.h>
@@ -14,19 +13,12 @@
 #include "formats/base/interruption.h"
 #include "formats/base/open_failure.h"
 #include "formats/base/printable.h"
+#include "tokens/text_kind.h"
 
 namespace regroup {
 namespace {
 
 constexpr std::size_t kBlock = 1 << 20;
-
-struct Compression {
-  std::string_view magic, name, reader;
-};
-constexpr std::array<Compression, 4> kCompressions{{{"\x1f\x8b", "gzip", "zcat"},
-                                                    {"\x28\xb5\x2f\xfd", "zstd", "zstdcat"},
-                                                    {"\xfd\x37zXZ", "xz", "xzcat"},
-                                                    {"BZh", "bzip2", "bzcat"}}};
 
 bool is_pipe(int descriptor) {
   struct stat status{};
@@ -89,15 +81,6 @@ std::size_t TextStream::read_from_pipe(std::span<char> room) const {
   }
 }
 
-void TextStream::refuse_compressed() const {
-  for (const Compression& compression : kCompressions) {
-    if (std::string_view(buffer_).starts_with(compression.magic)) {
-      throw_bad_input("{}: {} data, text is needed: {} FILE | regroup tokenize -", name_,
-                      compression.name, compression.reader);
-    }
-  }
-}
-
 bool TextStream::read_block() {
   throw_if_stopped(stop_, "reading text was stopped");
   buffer_.erase(0, std::exchange(at_, 0));
@@ -107,11 +90,20 @@ bool TextStream::read_block() {
   const auto room = std::span(buffer_).subspan(kept);
   const std::size_t got = file_ ? read_from_file(room) : read_from_pipe(room);
   buffer_.resize(kept + got);
-  if (read_ == 0) {
-    refuse_compressed();
-  }
   read_ += got;
   return got > 0;
+}
+
+std::string_view TextStream::start() {
+  while (buffer_.size() < kTextSample && read_block()) {
+  }
+  scanned_ = 0;
+  return std::string_view(buffer_).substr(0, kTextSample);
+}
+
+void TextStream::skip(std::size_t bytes) {
+  at_ += bytes;
+  given_ += bytes;
 }
 
 bool TextStream::next(std::string_view& line) {

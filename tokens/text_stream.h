@@ -13,11 +13,18 @@ namespace regroup {
 
 class TextStream {
  public:
-  /// "-" is standard input. Throws kBadInput if the input cannot be read or is compressed.
+  /// "-" is standard input. Throws kBadInput if the input cannot be read.
   TextStream(const std::string& name, const std::atomic<bool>& stop);
   TextStream(const TextStream&) = delete;
   TextStream& operator=(const TextStream&) = delete;
   ~TextStream();
+
+  /// The first kTextSample bytes, or all if there are fewer, valid until the next call. To be
+  /// called before next(). Throws as next() does.
+  std::string_view start();
+
+  /// Leaves out that many bytes, which start() has shown.
+  void skip(std::size_t bytes);
 
   /// Reads the next line with its line end, valid until the next call. Lines longer than 1 MiB are
   /// returned in parts of that size. Returns false at the end. Throws kBadInput if the file changed
@@ -35,7 +42,6 @@ class TextStream {
   bool read_block();
   std::size_t read_from_file(std::span<char> room);
   std::size_t read_from_pipe(std::span<char> room) const;
-  void refuse_compressed() const;
 
   std::string name_;
   const std::atomic<bool>& stop_;

@@ -14,6 +14,7 @@
 #include "formats/base/error.h"
 #include "formats/base/interruption.h"
 #include "formats/base/printable.h"
+#include "tokens/hf/work.h"
 
 namespace regroup {
 namespace {
@@ -41,6 +42,7 @@ void encode_batch(const Tokenizer& tokenizer, int threads, const std::atomic<boo
   std::vector<std::exception_ptr> faults(threads);
   const auto work = [&](int thread) {
     try {
+      const Work::Watch watch(stop);
       for (std::size_t i = next++; i < batch.parts.size() && !stop; i = next++) {
         tokenizer.encode(batch.parts[i].text, batch.parts[i].begins, batch.ids[i]);
       }
@@ -141,9 +143,12 @@ TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& sett
   TextSettings text = settings.text;
   text.utf8 = tokenizer.reads_utf8();
   TokenWriter writer(settings.output, settings.layout, vocabulary_of(tokenizer));
+  if (settings.origin) {
+    writer.set_origin(*settings.origin);
+  }
   DocumentWriter documents(writer, tokenizer.ends());
   const int threads = std::max(settings.threads, 1);
-  std::uint64_t bytes = 0;
+  TokenizeResult result;
   auto groups = groups_of(settings);
   for (std::size_t group = 0; group < groups.size(); ++group) {
     if (settings.max_tokens) {
@@ -158,10 +163,12 @@ TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& sett
       for (std::size_t i = 0; i < batch.parts.size(); ++i) {
         documents.add(batch.parts[i], batch.ids[i]);
       }
-      call_if_given(progress, bytes + reader.bytes_read(),
+      call_if_given(progress, result.text_bytes + reader.bytes_read(),
                     groups.size() == 1 ? reader.bytes_in_all() : 0);
     }
-    bytes += reader.bytes_read();
+    result.text_bytes += reader.bytes_read();
+    result.json_inputs += reader.json_inputs();
+    result.replaced_bytes += reader.replaced_bytes();
     writer.end_document();
   }
   if (writer.tokens() == 0) {
@@ -171,8 +178,11 @@ TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& sett
                         : fmt::format(", nor in {} other inputs", settings.inputs.size() - 1));
   }
   writer.publish();
-  return {writer.documents(), documents.empty_documents(), writer.tokens(), writer.token_bytes(),
-          bytes};
+  result.documents = writer.documents();
+  result.empty_documents = documents.empty_documents();
+  result.tokens = writer.tokens();
+  result.token_bytes = writer.token_bytes();
+  return result;
 }
 
 }  // namespace regroup

@@ -21,6 +21,7 @@ struct TokenizeSettings {
   std::filesystem::path output;
   TokenLayout layout = TokenLayout::kMegatron;
   int threads = 1;
+  std::optional<TokenOrigin> origin = std::nullopt;  ///< to be recorded
   /// The most tokens that are written; none: all are. An input gives at most an equal share of what
   /// the inputs before it left, so that no input goes unread because another is long.
   std::optional<std::int64_t> max_tokens = std::nullopt;
@@ -30,8 +31,10 @@ struct TokenizeResult {
   std::int64_t documents = 0;
   std::int64_t empty_documents = 0;  ///< skipped
   std::int64_t tokens = 0;
-  std::int64_t token_bytes = 0;  ///< of one id
-  std::uint64_t text_bytes = 0;  ///< bytes read, JSON markup included
+  std::int64_t token_bytes = 0;     ///< of one id
+  std::uint64_t text_bytes = 0;     ///< bytes read, JSON markup included
+  std::int64_t json_inputs = 0;     ///< inputs that were JSON lines
+  std::int64_t replaced_bytes = 0;  ///< that were not UTF-8
 };
 
 /// Called with the bytes read and the total, 0 if unknown, unless it is empty.

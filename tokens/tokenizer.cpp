@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
@@ -11,7 +13,10 @@
 #include "formats/directory/model_directory.h"
 #include "formats/gguf/gguf.h"
 #include "formats/json/json.h"
+#include "formats/vocabulary/added_tokens_files.h"
+#include "tokens/added_tokenizer.h"
 #include "tokens/gguf_tokenizer.h"
+#include "tokens/hf/work.h"
 #include "tokens/json_tokenizer.h"
 #include "tokens/sentencepiece_tokenizer.h"
 
@@ -27,6 +32,12 @@ class ByteTokenizer : public Tokenizer {
   void encode(std::string_view text, bool, std::vector<std::uint32_t>& ids) const override {
     for (const char byte : text) {
       ids.push_back(static_cast<unsigned char>(byte));
+    }
+  }
+  void for_each_token(
+      const std::function<void(std::int64_t, std::string_view)>& visit) const override {
+    for (int byte = 0; byte < 256; ++byte) {
+      visit(byte, fmt::format("<0x{:02X}>", byte));
     }
   }
   std::int64_t vocabulary() const override { return 256; }
@@ -74,86 +85,117 @@ void check_numbering(const nlohmann::json& tokenizer_config, const fs::path& dir
   }
 }
 
-// The id of a role's token, from the files next to the tokenizer's.
+// The files beside a tokenizer's own that say more about it.
+struct Neighbours {
+  fs::path directory;
+  nlohmann::json config, tokenizer_config;
+
+  explicit Neighbours(fs::path where)
+      : directory(std::move(where)),
+        config(config_in(directory, "config.json")),
+        tokenizer_config(config_in(directory, "tokenizer_config.json")) {}
+};
+
+// The id of a role's token: that which the configs name, the tokenizer's `own`, or that of the
+// model's config.
 std::optional<std::int64_t> special_id(const Tokenizer& tokenizer, const std::string& role,
-                                       const nlohmann::json& config,
-                                       const nlohmann::json& tokenizer_config) {
-  const auto named = tokenizer_config.find(role + "_token");
-  if (named != tokenizer_config.end()) {
-    const nlohmann::json& text =
-        named->is_object() && named->contains("content") ? named->at("content") : *named;
-    if (const auto id =
-            text.is_string() ? tokenizer.id_of(text.get_ref<const std::string&>()) : std::nullopt) {
-      return id;
-    }
+                                       std::optional<std::int64_t> own, const Neighbours& files) {
+  const std::string named = named_token(files.directory, role);
+  const auto id = named.empty() ? std::nullopt : tokenizer.id_of(named);
+  const auto configured = number_in(files.config, (role + "_token_id").c_str());
+  if (!named.empty() && !id && own && !configured) {
+    throw_bad_input("{}: the {} token is {}, which the tokenizer does not have",
+                    printable(files.directory.string(), 0), role, printable(named, 60));
   }
-  return number_in(config, (role + "_token_id").c_str());
+  return id ? id : !named.empty() && configured ? configured : own ? own : configured;
 }
 
-// Adds the settings of the model's other files to those of the tokenizer's own.
-DocumentEnds ends_of(const Tokenizer& tokenizer, const nlohmann::json& config,
-                     const nlohmann::json& tokenizer_config) {
+// Adds the settings of the model's other files to those of the tokenizer's own. What a
+// post-processor adds stays.
+DocumentEnds ends_of(const Tokenizer& tokenizer, bool has_post_processor, const Neighbours& files) {
   DocumentEnds ends = tokenizer.ends();
-  ends.bos = ends.bos ? ends.bos : special_id(tokenizer, "bos", config, tokenizer_config);
-  ends.eos = ends.eos ? ends.eos : special_id(tokenizer, "eos", config, tokenizer_config);
-  ends.add_bos = flag_in(tokenizer_config, "add_bos_token").value_or(ends.add_bos) && ends.bos;
-  ends.add_eos = flag_in(tokenizer_config, "add_eos_token").value_or(true) && ends.eos;
+  if (!has_post_processor || !ends.bos) {
+    ends.bos = special_id(tokenizer, "bos", ends.bos, files);
+  }
+  if (!has_post_processor || !ends.eos) {
+    ends.eos = special_id(tokenizer, "eos", ends.eos, files);
+  }
+  ends.add_bos =
+      flag_in(files.tokenizer_config, "add_bos_token").value_or(ends.add_bos) && ends.bos;
+  ends.add_eos = flag_in(files.tokenizer_config, "add_eos_token").value_or(true) && ends.eos;
   return ends;
 }
 
 std::unique_ptr<Tokenizer> open_file(const fs::path& path) {
-  std::unique_ptr<Tokenizer> tokenizer = is_gguf_file(path)            ? open_gguf_tokenizer(path)
-                                         : path.extension() == ".json" ? open_tokenizer_json(path)
-                                                                       : open_sentencepiece(path);
-  tokenizer->set_file(path);
+  return is_gguf_file(path)            ? open_gguf_tokenizer(path)
+         : path.extension() == ".json" ? open_tokenizer_json(path)
+                                       : open_sentencepiece(path);
+}
+
+// A tokenizer.json or tokenizer.model, and what the files beside it say.
+std::unique_ptr<Tokenizer> open_with(const Neighbours& files, const fs::path& path) {
+  const bool json = path.extension() == ".json";
+  const std::vector<StoredAddedToken> added = added_tokens_beside(files.directory);
+  std::unique_ptr<Tokenizer> tokenizer;
+  if (json) {
+    tokenizer = open_tokenizer_json(path, added);
+  } else {
+    check_numbering(files.tokenizer_config, files.directory);
+    tokenizer = open_sentencepiece(path);
+    if (!added.empty()) {
+      const bool legacy = flag_in(files.tokenizer_config, "legacy").value_or(false);
+      tokenizer = with_added_tokens(std::move(tokenizer), added, legacy);
+    }
+  }
+  const auto vocabulary = number_in(files.config, "vocab_size");
+  if (vocabulary && *vocabulary < tokenizer->vocabulary()) {
+    throw_bad_input("{}: the tokenizer has {} tokens, the vocabulary in config.json {}",
+                    printable(files.directory.string(), 0), tokenizer->vocabulary(), *vocabulary);
+  }
+  tokenizer->set_ends(ends_of(*tokenizer, json, files));
   return tokenizer;
 }
 
-std::unique_ptr<Tokenizer> open_in_directory(const fs::path& directory,
-                                             const nlohmann::json& tokenizer_config) {
+// The tokenizer's own file in a model directory.
+fs::path file_in(const fs::path& directory) {
   const bool json = path_exists(directory / "tokenizer.json");
   const bool model = path_exists(directory / "tokenizer.model");
-  if (json && (reads_tokenizer_json() || !model)) {
-    return open_file(directory / "tokenizer.json");
-  }
-  if (!model) {
+  if (!json && !model) {
     throw_bad_input(
         "{}: holds no tokenizer.json and no tokenizer.model; models of bytes take --tokenizer "
         "bytes",
         printable(directory.string(), 0));
   }
-  check_numbering(tokenizer_config, directory);
-  return open_file(directory / "tokenizer.model");
-}
-
-std::unique_ptr<Tokenizer> open_directory(const fs::path& directory) {
-  const nlohmann::json config = config_in(directory, "config.json");
-  const nlohmann::json tokenizer_config = config_in(directory, "tokenizer_config.json");
-  std::unique_ptr<Tokenizer> tokenizer = open_in_directory(directory, tokenizer_config);
-  const auto vocabulary = number_in(config, "vocab_size");
-  if (vocabulary && *vocabulary < tokenizer->vocabulary()) {
-    throw_bad_input("{}: the tokenizer has {} tokens, the vocabulary in config.json {}",
-                    printable(directory.string(), 0), tokenizer->vocabulary(), *vocabulary);
-  }
-  tokenizer->set_ends(ends_of(*tokenizer, config, tokenizer_config));
-  return tokenizer;
+  return directory /
+         (json && (reads_tokenizer_json() || !model) ? "tokenizer.json" : "tokenizer.model");
 }
 
 }  // namespace
+
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::atomic<bool>& stop) {
+  const Work::Watch watch(stop);
+  return open_tokenizer(name);
+}
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
   if (name == "bytes") {
     return std::make_unique<ByteTokenizer>();
   }
-  const fs::path path = resolve_model_path(name);
+  fs::path path = resolve_model_path(name);
   std::error_code fault;
-  if (!fs::is_directory(path, fault)) {
-    return open_file(path);
+  if (fs::is_directory(path, fault)) {
+    const bool of_its_own =
+        path_exists(path / "tokenizer.json") || path_exists(path / "tokenizer.model");
+    const fs::path weights = of_its_own ? path : resolve_weights_path(path);
+    path = is_gguf_file(weights) ? weights : file_in(path);
   }
-  const bool of_its_own =
-      path_exists(path / "tokenizer.json") || path_exists(path / "tokenizer.model");
-  const fs::path weights = of_its_own ? path : resolve_weights_path(path);
-  return is_gguf_file(weights) ? open_file(weights) : open_directory(path);
+  const fs::path own_name = path.filename();
+  std::unique_ptr<Tokenizer> tokenizer =
+      own_name == "tokenizer.json" || own_name == "tokenizer.model"
+          ? open_with(Neighbours(path.parent_path()), path)
+          : open_file(path);
+  tokenizer->set_file(path);
+  return tokenizer;
 }
 
 }  // namespace regroup

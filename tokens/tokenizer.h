@@ -1,8 +1,10 @@
 // Converts text to token ids, with a SentencePiece model, a tokenizer.json, or one token per byte.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +40,10 @@ class Tokenizer {
   /// the tokens have no texts.
   virtual std::optional<std::int64_t> id_of(std::string_view) const { return std::nullopt; }
 
+  /// Calls `visit` with the id and the text of each token.
+  virtual void for_each_token(
+      const std::function<void(std::int64_t id, std::string_view text)>& visit) const = 0;
+
   /// The number of characters that encode() has left out, because the tokenizer has no token for
   /// them and none for unknown ones.
   virtual std::int64_t left_out() const { return 0; }
@@ -63,12 +69,15 @@ class Tokenizer {
 /// Opens the tokenizer `name`: "bytes" (256 tokens, one per byte), a SentencePiece model, a
 /// tokenizer.json, a model directory with one of these, such a directory's name in the Hugging Face
 /// cache, or a GGUF file. In a directory, tokenizer.json takes precedence, if this build reads it.
-/// BOS and EOS follow the directory's tokenizer_config.json. If it does not say, SentencePiece
-/// models add both; a tokenizer.json adds what its post-processor adds, and at least the EOS that a
-/// config names; open_gguf_tokenizer() says what GGUF files add; bytes have none. Throws kBadInput
-/// if `name` is none of these, for a tokenizer that is malformed, not supported or larger than the
-/// config's vocabulary, and for a tokenizer.model whose ids are known not to be the model's. Throws
-/// kUsage in a build without the library that is needed.
+/// A tokenizer.json or tokenizer.model given by its path is what it is in its directory: the files
+/// beside it add tokens (added_tokens_beside()), and tokenizer_config.json decides about BOS and
+/// EOS. If it does not say, SentencePiece models add both; a tokenizer.json adds what its
+/// post-processor adds, and at least the EOS that a config names; open_gguf_tokenizer() says what
+/// GGUF files add; bytes have none. Throws kBadInput if `name` is none of these, for a tokenizer
+/// that is malformed, not supported or larger than the config's vocabulary, and for a
+/// tokenizer.model whose ids are known not to be the model's. Throws kUsage in a build without the
+/// library that is needed, kInterrupted soon after `stop` becomes true.
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::atomic<bool>& stop);
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name);
 
 }  // namespace regroup

@@ -9,6 +9,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/measure/context_warning.h"
+#include "cli/measure/data_origin.h"
 #include "cli/measure/precision_warning.h"
 #include "cli/measure/text_check.h"
 #include "cli/measure/text_tokens.h"
@@ -51,6 +52,7 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
   settings.context =
       options.context > 0 ? options.context : usual_context(source, settings.context);
   warn_of_context(source, settings.context, console);
+  check_data_origin(source, options.data, console);
   const TokenInput input(options.data, options.text, source, options.threads,
                          tokens_to_read(settings.max_tokens));
   if (!options.any_text) {

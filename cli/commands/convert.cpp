@@ -11,6 +11,7 @@
 #include "cli/commands/convert_text.h"
 #include "cli/measure/compare_result.h"
 #include "cli/measure/context_warning.h"
+#include "cli/measure/data_origin.h"
 #include "cli/measure/kv_budget_options.h"
 #include "cli/measure/refit_options.h"
 #include "cli/measure/text_check.h"
@@ -104,6 +105,8 @@ std::optional<KvBudget> complete_request(ConversionRequest& request, const Model
     request.pooling.discarded_statistics = {request.calibration->tokens(),
                                             Json(request.calibration->fingerprint()).dump()};
   }
+  check_data_origin(source, options.budget.data, console);
+  check_data_origin(source, options.refit.data, console);
   request.pooling.device = solving_device(options.refit);
   check_data(source, options, console);
   std::optional<KvBudget> budget;

@@ -11,6 +11,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/commands/eval_speech.h"
+#include "cli/measure/data_origin.h"
 #include "cli/measure/precision_warning.h"
 #include "cli/measure/text_tokens.h"
 #include "cli/options/command.h"
@@ -256,6 +257,7 @@ void run_eval(const EvalOptions& options, const Console& console) {
     return;
   }
   const EvalRequest request = make_request(options);
+  check_data_origin(request.source, options.data, console);
   warn_of_precision(parse_precision(options.precision), request.device, console);
   for (const std::string& warning : warnings_of(request)) {
     console.note("warning: " + warning);

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
+#include "cli/measure/data_origin.h"
 #include "cli/measure/precision_warning.h"
 #include "cli/options/command.h"
 #include "cli/options/document_options.h"
@@ -73,6 +74,9 @@ void run_teach(TeachOptions options, const Console& console) {
   run.device = parse_device(options.device);
   run.precision = parse_precision(options.precision);
   const Model teacher = open_predicting_model(run.model);
+  for (const auto& path : run.data) {
+    check_data_origin(teacher, path, console);
+  }
   const DataLoader data = open_training_data(run, teacher.spec);
   const TeachPlan plan = plan_teaching(options.settings, teacher, data);
   check_task_options(options.task, plan.task.objective);

@@ -12,9 +12,11 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
+#include "cli/measure/data_origin.h"
 #include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "cli/options/option_needs.h"
+#include "cli/options/text_input.h"
 #include "cli/process/interrupt.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
@@ -101,6 +103,8 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
         {"documents", result.documents},
         {"empty_documents", result.empty_documents},
         {"text_bytes", result.text_bytes},
+        {"json_lines", result.json_inputs > 0},
+        {"replaced_bytes", result.replaced_bytes},
         {"left_out_characters", tokenizer.left_out()},
         {"seconds", seconds}};
     facts.update(ends_json(tokenizer.ends()));
@@ -110,19 +114,26 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
   const auto counted = [](std::int64_t number) {
     return with_thousands(static_cast<std::uint64_t>(number));
   };
-  console.print(
-      fmt::format("tokenizer  {}\n"
-                  "tokens     {}, {:.2f} bytes of text each\n"
-                  "documents  {}, {}{}\n"
-                  "wrote      {}: {}, {} bits each",
-                  tokenizer.file().empty() ? "bytes" : printable(tokenizer.file().string(), 0),
-                  counted(result.tokens), text / static_cast<double>(result.tokens),
-                  counted(result.documents), ends_text(tokenizer.ends()),
-                  result.empty_documents > 0
-                      ? fmt::format("; {} empty ones skipped", counted(result.empty_documents))
-                      : "",
-                  printable(options.settings.output.string(), 0), name_of(options.settings.layout),
-                  8 * result.token_bytes));
+  console.print(fmt::format(
+      "tokenizer  {}\n"
+      "tokens     {}, {:.2f} bytes of text each\n"
+      "documents  {}{}, {}{}\n"
+      "wrote      {}: {}, {} bits each",
+      tokenizer.file().empty() ? "bytes" : printable(tokenizer.file().string(), 0),
+      counted(result.tokens), text / static_cast<double>(result.tokens), counted(result.documents),
+      result.json_inputs == std::ssize(options.settings.inputs) ? " of JSON lines"
+      : result.json_inputs > 0                                  ? " of JSON lines and text"
+                                                                : "",
+      ends_text(tokenizer.ends()),
+      result.empty_documents > 0
+          ? fmt::format("; {} empty ones skipped", counted(result.empty_documents))
+          : "",
+      printable(options.settings.output.string(), 0), name_of(options.settings.layout),
+      8 * result.token_bytes));
+  if (result.replaced_bytes > 0) {
+    console.print(fmt::format("replaced   {} bytes that are not UTF-8 by U+FFFD",
+                              counted(result.replaced_bytes)));
+  }
   if (tokenizer.left_out() > 0) {
     console.print(fmt::format("left out   {} characters: the tokenizer has no tokens for them",
                               counted(tokenizer.left_out())));
@@ -132,18 +143,21 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
 // --field applies to JSON lines, --document-separator to all other text.
 void choose_document_options(TokenizeOptions& options) {
   TokenizeSettings& settings = options.settings;
-  const auto has_json_lines = [&](const fs::path& input) {
-    return settings.text.json_lines || is_named_json_lines(input.string());
-  };
   const auto& inputs = settings.inputs;
+  // Whether all inputs are JSON lines, or none is.
+  const auto all_are = [&](bool json_lines) {
+    return std::all_of(inputs.begin(), inputs.end(), [&](const std::string& input) {
+      return is_json_lines(input, settings.text) == json_lines;
+    });
+  };
   if (!options.field.empty()) {
-    if (std::none_of(inputs.begin(), inputs.end(), has_json_lines)) {
+    if (all_are(false)) {
       refuse_without_effect("--field", "no input is JSON lines; --jsonl declares that they are");
     }
     settings.text.field = options.field;
   }
   if (!options.separator.empty()) {
-    if (std::all_of(inputs.begin(), inputs.end(), has_json_lines)) {
+    if (all_are(true)) {
       refuse_without_effect("--document-separator", "each JSON line is a document");
     }
     settings.text.separator = options.separator;
@@ -153,13 +167,15 @@ void choose_document_options(TokenizeOptions& options) {
 void run_tokenize(TokenizeOptions options, const Console& console) {
   TokenizeSettings& settings = options.settings;
   settings.layout = layout_of(options);
-  settings.text.advice = "--replace-invalid puts U+FFFD there";
+  settings.text.advice += "; --replace-invalid puts U+FFFD there";
   settings.threads = options.threads > 0
                          ? options.threads
                          : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   choose_document_options(options);
   check_is_new(settings.output);
-  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer(options.tokenizer);
+  const std::unique_ptr<Tokenizer> tokenizer =
+      open_tokenizer(options.tokenizer, interrupt_requested());
+  settings.origin = origin_of(*tokenizer);
   tokenizer->set_ends(ends_of(options, *tokenizer));
   const auto begin = std::chrono::steady_clock::now();
   std::optional<Progress> progress;
@@ -189,9 +205,7 @@ void add_end_options(Command command, const std::string& name, std::string_view 
 
 void add_document_options(Command command, TokenizeOptions& options) {
   TextSettings& text = options.settings.text;
-  command.add_flag(
-      "--jsonl", text.json_lines,
-      "inputs are JSON lines with one document per line (default: inputs named .jsonl)");
+  add_jsonl_option(command, text.json_lines);
   command
       .add_option("--field", options.field,
                   "JSON lines: the field that holds the document (default: text)")

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
+#include "cli/measure/data_origin.h"
 #include "cli/measure/precision_warning.h"
 #include "cli/measure/training_text.h"
 #include "cli/options/command.h"
@@ -232,6 +233,18 @@ void agree(ProcessGroup& ranks, UptrainPlan& plan, const Model& source, bool res
   ranks.on_first([&] { RunDirectory::check_output(plan.settings.output, resume); });
 }
 
+// All ranks check, so that none waits for one that refuses; only the first rank prints.
+void check_origins(const UptrainSettings& settings, const Model& source, bool of_text,
+                   std::int64_t rank, Console console) {
+  if (rank > 0) {
+    console.set_verbosity(Verbosity::kQuiet);
+  }
+  for (const auto& path : settings.data) {
+    check_data_origin(source, of_text ? "" : path, console);
+  }
+  check_data_origin(source, settings.eval_data, console);
+}
+
 void plan_and_train(UptrainOptions& options, const Launch& launch,
                     std::unique_ptr<ProcessGroup> ranks, const Console& console) {
   UptrainSettings& settings = options.settings;
@@ -242,6 +255,7 @@ void plan_and_train(UptrainOptions& options, const Launch& launch,
     text.emplace(options.text, source, options.threads, settings.output, options.resume);
     settings.data = {text->path()};
   }
+  check_origins(settings, source, text.has_value(), launch.rank, console);
   const DataLoader data = open_training_data(settings, source.spec);
   UptrainPlan plan = plan_uptraining(settings, source, data);
   check_plan(options, plan, console);

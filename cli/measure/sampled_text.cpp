@@ -1,5 +1,6 @@
 #include "cli/measure/sampled_text.h"
 
+#include "cli/measure/data_origin.h"
 #include "cli/process/interrupt.h"
 #include "cli/terminal/progress.h"
 #include "formats/token_files/token_writer.h"
@@ -9,6 +10,9 @@ namespace regroup {
 void write_samples(const Model& source, const SampleSettings& settings,
                    const std::filesystem::path& output, const Console& console) {
   TokenWriter writer(output, TokenLayout::kMegatron, source.spec.vocab_size);
+  if (const auto origin = origin_of(source)) {
+    writer.set_origin(*origin);
+  }
   Progress progress(console, "sample", static_cast<std::uint64_t>(settings.tokens), "tokens");
   sample(
       source, settings,

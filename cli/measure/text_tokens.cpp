@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "cli/measure/data_origin.h"
 #include "cli/process/interrupt.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -15,7 +16,8 @@ namespace fs = std::filesystem;
 
 // Of a model in the Hugging Face cache the path is that of its files.
 std::unique_ptr<Tokenizer> open_tokenizer_of(const Model& source, const TextInput& text) {
-  return open_tokenizer(text.tokenizer.empty() ? source.path.string() : text.tokenizer);
+  return open_tokenizer(text.tokenizer.empty() ? source.path.string() : text.tokenizer,
+                        interrupt_requested());
 }
 
 }  // namespace
@@ -32,7 +34,13 @@ void write_tokens(const Model& source, const TextInput& text, int threads,
         vocabulary_of(*tokenizer), source.spec.vocab_size);
   }
   TokenizeSettings settings;
+  settings.origin = origin_of(*tokenizer);
+  if (!text.tokenizer.empty()) {
+    check_origin(source, *settings.origin, "--text: the tokens");
+  }
   settings.inputs = text.files;
+  settings.text.json_lines = text.json_lines;
+  settings.text.field = text.field.empty() ? settings.text.field : text.field;
   settings.output = output;
   settings.layout = TokenLayout::kMegatron;
   settings.max_tokens = wanted;

@@ -18,7 +18,8 @@ std::int64_t tokens_to_read(std::int64_t used);
 
 /// Writes the tokens of the text to `output`, a new .bin with an .idx: `wanted` of them,
 /// or all if the text has fewer or no number is given; several texts share that number. Throws
-/// kUsage if there is no tokenizer for the model, kBadInput for text that cannot be read.
+/// kUsage if there is no tokenizer for the model or it is another than the model's, kBadInput for
+/// text that cannot be read.
 void write_tokens(const Model& source, const TextInput& text, int threads,
                   std::optional<std::int64_t> wanted, const std::filesystem::path& output);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/measure/context_warning.h"
+#include "cli/measure/data_origin.h"
 #include "cli/measure/precision_warning.h"
 #include "cli/process/interrupt.h"
 #include "cli/terminal/progress.h"
@@ -56,6 +57,7 @@ void check_logits_options(const LogitsOptions& options, const Model& source, con
 
 LogitsResult measure_logits(const LogitsOptions& options, const Model& source, const Model& result,
                             const Console& console) {
+  check_data_origin(source, options.data, console);
   set_compute_threads(options.threads);
   check_all_shapes(result.spec, result.checkpoint);
   const std::int64_t context = settings_of(options, source, result).context;

@@ -1,6 +1,7 @@
 // The option --text, of commands that read tokens.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,15 @@ namespace regroup {
 struct TextInput {
   std::vector<std::string> files;  ///< text or JSON lines; empty: no --text
   std::string tokenizer;           ///< empty: the model's own
+  std::optional<bool> json_lines;  ///< --jsonl or --no-jsonl
+  std::string field;               ///< empty: "text"
 };
 
-/// Adds --text, described by `purpose`, and --tokenizer. `input` must outlive `command`.
+/// Adds --jsonl and --no-jsonl.
+void add_jsonl_option(Command command, std::optional<bool>& json_lines);
+
+/// Adds --text, described by `purpose`, and the options that say how to read it. `input` must
+/// outlive `command`.
 void add_text_input(Command command, TextInput& input, const std::string& purpose);
 
 /// Throws kUsage unless either tokens, by --data, or text is given.

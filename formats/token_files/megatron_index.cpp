@@ -8,6 +8,7 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/base/stored_number.h"
+#include "formats/token_files/token_origin.h"
 
 namespace regroup {
 namespace {
@@ -91,7 +92,9 @@ void MegatronIndex::read_header() {
   type_ = static_cast<MegatronType>(type);
   sequences_ = read_number<std::uint64_t>(file_, 18);
   documents_ = read_number<std::uint64_t>(file_, 26);
-  const std::uint64_t body = file_.size() - kHeader;
+  std::uint64_t end = file_.size();
+  origin_at_end(file_, end);  // may be behind the columns
+  const std::uint64_t body = std::max(end, kHeader) - kHeader;
   // Divides instead of multiplying, so that no count can overflow.
   if (sequences_ > body / 12 || documents_ > (body - 12 * sequences_) / 8) {
     throw_bad_input("{}: {} sequences and {} documents do not fit into {} bytes",

@@ -3,7 +3,7 @@
 //
 // Little-endian: "MMIDIDX\0\0", u64 version, u8 token type, u64 S (sequences), u64 D; then i32 [S]
 // tokens per sequence, i64 [S] byte offset of each sequence in X.bin, i64 [D] first sequence of
-// each document, ending with S.
+// each document, ending with S. What made the tokens may be behind them (token_origin.h).
 #pragma once
 
 #include <cstdint>

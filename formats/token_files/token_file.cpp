@@ -13,6 +13,7 @@
 #include "formats/base/printable.h"
 #include "formats/base/stored_number.h"
 #include "formats/token_files/raw_tokens.h"
+#include "formats/token_files/token_origin.h"
 
 namespace regroup {
 namespace {
@@ -69,20 +70,21 @@ void TokenFile::read_header() {
     read_llmc_header(magic == kLlmcMagicWide);
   } else {
     check_raw_tokens(file);
-    set_data(0, 2, "raw u16");
+    set_data(0, file.size(), 2, "raw u16");
   }
 }
 
 void TokenFile::check_megatron_index() {
   const std::int64_t tokens = index_->count_tokens();
-  set_data(0, index_->token_bytes(), index_->format());
+  set_data(0, file_.size(), index_->token_bytes(), index_->format());
   if (tokens != size_) {
     throw_bad_input("{}: {} tokens, its index says {}", shown(file_), size_, tokens);
   }
 }
 
-void TokenFile::set_data(std::uint64_t offset, std::int64_t token_bytes, std::string_view format) {
-  const std::uint64_t bytes = file_.size() - offset;
+void TokenFile::set_data(std::uint64_t offset, std::uint64_t end, std::int64_t token_bytes,
+                         std::string_view format) {
+  const std::uint64_t bytes = end - offset;
   if (bytes % token_bytes != 0) {
     throw_bad_input("{}: {} bytes of token ids, not a multiple of {} ({})", shown(file_), bytes,
                     token_bytes, format);
@@ -104,7 +106,7 @@ void TokenFile::read_llmc_header(bool wide) {
     throw_bad_input("{}: llm.c token file of version {}, allowed is {}", shown(file_), version,
                     allowed);
   }
-  set_data(kLlmcHeader, wide ? 4 : 2, wide ? "llm.c u32" : "llm.c u16");
+  set_data(kLlmcHeader, file_.size(), wide ? 4 : 2, wide ? "llm.c u32" : "llm.c u16");
   const auto count = read_number<std::int32_t>(file_, 8);
   if (count != size_) {
     throw_bad_input("{}: header says {} tokens, the file holds {}", shown(file_), count, size_);
@@ -126,7 +128,10 @@ void TokenFile::read_numpy_header() {
     throw_bad_input("{}: numpy array {}, allowed are one dimension of <u2 or <u4", shown(file_),
                     printable(header));
   }
-  set_data(prefix + length, descr == "<u2" ? 2 : 4, descr == "<u2" ? "numpy u16" : "numpy u32");
+  std::uint64_t end = file_.size();
+  origin_at_end(file_, end);  // may be behind the array
+  set_data(prefix + length, std::max(end, prefix + length), descr == "<u2" ? 2 : 4,
+           descr == "<u2" ? "numpy u16" : "numpy u32");
   if (std::stoll(shape) != size_) {
     throw_bad_input("{}: header says {} tokens, the file holds {}", shown(file_), shape, size_);
   }

@@ -62,7 +62,8 @@ class TokenFile {
   void read_numpy_header();
   void read_llmc_header(bool wide);
   void check_megatron_index();
-  void set_data(std::uint64_t offset, std::int64_t token_bytes, std::string_view format);
+  void set_data(std::uint64_t offset, std::uint64_t end, std::int64_t token_bytes,
+                std::string_view format);
 
   File file_;
   std::optional<MegatronIndex> index_;

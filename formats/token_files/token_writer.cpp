@@ -178,12 +178,23 @@ void TokenWriter::write_index() {
     ++sequence;
   });
   append_number(index, sequence);
+  append_origin(index);
   index.flush();
   index.file().sync_and_close();
 }
 
+void TokenWriter::append_origin(AppendedFile& file) const {
+  if (origin_) {
+    const std::string record = origin_record(*origin_);
+    file.append(std::as_bytes(std::span(record)));
+  }
+}
+
 void TokenWriter::publish() {
   end_document();
+  if (layout_ == TokenLayout::kNumpy) {
+    append_origin(data_);
+  }
   data_.flush();
   if (layout_ == TokenLayout::kNumpy) {
     const std::string header = numpy_header(tokens_, token_bytes_);

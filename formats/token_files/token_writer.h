@@ -6,9 +6,11 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "formats/base/appended_file.h"
 #include "formats/base/staged_directory.h"
+#include "formats/token_files/token_origin.h"
 
 namespace regroup {
 
@@ -35,6 +37,9 @@ class TokenWriter {
   /// Appends tokens to the current document. Ids must be below the vocabulary's size.
   void write(std::span<const std::uint32_t> ids);
 
+  /// Records which tokenizer made the tokens. Raw files have no place for it.
+  void set_origin(TokenOrigin origin) { origin_ = std::move(origin); }
+
   /// Ends the current document. Empty documents are not recorded.
   void end_document();
 
@@ -52,7 +57,9 @@ class TokenWriter {
  private:
   void end_sequence();
   void write_index();
+  void append_origin(AppendedFile& file) const;
 
+  std::optional<TokenOrigin> origin_;
   TokenLayout layout_;
   std::int64_t vocabulary_;
   std::int64_t token_bytes_;

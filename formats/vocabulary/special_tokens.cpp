@@ -6,6 +6,7 @@
 #include "formats/base/places.h"
 #include "formats/base/printable.h"
 #include "formats/json/printable_json.h"
+#include "formats/vocabulary/added_tokens_files.h"
 #include "formats/vocabulary/vocabulary_builder.h"
 
 namespace regroup {
@@ -16,23 +17,12 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 6> kRoles{"bos", "eos", "unk", "sep", "pad", "mask"};
 constexpr std::uint64_t kMaxTemplateBytes = 4U << 20;
 
-// Added tokens by content and id; anything else is an error.
 std::int64_t id_of(const SortedJson& id, const std::string& where) {
   if (!id.is_number_integer()) {
     throw_bad_input("{}: an added token has the id {}, a whole number is needed", where,
                     printable_json(id));
   }
   return id.get<std::int64_t>();
-}
-
-std::int64_t id_of(const std::string& digits, const std::string& where) {
-  const bool whole = !digits.empty() && digits.size() <= 9 &&
-                     digits.find_first_not_of("0123456789") == std::string::npos;
-  if (!whole) {
-    throw_bad_input("{}: an added token has the id {}, a whole number is needed", where,
-                    printable(digits, 60));
-  }
-  return std::stoll(digits);
 }
 
 void put_listed(VocabularyBuilder& builder, const SortedJson& list, const std::string& where) {
@@ -42,17 +32,6 @@ void put_listed(VocabularyBuilder& builder, const SortedJson& list, const std::s
     }
     const SortedJson& special = member_of(token, "special");
     builder.put_added(id_of(member_of(token, "id"), where), token_text(token, "content"),
-                      special.is_boolean() && special.get<bool>(), where);
-  }
-}
-
-void put_decoder(VocabularyBuilder& builder, const SortedJson& decoder, const std::string& where) {
-  for (const auto& [id, token] : decoder.items()) {
-    if (!token.is_object() || !member_of(token, "content").is_string()) {
-      throw_bad_input("{}: added_tokens_decoder contains an entry that is not a token", where);
-    }
-    const SortedJson& special = member_of(token, "special");
-    builder.put_added(id_of(id, where), token_text(token, "content"),
                       special.is_boolean() && special.get<bool>(), where);
   }
 }
@@ -129,21 +108,12 @@ void read_chat_template(Vocabulary& vocabulary, const fs::path& directory,
 
 void put_added_tokens(VocabularyBuilder& builder, const fs::path& directory,
                       const SortedJson& tokenizer) {
-  const auto name_of_file = [&](const char* name) {
-    return printable((directory / name).string(), 0);
-  };
   if (member_of(tokenizer, "added_tokens").is_array()) {
-    put_listed(builder, member_of(tokenizer, "added_tokens"), name_of_file("tokenizer.json"));
+    put_listed(builder, member_of(tokenizer, "added_tokens"),
+               printable((directory / "tokenizer.json").string(), 0));
   }
-  const SortedJson added = read_json_if_there(directory, "added_tokens.json");
-  for (const auto& [text, id] : added.items()) {
-    builder.put_added(id_of(id, name_of_file("added_tokens.json")), text, false,
-                      name_of_file("added_tokens.json"));
-  }
-  const SortedJson config = read_json_if_there(directory, "tokenizer_config.json");
-  if (member_of(config, "added_tokens_decoder").is_object()) {
-    put_decoder(builder, member_of(config, "added_tokens_decoder"),
-                name_of_file("tokenizer_config.json"));
+  for (StoredAddedToken& token : added_tokens_beside(directory)) {
+    builder.put_added(token.id, std::move(token.content), token.special, token.where);
   }
 }
 
@@ -151,19 +121,15 @@ void read_special_tokens(VocabularyBuilder& builder, const fs::path& directory,
                          const SortedJson& tokenizer) {
   Vocabulary& vocabulary = builder.vocabulary();
   const SortedJson tokenizer_config = read_json_if_there(directory, "tokenizer_config.json");
-  const SortedJson special_tokens = read_json_if_there(directory, "special_tokens_map.json");
   const SortedJson config = read_json_if_there(directory, "config.json");
   const SortedJson generation = read_json_if_there(directory, "generation_config.json");
   for (const std::string_view view : kRoles) {
     const std::string role(view);
-    std::optional<std::uint32_t> id;
-    for (const SortedJson* file : {&tokenizer_config, &special_tokens}) {
-      const std::string text = token_text(*file, role + "_token");
-      id = id || text.empty() ? id : builder.find(text);
-      // A token with a role is never part of text, even if it is not marked as special.
-      if (id && builder.type(*id) == TokenType::kNormal) {
-        builder.set_type(*id, TokenType::kControl);
-      }
+    const std::string named = named_token(directory, role);
+    std::optional<std::uint32_t> id = named.empty() ? std::nullopt : builder.find(named);
+    // A token of the vocabulary with a role is never part of text, even if nothing says so.
+    if (id && builder.type(*id) == TokenType::kNormal) {
+      builder.set_type(*id, TokenType::kControl);
     }
     for (const SortedJson* file : {&config, &generation}) {
       id = id ? id : id_in(*file, role + "_token_id", vocabulary.tokens.size());

@@ -18,14 +18,6 @@ constexpr float kAddedScore = -1000.0F;
 
 constexpr std::uint64_t kMaxTokenizerBytes = 256U << 20;
 
-// Some models do not mark these as special although they are: "<|im_end|>", "<pad>", "<unused7>".
-bool looks_special(std::string_view text) {
-  return (text.starts_with("<|") && text.ends_with("|>")) ||
-         (text.starts_with("<\uff5c") && text.ends_with("\uff5c>")) ||
-         (text.starts_with("<unused") && text.ends_with('>')) || text == "<pad>" ||
-         text == "<mask>";
-}
-
 // Replaces SentencePiece's mark for a space by a space.
 std::string with_plain_spaces(std::string_view text) {
   constexpr std::string_view kMark = "\u2581";
@@ -121,9 +113,8 @@ void VocabularyBuilder::put_added(std::int64_t id, std::string text, bool specia
       (type == TokenType::kUnknown || type == TokenType::kControl || type == TokenType::kByte)) {
     return;
   }
-  const bool control = special || looks_special(text);
-  place(id, control ? std::move(text) : with_plain_spaces(text),
-        control ? TokenType::kControl : TokenType::kUserDefined, kAddedScore);
+  place(id, special ? std::move(text) : with_plain_spaces(text),
+        special ? TokenType::kControl : TokenType::kUserDefined, kAddedScore);
 }
 
 std::optional<std::uint32_t> VocabularyBuilder::find(const std::string& text) const {

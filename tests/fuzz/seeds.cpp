@@ -146,6 +146,40 @@ void put_json_tokenizers(Seeds& seeds) {
       R"({"type":"WordLevel","unk_token":"a","vocab":{"a":0,"b":1,"ab":2,"x":3}})", "null");
 }
 
+// Tokenizers that would take all time or memory if nothing counted what they do.
+void put_hostile_tokenizers(Seeds& seeds) {
+  constexpr std::string_view kModel =
+      R"({"type":"BPE","unk_token":"b","vocab":{"a":0,"b":1,"#":2},"merges":[]})";
+  const auto put = [&](std::string_view added, std::string_view normalizer,
+                       std::string_view pre_tokenizer, std::string_view model) {
+    seeds.put("json_tokenizer",
+              fmt::format(R"({{"version":"1.0","added_tokens":[{}],"normalizer":{},)"
+                          R"("pre_tokenizer":{},"post_processor":null,"model":{}}})"
+                          "\n{}",
+                          added, normalizer, pre_tokenizer, model, std::string(300, 'a')));
+  };
+  const auto split = [](std::string_view pattern) {
+    return fmt::format(
+        R"({{"type":"Split","pattern":{{"Regex":"{}"}},"behavior":"Isolated","invert":false}})",
+        pattern);
+  };
+  for (const char* pattern :
+       {"(?:[^#]|##)*?(?>[^#]*)[%$]", "(?=(?:a+a?)*b)|a*a*a*[^a]", "(a|a?)+#|a{0,99}a{0,99}b"}) {
+    put("", "null", split(pattern), kModel);
+  }
+  const std::string many = fmt::format(
+      R"({{"type":"Replace","pattern":{{"String":"a"}},"content":"{}"}})", std::string(100, 'b'));
+  put("", many, split("b"), kModel);
+  put(R"({"id":3,"content":" ","single_word":false,"lstrip":true,"rstrip":true,)"
+      R"("normalized":true,"special":false})",
+      many, "null", kModel);
+  std::string pieces = R"(["b",0])";
+  for (std::size_t length = 1; length < 40; ++length) {
+    pieces += fmt::format(R"(,["{}",-{}])", std::string(length, 'a'), length);
+  }
+  put("", "null", "null", fmt::format(R"({{"type":"Unigram","unk_id":0,"vocab":[{}]}})", pieces));
+}
+
 // Rules alone after a 'C', and whole models with and without rules.
 void put_charsmaps(Seeds& seeds) {
   BuiltSentencePiece model{
@@ -330,6 +364,7 @@ int main(int argc, char** argv) {
   regroup::put_tokenizers(seeds);
   regroup::put_charsmaps(seeds);
   regroup::put_json_tokenizers(seeds);
+  regroup::put_hostile_tokenizers(seeds);
   regroup::put_gguf_tokenizers(seeds);
   regroup::put_layouts(seeds);
   regroup::put_tomls(seeds);

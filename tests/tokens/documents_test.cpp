@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 #include <thread>
+#include <tuple>
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -92,10 +93,90 @@ TEST_CASE("each line of JSON is a document", "[tokens]") {
   put_file(directory / "b", lines);
   CHECK(documents_in({directory / "a.jsonl"}) == Texts{"one\n\u00e4", "", "two"});
   CHECK(documents_in({directory / "b"}, {.json_lines = true}) == Texts{"one\n\u00e4", "", "two"});
-  CHECK(documents_in({directory / "b"}) == Texts{lines});
+  CHECK(documents_in({directory / "b"}) == Texts{"one\n\u00e4", "", "two"});
+  CHECK(documents_in({directory / "b"}, {.json_lines = false}) == Texts{lines});
   put_file(directory / "c.jsonl", "{\"body\": \"" + std::string(2'000'000, 'x') + "\"}");
   CHECK(documents_in({directory / "c.jsonl"}, {.field = "body"}) ==
         Texts{std::string(2'000'000, 'x')});
+}
+
+TEST_CASE("JSON is recognised by its content", "[tokens]") {
+  const TemporaryDirectory directory;
+  const std::string line = "{\"text\": \"one\", \"n\": [1, {\"a\": NaN}]}\n";
+  const auto read = [&](const std::string& bytes, const TextSettings& settings = {}) {
+    put_file(directory / "a.json", bytes);
+    return documents_in({directory / "a.json"}, settings);
+  };
+  const std::string plain_line = "{\"text\": \"one\", \"n\": [1, {\"a\": 2}]}\n";
+  CHECK(read(plain_line) == Texts{"one"});
+  CHECK(read("\xef\xbb\xbf\n " + plain_line + plain_line) == Texts{"one", "one"});
+  CHECK(read("{\"text\": \"" + std::string(200'000, 'x') + "\"}\n") ==
+        Texts{std::string(200'000, 'x')});
+  CHECK_THAT(refusal_of([&] { read(line); }), is_bad_input("a.json:1", "not valid JSON"));
+  const std::string array = "[" + plain_line + ", " + plain_line + "]";
+  for (const std::string& other :
+       {array, std::string("{\n  \"text\": \"one\"\n}\n"), std::string("[\"one\", \"two\"]"),
+        std::string("[\n" + plain_line + std::string(200'000, ' ') + "]"),
+        std::string("{\"text\": \"one\"} {\"text\": \"two\"}\n")}) {
+    CAPTURE(other.substr(0, 60));
+    CHECK_THAT(refusal_of([&] { read(other); }),
+               is_bad_input("a.json", "JSON lines are needed: jq -c", "--no-jsonl"));
+    CHECK(read(other, {.json_lines = false}) == Texts{other});
+  }
+  for (const std::string text : {"{}", "{ return \"x\"; }", "[1] a note", "{\"a\": 1} is JSON",
+                                 "[\"a\"] is JSON", "[link](x)", "{\"a\", \"b\"}"}) {
+    CAPTURE(text);
+    CHECK(read(text) == Texts{text});
+  }
+  put_file(directory / "p", plain_line);
+  CHECK(is_json_lines(directory / "p", {}) == true);
+  put_file(directory / "q", "text");
+  CHECK(is_json_lines(directory / "q", {}) == false);
+  CHECK_FALSE(is_json_lines("-", {}).has_value());
+  CHECK_THAT(refusal_of([&] { read("{\"body\": \"x\", \"n\": 3}"); }),
+             is_bad_input("\"text\" is missing", "--field names another key: body"));
+}
+
+TEST_CASE("a mark of UTF-8 at the beginning is no text", "[tokens]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "a", "\xef\xbb\xbfone\xff");
+  CHECK_THAT(refusal_of([&] { documents_in({directory / "a"}); }), is_bad_input("byte 6 (0xff)"));
+  CHECK(documents_in({directory / "a"}, {.replace_invalid = true}) == Texts{"one\ufffd"});
+  CHECK(documents_in({directory / "a"}, {.utf8 = false}) == Texts{"\xef\xbb\xbfone\xff"});
+}
+
+TEST_CASE("containers are refused with their name, replaced bytes or not", "[tokens]") {
+  const TemporaryDirectory directory;
+  const auto refusal = [&](const std::string& bytes) {
+    put_file(directory / "a", bytes);
+    return refusal_of([&] { documents_in({directory / "a"}, {.replace_invalid = true}); });
+  };
+  const std::string some("\0\1text", 6);
+  for (const auto& [bytes, name, reader] :
+       {std::tuple{"PAR1" + some, "a Parquet file", "from_parquet"},
+        {"ARROW1" + some, "an Arrow file", "from_file"},
+        {"\xff\xff\xff\xff" + some, "an Arrow stream", "from_file"},
+        {"PK\3\4" + some, "a zip archive", "unzip -p"},
+        {std::string(257, 'n') + "ustar" + some, "a tar archive", "tar -xO"},
+        {"\x28\xb5\x2f\xfd" + some, "zstd data", "zstdcat FILE | regroup"},
+        {"\xff\xfet\0e\0" + some, "text in UTF-16", "iconv -f UTF-16"},
+        {std::string("\xff\xfe\0\0t\0\0\0", 8), "text in UTF-32", "iconv -f UTF-32"},
+        {"GGUF" + some, "a GGUF file", ""}}) {
+    CAPTURE(name);
+    CHECK_THAT(refusal(bytes), is_bad_input("/a: " + std::string(name), reader));
+  }
+  std::string binary;
+  for (int i = 0; i < 4000; ++i) {
+    binary += static_cast<char>(i * 151 % 256);
+  }
+  CHECK_THAT(refusal(binary), is_bad_input("binary data"));
+  put_file(directory / "b", "GGUF and PAR1 are formats");  // a text may begin with such a word
+  CHECK(documents_in({directory / "b"}) == Texts{"GGUF and PAR1 are formats"});
+  put_file(directory / "c", std::string(500, '\xe9') + std::string(1000, 'x'));  // Latin-1
+  DocumentReader reader({directory / "c"}, {.replace_invalid = true}, kNever);
+  for (TextPart part; reader.next(part);) {
+  }
+  CHECK(reader.replaced_bytes() == 500);
 }
 
 TEST_CASE("invalid documents are refused with their line", "[tokens]") {

@@ -90,6 +90,28 @@ TEST_CASE("the configs next to a tokenizer.json name BOS and EOS", "[tokens]") {
   CHECK(set.eos == 3);
 }
 
+TEST_CASE("a tokenizer.json given by its path is what it is in its directory", "[tokens]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "tokenizer.json", kTokenizerJson);
+  put_file(directory / "tokenizer_config.json",
+           R"({"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": true,
+               "added_tokens_decoder": {"4": {"content": "<tool>", "special": false},
+                                        "3": {"content": "</s>", "special": true}}})");
+  put_file(directory / "other.json", kTokenizerJson);
+  for (const auto& path : {directory.path(), directory.path() / "tokenizer.json"}) {
+    const auto tokenizer = open_tokenizer(path);
+    CHECK(tokenizer->ends().add_bos);
+    CHECK(tokenizer->ends().eos == 3);
+    CHECK(tokenizer->ends().add_eos);
+    CHECK(tokenizer->vocabulary() == 5);
+    CHECK(ids_of(*tokenizer, "a<tool>b") == Ids{0, 4, 1});
+  }
+  CHECK_FALSE(open_tokenizer(directory / "other.json")->ends().add_eos);  // stands alone
+  put_file(directory / "config.json", R"({"vocab_size": 4})");
+  CHECK_THAT(refusal_of([&] { open_tokenizer(directory / "tokenizer.json"); }),
+             is_bad_input("5 tokens", "4"));
+}
+
 #else
 
 TEST_CASE("a build without PCRE2 and utf8proc reports it", "[tokens]") {
@@ -177,6 +199,50 @@ TEST_CASE("BOS and EOS follow from the tokenizer and the configs", "[tokens]") {
   CHECK(others.add_eos);
   CHECK(others.eos == 7);
 }
+
+#if REGROUP_WITH_TOKENIZER_JSON
+
+TEST_CASE("tokens added to a SentencePiece model are found, and one of them ends documents",
+          "[tokens]") {
+  const TemporaryDirectory directory;
+  const BuiltSentencePiece model = llama_like(kPieces);  // 266 pieces
+  put_file(directory / "tokenizer.model", model.bytes());
+  put_file(directory / "added_tokens.json",
+           R"({"<|im_start|>": 266, "<|im_end|>": 267, "<x>": 268})");
+  put_file(directory / "tokenizer_config.json", R"({"eos_token": "<|im_end|>"})");
+  const auto tokenizer = open_tokenizer(directory / "tokenizer.model");
+  CHECK(tokenizer->vocabulary() == 269);
+  CHECK(tokenizer->ends().eos == 267);
+  CHECK(tokenizer->ends().bos == 1);
+  // Only the first section begins like a document: with "\u2581ab".
+  CHECK(ids_of(*tokenizer, "ab<|im_start|>ab<x>") == Ids{264, 266, 263, 268});
+  CHECK(ids_of(*tokenizer, "<|im_start|>ab") == Ids{266, 263});
+  // Named as a special token: text that spells it is text.
+  CHECK(ids_of(*tokenizer, "ab<|im_end|>").size() == 11);
+  CHECK(tokenizer->id_of("<|im_end|>") == 267);
+  CHECK(tokenizer->id_of("ab") == 263);
+  put_file(directory / "tokenizer_config.json", R"({"eos_token": "<|im_end|>", "legacy": true,
+      "added_tokens_decoder": {"2": {"content": "</s>", "special": true},
+                               "267": {"content": "<|im_end|>", "special": false, "rstrip": true}}})");
+  CHECK(ids_of(*open_tokenizer(directory.path()), "ab<|im_end|>  ab") == Ids{264, 267, 264});
+}
+
+TEST_CASE("contradictions between a tokenizer's files are refused", "[tokens]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "tokenizer.model", llama_like(kPieces).bytes());
+  put_file(directory / "tokenizer_config.json", R"({"eos_token": "<end>"})");
+  CHECK_THAT(refusal_of([&] { open_tokenizer(directory.path()); }),
+             is_bad_input("the eos token is <end>, which the tokenizer does not have"));
+  put_file(directory / "config.json", R"({"vocab_size": 266, "eos_token_id": 7})");
+  CHECK(open_tokenizer(directory.path())->ends().eos == 7);
+  put_file(directory / "added_tokens.json", R"({"<end>": 267})");
+  put_file(directory / "tokenizer_config.json",
+           R"({"added_tokens_decoder": {"266": {"content": "<end>"}}})");
+  CHECK_THAT(refusal_of([&] { open_tokenizer(directory.path()); }),
+             is_bad_input("added_tokens.json", "<end>", "267", "266"));
+}
+
+#endif
 
 TEST_CASE("unusable SentencePiece models are refused", "[tokens]") {
   const TemporaryDirectory directory;

@@ -7,6 +7,7 @@
 #include "formats/base/printable.h"
 #include "formats/base/utf8.h"
 #include "tokens/hf/unicode.h"
+#include "tokens/hf/work.h"
 
 namespace regroup {
 namespace {
@@ -44,13 +45,17 @@ std::size_t spaces_before(std::string_view text, std::size_t end, std::size_t le
   return std::max(end, least);
 }
 
-std::size_t spaces_after(std::string_view text, std::size_t begin) {
+// `known` is the end of the white space that was found last, which may reach from here on.
+std::size_t spaces_after(std::string_view text, std::size_t begin, std::size_t known) {
+  begin = std::max(begin, known);
+  const std::size_t first = begin;
   for (std::size_t at = begin; at < text.size();) {
     if (!is_white_space(next_character(text, at))) {
       break;
     }
     begin = at;
   }
+  Work::of_thread().step(begin - first, "the white space that added tokens take");
   return begin;
 }
 
@@ -86,23 +91,35 @@ std::vector<AddedToken> read_added_tokens(const JsonFields& tokenizer) {
   return tokens;
 }
 
-void AddedTokenFinder::add(AddedToken token, std::string_view content) {
-  trie_.add(content, static_cast<std::uint32_t>(tokens_.size()));
+void AddedTokenFinder::add(AddedToken token, std::string content) {
   tokens_.push_back(std::move(token));
+  contents_.push_back(std::move(content));
+}
+
+void AddedTokenFinder::finish() {
+  std::vector<ByteTrie::Key> keys;
+  keys.reserve(contents_.size());
+  for (const std::string& content : contents_) {
+    keys.emplace_back(content, static_cast<std::uint32_t>(keys.size()));
+  }
+  trie_ = ByteTrie(std::move(keys));
+  contents_ = {};
 }
 
 const AddedToken* AddedTokenFinder::longest_at(std::string_view text, std::size_t& length) const {
   const AddedToken* token = nullptr;
-  trie_.for_each_prefix(text, [&](std::size_t bytes, std::uint32_t index) {
-    length = bytes;
-    token = &tokens_[index];
-  });
+  const std::size_t steps =
+      trie_.for_each_prefix(text, [&](std::size_t bytes, std::uint32_t index) {
+        length = bytes;
+        token = &tokens_[index];
+      });
+  Work::of_thread().step(steps, "the search for added tokens");
   return token;
 }
 
 void AddedTokenFinder::for_each_section(std::string_view text,
                                         const std::function<void(const Section&)>& found) const {
-  std::size_t done = 0;
+  std::size_t done = 0, spaces_end = 0;
   const auto report = [&](std::size_t begin, std::size_t end, const AddedToken* token) {
     if (begin < end) {
       found({text.substr(begin, end - begin), token});
@@ -125,7 +142,8 @@ void AddedTokenFinder::for_each_section(std::string_view text,
     const std::size_t first =
         token->strips_left ? spaces_before(text, begin, std::min(done, begin)) : begin;
     report(done, std::max(first, done), nullptr);
-    const std::size_t end = token->strips_right ? spaces_after(text, at) : at;
+    const std::size_t end = token->strips_right ? spaces_after(text, at, spaces_end) : at;
+    spaces_end = token->strips_right ? end : spaces_end;
     report(first, end, token);
     done = end;
   }

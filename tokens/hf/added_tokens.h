@@ -28,7 +28,10 @@ std::vector<AddedToken> read_added_tokens(const JsonFields& tokenizer);
 class AddedTokenFinder {
  public:
   /// `content` is what to look for.
-  void add(AddedToken token, std::string_view content);
+  void add(AddedToken token, std::string content);
+
+  /// Is to be called after the last add().
+  void finish();
 
   bool empty() const { return tokens_.empty(); }
 
@@ -45,8 +48,9 @@ class AddedTokenFinder {
  private:
   const AddedToken* longest_at(std::string_view text, std::size_t& length) const;
 
-  ByteTrie trie_;
   std::vector<AddedToken> tokens_;
+  std::vector<std::string> contents_;  // until finish()
+  ByteTrie trie_;                      // from contents to places in tokens_
 };
 
 }  // namespace regroup

@@ -8,12 +8,15 @@
 #include "tokens/hf/number_table.h"
 #include "tokens/hf/token_model.h"
 #include "tokens/hf/unicode.h"
+#include "tokens/hf/work.h"
 
 namespace regroup {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\u2581";
 constexpr std::uint32_t kNoSymbol = ~std::uint32_t{0};
+constexpr std::size_t kMaxMerges = 4U << 20;
+constexpr std::size_t kMaxAffix = 256;  // bytes that each character of a text may get
 
 // A token of a word that is being merged; a doubly linked list.
 struct Symbol {
@@ -59,6 +62,9 @@ class BpeModel : public TokenModel {
         return 0;
       }
     }
+    Work& work = Work::of_thread();
+    work.step(word.size(), "BPE");
+    work.check_memory(word.size() * (sizeof(Symbol) + 2 * sizeof(Candidate)));
     const std::size_t begin = ids.size();
     const std::size_t left_out = append_characters(word, ids);
     merge(ids, begin);
@@ -80,6 +86,11 @@ class BpeModel : public TokenModel {
   std::optional<std::uint32_t> id_of(std::string_view token) const override {
     const auto found = ids_.find(token);
     return found == ids_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void for_each_token(const TokenVisitor& visit) const override {
+    for (const auto& [text, id] : ids_) {
+      visit(id, text);
+    }
   }
   std::size_t size() const override { return ids_.size(); }
   std::uint32_t largest_id() const override { return largest_; }
@@ -117,8 +128,8 @@ bool has_inner_mark(std::string_view token) {
 
 void BpeModel::read_merges(const JsonFields& fields) {
   const nlohmann::json& merges = fields.at("merges");
-  if (!merges.is_array()) {
-    fields.refuse("merges", "a list");
+  if (!merges.is_array() || merges.size() > kMaxMerges) {
+    fields.refuse("merges", "a list of at most 4,194,304 pairs");
   }
   splits_at_marks_ =
       !settings_.whole_words && !settings_.prefix && !settings_.suffix && ids_.contains(kSpaceMark);
@@ -266,6 +277,9 @@ std::unique_ptr<TokenModel> read_bpe(const JsonFields& fields, const TokenTexts&
   BpeSettings settings;
   const auto text = [&](const char* key) {
     const auto found = fields.optional_text(key);
+    if (found && found->size() > kMaxAffix) {
+      fields.refuse(key, "a text of at most 256 bytes");
+    }
     return found && !found->empty() ? found : std::nullopt;
   };
   settings.unknown = fields.optional_text("unk_token");

@@ -12,6 +12,7 @@
 #include "formats/vocabulary/charsmap.h"
 #include "tokens/hf/normalizers.h"
 #include "tokens/hf/unicode.h"
+#include "tokens/hf/work.h"
 
 namespace regroup {
 namespace {
@@ -70,6 +71,7 @@ class CharsmapNormalizer : public Normalizer {
   const std::string& replacements() const { return replacements_; }
 
   void apply(NormalText& text) const override {
+    const Work& work = Work::of_thread();
     std::string normal;
     normal.reserve(text.text.size());
     for (std::string_view rest = text.text; !rest.empty();) {
@@ -82,7 +84,7 @@ class CharsmapNormalizer : public Normalizer {
       } else {
         append_by_character(grapheme, normal);
       }
-      check_text_size(normal.size());
+      work.check_size(normal.size());
     }
     text.text = std::move(normal);
   }

@@ -9,6 +9,7 @@
 #include "tokens/hf/byte_level.h"
 #include "tokens/hf/patterns.h"
 #include "tokens/hf/unicode.h"
+#include "tokens/hf/work.h"
 
 namespace regroup {
 namespace {
@@ -132,13 +133,14 @@ void strip(NormalText& text, bool left, bool right) {
 }
 
 void replace(const Pattern& pattern, const std::string& content, NormalText& text) {
+  const Work& work = Work::of_thread();
   std::string replaced;
   std::size_t done = 0;
   pattern.for_each_match(text.text, [&](std::size_t begin, std::size_t end) {
     replaced.append(text.text, done, begin - done);
     replaced += content;
     done = end;
-    check_text_size(replaced.size());
+    work.check_size(replaced.size());
   });
   if (done > 0 || !replaced.empty()) {
     text.text = replaced.append(text.text, done);

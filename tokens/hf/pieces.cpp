@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "formats/base/error.h"
 #include "tokens/hf/unicode.h"
+#include "tokens/hf/work.h"
 
 namespace regroup {
 namespace {
@@ -21,7 +21,7 @@ void merge_contiguous(std::vector<Part>& parts) {
     }
     before = part.matches;
   }
-  parts.resize(kept);
+  parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(kept), parts.end());
 }
 
 // Of two matches in a row, only the first is merged, as in the reference.
@@ -37,7 +37,7 @@ void merge_with_previous(std::vector<Part>& parts) {
     }
     before = part.matches;
   }
-  parts.resize(kept);
+  parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(kept), parts.end());
 }
 
 void merge_with_next(std::vector<Part>& parts) {
@@ -69,14 +69,8 @@ void merge(std::vector<Part>& parts, SplitBehavior behavior) {
 
 }  // namespace
 
-void check_text_size(std::size_t bytes) {
-  constexpr std::size_t kMaxBytes = 128U << 20;  // made of at most 1 MiB
-  if (bytes > kMaxBytes) {
-    throw_bad_input("the tokenizer turns a text into more than {} bytes", kMaxBytes);
-  }
-}
-
 void split_pieces(Pieces& pieces, SplitBehavior behavior, const FindParts& find) {
+  Work& work = Work::of_thread();
   std::vector<Piece> split;
   split.reserve(2 * pieces.list.size());
   std::vector<Part> parts;
@@ -84,6 +78,9 @@ void split_pieces(Pieces& pieces, SplitBehavior behavior, const FindParts& find)
     parts.clear();
     find(pieces.view(piece), parts);
     merge(parts, behavior);
+    work.step(parts.size());
+    work.check_memory((pieces.list.size() + split.size()) * sizeof(Piece) +
+                      2 * parts.size() * sizeof(Part));  // vectors double
     for (const Part& part : parts) {
       if (part.begin < part.end) {
         split.push_back({piece.begin + part.begin, piece.begin + part.end,
@@ -116,14 +113,16 @@ void split_pieces(Pieces& pieces, SplitBehavior behavior, bool (*matches)(char32
 void rewrite_pieces(
     Pieces& pieces,
     const std::function<void(std::string_view, const Origin&, std::string&)>& rewrite) {
+  Work& work = Work::of_thread();
   std::string text;
   text.reserve(pieces.text.size() + pieces.text.size() / 4 + pieces.list.size());
   for (Piece& piece : pieces.list) {
     const std::size_t begin = text.size();
     rewrite(pieces.view(piece), piece.origin, text);
-    piece.begin = begin;
-    piece.end = text.size();
-    check_text_size(text.size());
+    piece.begin = static_cast<std::uint32_t>(begin);
+    piece.end = static_cast<std::uint32_t>(text.size());
+    work.step(1 + (text.size() - begin) / 4);
+    work.check_size(text.size());
   }
   pieces.text = std::move(text);
 }

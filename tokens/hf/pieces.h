@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -16,7 +17,7 @@ struct Origin {
 };
 
 struct Piece {
-  std::size_t begin = 0, end = 0;  ///< bytes of the text
+  std::uint32_t begin = 0, end = 0;  ///< bytes of the text
   Origin origin;
 };
 
@@ -30,16 +31,17 @@ struct Pieces {
   }
 };
 
-/// Throws kBadInput for more bytes than a text may become. Rules can double it again and again.
-void check_text_size(std::size_t bytes);
-
 /// What becomes of the matches of a pattern by which text is split.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 /// A part of a piece, which matches the pattern or is between two matches.
 struct Part {
-  std::size_t begin = 0, end = 0;  ///< relative to the piece
-  bool matches = false;
+  Part(std::size_t from, std::size_t to, bool matching)
+      : begin(static_cast<std::uint32_t>(from)),
+        end(static_cast<std::uint32_t>(to)),
+        matches(matching) {}
+  std::uint32_t begin, end;  ///< relative to the piece
+  bool matches;
 };
 
 /// Appends the parts of a piece to a list. The parts cover the piece.

@@ -5,12 +5,13 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "tokens/hf/regex.h"
+#include "tokens/hf/work.h"
 
 namespace regroup {
 namespace {
 
 constexpr std::size_t kMaxNormalized = 10'000;  // bytes of an added token
+constexpr std::size_t kMaxAdded = 16U << 20;    // bytes of all added tokens
 
 TokenTexts special_among(const std::vector<AddedToken>& added) {
   TokenTexts special;
@@ -39,7 +40,8 @@ void Pipeline::CachePool::give_back(std::unique_ptr<WordCache> cache) {
   caches_.push_back(std::move(cache));
 }
 
-Pipeline::Pipeline(const nlohmann::json& tokenizer, const std::string& where) {
+Pipeline::Pipeline(const nlohmann::json& tokenizer, const std::string& where) : where_(where) {
+  Work::of_thread().begin(where, 0);
   const JsonFields fields(tokenizer, where, "");
   std::vector<AddedToken> added = read_added_tokens(fields);
   fields.allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
@@ -77,6 +79,7 @@ void Pipeline::number(const std::vector<AddedToken>& added, const JsonFields& fi
 
 // Of equal texts to look for, the first is found: special tokens come first.
 void Pipeline::find_added_tokens(const std::vector<AddedToken>& added, const JsonFields& fields) {
+  std::size_t bytes = 0;
   for (const bool special : {true, false}) {
     for (const AddedToken& token : added) {
       if (token.special != special) {
@@ -87,15 +90,25 @@ void Pipeline::find_added_tokens(const std::vector<AddedToken>& added, const Jso
         continue;
       }
       NormalText text{token.content, {}};
-      for (const auto& normalizer : normalizers_) {
-        normalizer->apply(text);
-      }
-      if (text.text.empty() || text.text.size() > kMaxNormalized) {
+      normalize(text);
+      bytes += text.text.size();
+      if (text.text.empty() || text.text.size() > kMaxNormalized || bytes > kMaxAdded) {
         throw_bad_input("{}: normalization turns the added token {} into {} bytes", fields.where(),
                         printable(token.content, 60), text.text.size());
       }
       normalized_.add(token, text.text);
     }
+  }
+  literal_.finish();
+  normalized_.finish();
+}
+
+void Pipeline::normalize(NormalText& text) const {
+  Work& work = Work::of_thread();
+  for (const auto& normalizer : normalizers_) {
+    work.step(1 + text.text.size() / 2);
+    normalizer->apply(text);
+    work.check_size(text.text.size());
   }
 }
 
@@ -103,7 +116,7 @@ void Pipeline::encode(std::string_view text, bool begins_document,
                       std::vector<std::uint32_t>& ids) const {
   std::unique_ptr<WordCache> cache = caches_.take();
   const Output output{*cache, ids};
-  Regex::restart_time();
+  Work::of_thread().begin(where_, text.size());
   literal_.for_each_section(text, [&](const AddedTokenFinder::Section& section) {
     if (section.token != nullptr) {
       ids.push_back(section.token->id);
@@ -121,10 +134,7 @@ void Pipeline::encode_section(std::string_view section, const Origin& origin, Ou
     return;
   }
   NormalText normal{std::string(section), origin};
-  for (const auto& normalizer : normalizers_) {
-    normalizer->apply(normal);
-    check_text_size(normal.text.size());
-  }
+  normalize(normal);
   normalized_.for_each_section(normal.text, [&](const AddedTokenFinder::Section& part) {
     if (part.token != nullptr) {
       output.ids.push_back(part.token->id);
@@ -140,7 +150,7 @@ void Pipeline::encode_normal(std::string_view section, const Origin& origin, Out
     encode_word(section, output);
     return;
   }
-  Pieces pieces{std::string(section), {{0, section.size(), origin}}};
+  Pieces pieces{std::string(section), {{0, static_cast<std::uint32_t>(section.size()), origin}}};
   for (const auto& pre_tokenizer : pre_tokenizers_) {
     pre_tokenizer->apply(pieces);
   }
@@ -164,6 +174,17 @@ void Pipeline::encode_word(std::string_view word, Output output) const {
     }
     left_out_ += left_out;
   }
+}
+
+void Pipeline::for_each_token(const TokenVisitor& visit) const {
+  for (const auto& [text, id] : added_ids_) {
+    visit(id, text);
+  }
+  model_->for_each_token([&](std::int64_t id, std::string_view text) {
+    if (!added_ids_.contains(text)) {
+      visit(id, text);
+    }
+  });
 }
 
 std::optional<std::uint32_t> Pipeline::id_of(std::string_view token) const {

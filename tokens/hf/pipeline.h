@@ -29,8 +29,8 @@ class Pipeline {
   /// supported. Settings for truncation, padding and decoding have no meaning here.
   Pipeline(const nlohmann::json& tokenizer, const std::string& where);
 
-  /// Appends the ids of a document or of a part of one, which must be UTF-8. Throws kBadInput if a
-  /// regular expression takes too long, or a text becomes too large.
+  /// Appends the ids of a document or of a part of one, which must be UTF-8. Throws kBadInput if
+  /// that takes more time or memory than Work allows, kInterrupted if Work is to stop.
   void encode(std::string_view text, bool begins_document, std::vector<std::uint32_t>& ids) const;
 
   /// All ids are below this.
@@ -38,6 +38,8 @@ class Pipeline {
   /// Characters that encode() left out so far: the vocabulary cannot represent them.
   std::size_t left_out() const { return left_out_; }
   const EndTokens& ends() const { return ends_; }
+  /// Calls `visit` with each token of the vocabulary and each added one, once.
+  void for_each_token(const TokenVisitor& visit) const;
   /// The id of a token of the vocabulary, or of an added one.
   std::optional<std::uint32_t> id_of(std::string_view token) const;
 
@@ -60,10 +62,12 @@ class Pipeline {
 
   void number(const std::vector<AddedToken>& added, const JsonFields& fields);
   void find_added_tokens(const std::vector<AddedToken>& added, const JsonFields& fields);
+  void normalize(NormalText& text) const;
   void encode_section(std::string_view section, const Origin& origin, Output output) const;
   void encode_normal(std::string_view section, const Origin& origin, Output output) const;
   void encode_word(std::string_view word, Output output) const;
 
+  std::string where_;
   Normalizers normalizers_;
   PreTokenizers pre_tokenizers_;
   std::unique_ptr<TokenModel> model_;

@@ -213,7 +213,7 @@ Step read_words(const JsonFields& fields) {
       const std::size_t begin = at;
       const int kind = kind_of(next_character(piece, at));
       if (kind == before) {
-        parts.back().end = at;
+        parts.back().end = static_cast<std::uint32_t>(at);
       } else {
         parts.push_back({begin, at, kind == 0});
       }

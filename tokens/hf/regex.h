@@ -1,7 +1,6 @@
 // A regular expression, compiled by PCRE2.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -20,15 +19,9 @@ class Regex {
   /// kBadInput if it is malformed, longer than 16 KiB, or uses what pcre2_pattern() refuses.
   Regex(std::string_view pattern, std::string where);
 
-  /// Processor time that the matches in one part of a document may take.
-  static constexpr std::chrono::seconds kMaxMatchTime{10};
-
-  /// Begins the time that this thread may spend in matches, until the next call.
-  static void restart_time(std::chrono::nanoseconds allowed = kMaxMatchTime);
-
   /// Calls `found`(begin, end) for each match in `text`, which must be UTF-8, from left to right.
   /// Empty matches right after a match are skipped. Throws kBadInput if a match takes too many
-  /// steps, or if the time is over.
+  /// steps, and as Work does.
   template <typename Found>
   void for_each_match(std::string_view text, Found&& found) const {
     Search search(*this, text);
@@ -45,6 +38,7 @@ class Regex {
 
    private:
     bool find(std::size_t& begin, std::size_t& end);
+    void check_result(int result) const;
 
     const Regex& regex_;
     std::string_view text_;
@@ -53,6 +47,7 @@ class Regex {
   };
 
   std::string where_, pattern_;
+  std::size_t loops_ = 0;  // of which any place of a text may have to run through all
   std::unique_ptr<pcre2_real_code_8, void (*)(pcre2_real_code_8*)> code_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,8 @@ struct TextHash {
 using TokenIds = std::unordered_map<std::string, std::uint32_t, TextHash, std::equal_to<>>;
 using TokenTexts = std::unordered_set<std::string, TextHash, std::equal_to<>>;
 
+using TokenVisitor = std::function<void(std::int64_t id, std::string_view text)>;
+
 /// Thread-safe.
 class TokenModel {
  public:
@@ -43,6 +46,9 @@ class TokenModel {
 
   /// The id of the token with that text; of special tokens, too.
   virtual std::optional<std::uint32_t> id_of(std::string_view token) const = 0;
+
+  /// Calls `visit` with each token.
+  virtual void for_each_token(const TokenVisitor& visit) const = 0;
 
   /// The number of tokens, and the largest id. Not the same where ids are left out.
   virtual std::size_t size() const = 0;

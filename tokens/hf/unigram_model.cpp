@@ -10,6 +10,7 @@
 #include "tokens/hf/byte_trie.h"
 #include "tokens/hf/token_model.h"
 #include "tokens/hf/unicode.h"
+#include "tokens/hf/work.h"
 
 namespace regroup {
 namespace {
@@ -58,11 +59,13 @@ class UnigramModel : public TokenModel {
       }
     }
     bytes_ = fields.flag("byte_fallback", false) ? byte_ids_in(ids_) : ByteIds{};
+    std::vector<ByteTrie::Key> keys;
     for (const auto& [text, id] : ids_) {
       if (!text.empty() && !special.contains(text)) {
-        trie_.add(text, id);
+        keys.emplace_back(text, id);
       }
     }
+    trie_ = ByteTrie(std::move(keys));
   }
 
   std::size_t encode(std::string_view word, std::vector<std::uint32_t>& ids) const override;
@@ -70,6 +73,11 @@ class UnigramModel : public TokenModel {
   std::optional<std::uint32_t> id_of(std::string_view token) const override {
     const auto found = ids_.find(token);
     return found == ids_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void for_each_token(const TokenVisitor& visit) const override {
+    for (const auto& [text, id] : ids_) {
+      visit(id, text);
+    }
   }
   std::size_t size() const override { return scores_.size(); }
   std::uint32_t largest_id() const override {
@@ -128,6 +136,8 @@ void UnigramModel::read_pieces(const JsonFields& fields) {
 
 // The best step to each place of the word (Viterbi's algorithm).
 std::vector<BestStep> UnigramModel::best_steps(std::string_view word) const {
+  Work& work = Work::of_thread();
+  work.check_memory((word.size() + 1) * sizeof(BestStep));
   std::vector<BestStep> steps(word.size() + 1);
   const auto reach = [&](std::size_t begin, std::size_t end, double score, std::uint32_t id) {
     BestStep& step = steps[end];
@@ -140,10 +150,12 @@ std::vector<BestStep> UnigramModel::best_steps(std::string_view word) const {
     next_character(word, next);
     const double here = steps[at].score;
     bool has_character = false;
-    trie_.for_each_prefix(word.substr(at), [&](std::size_t length, std::uint32_t id) {
-      reach(at, at + length, scores_[id] + here, id);
-      has_character = has_character || at + length == next;
-    });
+    const std::size_t looked =
+        trie_.for_each_prefix(word.substr(at), [&](std::size_t length, std::uint32_t id) {
+          reach(at, at + length, scores_[id] + here, id);
+          has_character = has_character || at + length == next;
+        });
+    work.step(looked, "Unigram");
     if (!has_character) {
       reach(at, next, unknown_score_ + here, unknown());
     }

@@ -5,6 +5,7 @@
 #include "tokens/hf/byte_trie.h"
 #include "tokens/hf/token_model.h"
 #include "tokens/hf/unicode.h"
+#include "tokens/hf/work.h"
 
 namespace regroup {
 namespace {
@@ -24,6 +25,11 @@ class WordModel : public TokenModel {
   std::optional<std::uint32_t> id_of(std::string_view token) const override {
     const auto found = ids_.find(token);
     return found == ids_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void for_each_token(const TokenVisitor& visit) const override {
+    for (const auto& [text, id] : ids_) {
+      visit(id, text);
+    }
   }
   std::size_t size() const override { return ids_.size(); }
   std::uint32_t largest_id() const override { return largest_; }
@@ -57,12 +63,15 @@ class WordPieceModel : public WordModel {
   WordPieceModel(const JsonFields& fields, const TokenTexts& special)
       : WordModel(fields, special), longest_(fields.count("max_input_chars_per_word")) {
     const std::string prefix = fields.text("continuing_subword_prefix");
+    std::vector<ByteTrie::Key> first, others;
     for_each_ordinary([&](std::string_view text, std::uint32_t id) {
-      first_.add(text, id);
+      first.emplace_back(text, id);
       if (text.size() > prefix.size() && text.starts_with(prefix)) {
-        others_.add(text.substr(prefix.size()), id);
+        others.emplace_back(text.substr(prefix.size()), id);
       }
     });
+    first_ = ByteTrie(std::move(first));
+    others_ = ByteTrie(std::move(others));
     if (longest_ > kLongestWord) {
       fields.refuse("max_input_chars_per_word", "a number up to 1,000");
     }
@@ -91,10 +100,12 @@ class WordPieceModel : public WordModel {
       std::size_t longest = 0;
       std::uint32_t found = 0;
       const ByteTrie& pieces = begin == 0 ? first_ : others_;
-      pieces.for_each_prefix(word.substr(begin), [&](std::size_t length, std::uint32_t id) {
-        longest = length;
-        found = id;
-      });
+      const std::size_t looked =
+          pieces.for_each_prefix(word.substr(begin), [&](std::size_t length, std::uint32_t id) {
+            longest = length;
+            found = id;
+          });
+      Work::of_thread().step(looked, "WordPiece");
       if (longest == 0) {
         return false;
       }

@@ -122,7 +122,7 @@ TEST_CASE("tokens added to a SentencePiece model replace or extend its pieces", 
   CHECK(vocabulary.scores[4] == -1000);
   CHECK(vocabulary.tokens[6] == "<extra>");
   CHECK(vocabulary.types[6] == kUserDefined);
-  CHECK(vocabulary.types[7] == kControl);  // because of its form
+  CHECK(vocabulary.types[7] == kUserDefined);  // found in texts, whatever its form
   REQUIRE(vocabulary.notes.size() == 1);
   CHECK(vocabulary.notes[0].find("1 tokens beyond the 8 rows") != std::string::npos);
 }

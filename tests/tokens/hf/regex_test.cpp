@@ -6,6 +6,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/refusal.h"
+#include "tokens/hf/work.h"
 
 namespace regroup {
 namespace {
@@ -82,14 +83,16 @@ TEST_CASE("a pattern that takes too many steps on a text is refused", "[tokens]"
 
 TEST_CASE("patterns whose time is over are refused", "[tokens]") {
   const std::string text(2000, 'a');
-  Regex::restart_time(std::chrono::nanoseconds(0));
-  CHECK_THAT(refusal_of([&] { matches_of("a", text); }), is_bad_input("test", "take longer", "a"));
-  Regex::restart_time();
+  Work::of_thread().begin("test", text.size(), std::chrono::nanoseconds(0));
+  CHECK_THAT(refusal_of([&] { matches_of("a", text); }),
+             is_bad_input("test", "takes longer", "at last a"));
+  Work::of_thread().begin("test", 0);
   CHECK(matches_of("a", text).size() == 2000);
 }
 
 TEST_CASE("long runs need no more memory or steps than are allowed", "[tokens]") {
   const std::string text(1U << 20, ' ');
+  Work::of_thread().begin("test", text.size());
   CHECK(matches_of(R"(\s*[\r\n]+|\s+(?!\S)|\s+)", text) == Matches{text});
   CHECK(matches_of(R"((?:a|b)+)", std::string(1U << 20, 'b')).size() == 1);
 }

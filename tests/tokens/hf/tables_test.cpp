@@ -27,12 +27,7 @@ TEST_CASE("a number table finds what was set last, and nothing else", "[tokens]"
 }
 
 TEST_CASE("a trie finds all keys that a text begins with, shortest first", "[tokens]") {
-  ByteTrie trie;
-  trie.add("a", 1);
-  trie.add("abc", 2);
-  trie.add("abcd", 3);
-  trie.add("b", 4);
-  trie.add("a", 5);  // the first value stays
+  const ByteTrie trie({{"a", 1}, {"abc", 2}, {"abcd", 3}, {"b", 4}, {"a", 5}});
   const auto found = [&](std::string_view text) {
     std::vector<std::pair<std::size_t, std::uint32_t>> keys;
     trie.for_each_prefix(
@@ -45,6 +40,34 @@ TEST_CASE("a trie finds all keys that a text begins with, shortest first", "[tok
   CHECK(found("b") == Keys{{1, 4}});
   CHECK(found("c").empty());
   CHECK(found("").empty());
+}
+
+TEST_CASE("a trie of many keys finds those that a search through all of them finds", "[tokens]") {
+  std::mt19937_64 random(11);
+  std::map<std::string, std::uint32_t> keys;
+  const auto some_text = [&](std::size_t most) {
+    std::string text(1 + random() % most, '\0');
+    for (char& byte : text) {  // few bytes follow many others, and many follow one
+      byte = static_cast<char>(random() % 3 == 0 ? random() % 256 : 'a' + random() % 2);
+    }
+    return text;
+  };
+  for (std::uint32_t i = 0; i < 20'000; ++i) {
+    keys.emplace(some_text(6), i);
+  }
+  const ByteTrie trie({keys.begin(), keys.end()});
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string text = some_text(9);
+    std::map<std::size_t, std::uint32_t> expected, found;
+    for (std::size_t length = 1; length <= text.size(); ++length) {
+      if (const auto key = keys.find(text.substr(0, length)); key != keys.end()) {
+        expected.emplace(length, key->second);
+      }
+    }
+    trie.for_each_prefix(
+        text, [&](std::size_t length, std::uint32_t value) { found.emplace(length, value); });
+    REQUIRE(found == expected);
+  }
 }
 
 TEST_CASE("a cache of words gives back the ids it was given, and forgets when it is full",
