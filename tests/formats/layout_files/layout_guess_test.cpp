@@ -9,6 +9,7 @@
 #include "formats/families/family.h"
 #include "formats/layout_files/layout_file.h"
 #include "formats/model/model.h"
+#include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
