@@ -109,7 +109,8 @@ bool check_value(const CLI::App& command, const CLI::Option& option, const std::
   if (equals != word.npos || option.get_items_expected_max() == 0) {
     return false;
   }
-  if (next.starts_with("--") || option_named(&command, next) != nullptr) {
+  const bool like_option = next.starts_with("--") && !next.starts_with("---");
+  if (like_option || option_named(&command, next) != nullptr) {
     throw_usage("{} needs a value, not {}: a value that begins so is written {}=VALUE", name,
                 printable(next), option.get_name());
   }

@@ -52,8 +52,11 @@ TEST_CASE("a missing, empty or misshapen tensor is refused and reported", "[conv
     if (tensor.name != spec.token_embedding && spec.whole_model.empty()) {
       model.remove(tensor.name);
       const auto lost = put_model(directory / "lost", model);
-      if (open_model(lost).missing_head.empty()) {  // otherwise it is a base model
-        check_refused(lost, tensor.name + " is missing");
+      // A base model lacks its head, and BART's buffer counts as zeros where it is absent.
+      if (open_model(lost).missing_head.empty() && tensor.name != "final_logits_bias") {
+        // Where a tensor's name tells one of two layouts, those of the other one are missing.
+        const bool tells = std::string_view(name) == "mixtral_stacked";
+        check_refused(lost, (tells ? "" : tensor.name) + " is missing");
       }
     }
   }

@@ -144,7 +144,11 @@ TEST_CASE("whether the output is tied is the whole model's setting, otherwise th
           "[formats]") {
   const TinyModel model = golden_model("llava");
   CHECK(spec_of(model).lm_head == "language_model.lm_head.weight");
-  CHECK(spec_of(TinyModel(model).set("tie_word_embeddings", "true")).lm_head.empty());
+  TinyModel tied = TinyModel(model).set("tie_word_embeddings", "true");
+  CHECK(spec_of(tied).tied_head == "language_model.lm_head.weight");
+  CHECK(spec_of(tied).lm_head == "language_model.lm_head.weight");  // it differs
+  tied.remove("language_model.lm_head.weight");
+  CHECK(spec_of(tied).lm_head.empty());
   const TinyModel silent = TinyModel(model).set("tie_word_embeddings", "null");
   CHECK(spec_of(with_text(silent, "tie_word_embeddings", "true")).lm_head ==
         "language_model.lm_head.weight");

@@ -384,6 +384,7 @@ TEST_CASE("a text that the model predicts no better than chance is refused unles
   const std::string statistics = (files.directory / "statistics.safetensors").string();
   const auto before = tree_of(files.directory.path());
   const auto refused = [&](std::vector<std::string> command, const char* option) {
+    command.insert(command.begin(), "--quiet");
     const ProgramResult result = run_program(command);
     CAPTURE(result.err);
     CHECK(result.exit_code == kExitBadInput);
