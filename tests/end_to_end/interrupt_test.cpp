@@ -23,16 +23,31 @@ fs::path put_large_model(const fs::path& directory) {
   TinyModel model = tiny_llama({.layers = 0});
   model.set("hidden_size", "1024").set("num_attention_heads", "16").set("head_dim", "64");
   model.set("num_key_value_heads", "16").set("num_hidden_layers", std::to_string(kLayers));
+  model.set("intermediate_size", "8").set("vocab_size", "8").set("tie_word_embeddings", "false");
   std::string header;
   std::uint64_t end = 0;
+  const auto add = [&](const std::string& name, const std::string& shape, std::uint64_t elements) {
+    const std::uint64_t begin = end;
+    end += 2 * elements;
+    header += fmt::format(R"({}"{}.weight":{{"dtype":"BF16","shape":[{}],"data_offsets":[{},{}]}})",
+                          header.empty() ? "" : ",", name, shape, begin, end);
+  };
+  for (const char* name : {"model.embed_tokens", "lm_head"}) {
+    add(name, "8,1024", 8 * kSize);
+  }
+  add("model.norm", "1024", kSize);
   for (int layer = 0; layer < kLayers; ++layer) {
+    const std::string in = fmt::format("model.layers.{}.", layer);
     for (const char role : {'q', 'k', 'v', 'o'}) {
-      const std::uint64_t begin = end;
-      end += std::uint64_t{kSize} * kSize * 2;
-      header += fmt::format(
-          R"({}"model.layers.{}.self_attn.{}_proj.weight":{{"dtype":"BF16","shape":[{},{}],"data_offsets":[{},{}]}})",
-          header.empty() ? "" : ",", layer, role, kSize, kSize, begin, end);
+      add(in + "self_attn." + role + "_proj", "1024,1024", std::uint64_t{kSize} * kSize);
     }
+    for (const char* norm : {"input_layernorm", "post_attention_layernorm"}) {
+      add(in + norm, "1024", kSize);
+    }
+    for (const char* map : {"mlp.gate_proj", "mlp.up_proj"}) {
+      add(in + map, "8,1024", 8 * kSize);
+    }
+    add(in + "mlp.down_proj", "1024,8", 8 * kSize);
   }
   put_file(directory / "config.json", model.config);
   const std::string start = file_with_header("{" + header + "}");
