@@ -61,7 +61,7 @@ def check(regroup, scratch):
         # An unknown architecture without hyper-parameters: inspect describes the tensors.
         report = json.loads(regroup.run("inspect", path, "--json", "--tensors"))
         check_tensors(report, path)
-        expect(report["provenance"] == {"kv_heads": "3"}, f"provenance {report['provenance']}")
+        expect(report["provenance"] == {"kv_heads": 3}, f"provenance {report['provenance']}")
         print(f"  alignment {alignment}: {len(report['tensors'])} tensors alike")
 
 
