@@ -26,7 +26,7 @@ Callback = Callable[[Report], object]
 _log = logging.getLogger("regroup")
 
 # Flags whose absence means "as the tokenizer does", and an option whose value is true or false.
-NEGATED_BY_FALSE = frozenset({"bos", "eos"})
+NEGATED_BY_FALSE = frozenset({"bos", "eos", "jsonl"})
 TAKES_TRUE_OR_FALSE = frozenset({"scale_by_parameter"})
 # Flags that run() sets, or that print something else than a report.
 NOT_FOR_CALLERS = frozenset({"help", "json", "json_progress", "version"})

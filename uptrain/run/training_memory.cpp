@@ -23,14 +23,20 @@ namespace {
 
 double logits_bytes(const UptrainSettings& settings, const ModelSpec& spec, double predictions) {
   // The largest number of fp32 copies of a chunk, as counted on the paper device (docs/gpu.md).
-  // Logits that are replaced in place exist once, and their gradients' products next to them.
   const double copies = settings.teacher.present() ? 8.0 : settings.teacher.any() ? 7.0 : 3.0;
   const bool on_cpu = settings.device.is_cpu();
   const bool in_place = !on_cpu && !settings.teacher.any() && !spec.logit_softcap &&
                         has_fused_kernel(FusedKernel::kCrossEntropy, settings.device);
+  const auto vocabulary = static_cast<double>(spec.vocab_size);
   const auto rows = static_cast<double>(default_loss_rows(spec.vocab_size, on_cpu, in_place));
-  return (in_place ? 2.0 * bytes_per_element(settings.precision) : copies * 4.0) *
-         std::min(predictions, rows) * static_cast<double>(spec.vocab_size);
+  const double chunk = std::min(predictions, rows) * vocabulary;
+  if (!in_place) {
+    return copies * 4.0 * chunk;
+  }
+  // Logits that are replaced in place exist once, and their gradients' products next to them. Later
+  // the gradient of the output head exists twice, while it is scaled.
+  return bytes_per_element(settings.precision) *
+         (2.0 * chunk + vocabulary * static_cast<double>(spec.hidden_size));
 }
 
 void for_each_trained(const UptrainSettings& settings, const ModelSpec& spec,
