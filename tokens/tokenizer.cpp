@@ -85,7 +85,7 @@ void check_numbering(const nlohmann::json& tokenizer_config, const fs::path& dir
   }
 }
 
-// The files beside a tokenizer's own that say more about it.
+// The other files of a tokenizer's directory that describe it.
 struct Neighbours {
   fs::path directory;
   nlohmann::json config, tokenizer_config;
@@ -132,7 +132,7 @@ std::unique_ptr<Tokenizer> open_file(const fs::path& path) {
                                        : open_sentencepiece(path);
 }
 
-// A tokenizer.json or tokenizer.model, and what the files beside it say.
+// A tokenizer.json or tokenizer.model, and what the other files of its directory say.
 std::unique_ptr<Tokenizer> open_with(const Neighbours& files, const fs::path& path) {
   const bool json = path.extension() == ".json";
   const std::vector<StoredAddedToken> added = added_tokens_beside(files.directory);
