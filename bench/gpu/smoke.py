@@ -176,7 +176,8 @@ def main():
         script.run("all")
         after = script.files()
         check(all(after[name] == stamp for name, stamp in before.items()), "a finished step was run again")
-        check({name.split("/")[0] for name in after} == set(PARTS), f"parts are missing: {sorted(after)}")
+        measured = set(PARTS) - {"peers"}  # none is installed for this check
+        check({name.split("/")[0] for name in after} == measured, f"parts are missing: {sorted(after)}")
         check_copy(script, after)
         check(script.run("next").count("finished before") == len(PARTS), "a finished part was run again")
         script.run("tables")

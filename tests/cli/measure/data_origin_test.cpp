@@ -99,7 +99,7 @@ TEST_CASE("tokens of another tokenizer than the model's are refused", "[cli]") {
   }
 }
 
-TEST_CASE("--tokenizer of --text is compared with the model's, too", "[cli]") {
+TEST_CASE("a tokenizer given for a text is compared with the model's, too", "[cli]") {
   if (!reads_tokenizer_json()) {
     SKIP("this build does not read tokenizer.json");
   }
