@@ -92,6 +92,18 @@ function(regroup_optimise_lightly target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
+# regroup_sources(<variable> <folder>... [EXCEPT <regular expression>])
+# The source files below folders of the current one, by name.
+function(regroup_sources variable)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "EXCEPT" "")
+  list(TRANSFORM arg_UNPARSED_ARGUMENTS APPEND "/*.cpp")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}" ${arg_UNPARSED_ARGUMENTS})
+  if(arg_EXCEPT)
+    list(FILTER sources EXCLUDE REGEX "${arg_EXCEPT}")
+  endif()
+  set(${variable} ${sources} PARENT_SCOPE)
+endfunction()
+
 # regroup_library(<folder> SOURCES <file>... [LINK <target>...])
 # The library of one top folder: target regroup_<folder>, to be linked as regroup::<folder>.
 function(regroup_library folder)

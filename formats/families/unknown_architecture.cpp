@@ -12,8 +12,6 @@
 namespace regroup {
 namespace {
 
-using Names = std::span<const std::string_view>;
-
 constexpr auto kLatent = std::to_array<std::string_view>(
     {"deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "minicpm3", "longcat_flash",
      "mistral4", "mistral_large4", "youtu", "glm4_moe_lite", "glm_moe_dsa", "axk1", "axk2", "hy_v4",

@@ -175,8 +175,8 @@ class GgufHeaderReader {
   }
 
   void append_array(std::string& out, const std::string& what) {
-    constexpr std::size_t kHead = sizeof(std::uint32_t) + sizeof(std::uint64_t);
-    cursor_.append(out, kHead, what);
+    constexpr std::size_t kHeadOfArray = sizeof(std::uint32_t) + sizeof(std::uint64_t);
+    cursor_.append(out, kHeadOfArray, what);
     std::uint32_t type = 0;
     std::uint64_t size = 0;
     std::memcpy(&type, out.data(), sizeof(type));

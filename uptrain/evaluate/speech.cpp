@@ -25,7 +25,7 @@
 namespace regroup {
 namespace {
 
-Checkpoint open_file(const std::filesystem::path& path) {
+Checkpoint open_features(const std::filesystem::path& path) {
   std::vector<Checkpoint::Part> parts;
   parts.push_back(open_weight_file(path));
   return Checkpoint(std::move(parts));
@@ -65,7 +65,7 @@ at::Tensor hidden_of(const Transformer& model, const SpeechFile& file, std::int6
 }  // namespace
 
 SpeechFile::SpeechFile(const std::filesystem::path& path, const ModelSpec& spec)
-    : path_(path), checkpoint_(open_file(path)), vocabulary_(spec.vocab_size) {
+    : path_(path), checkpoint_(open_features(path)), vocabulary_(spec.vocab_size) {
   features_ = checked(checkpoint_, "features", is_pooling_dtype(checkpoint_.at("features").dtype),
                       "floats", {-1, spec.spectrum.bands, 2 * spec.spectrum.positions});
   const DType type = checkpoint_.at("tokens").dtype;

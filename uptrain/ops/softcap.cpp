@@ -109,7 +109,7 @@ BlockScores scores_of(const QueryBlock& block, const Heads& heads,
   return scores;
 }
 
-at::Tensor attend_forward(const Heads& heads, const SoftcapAttention& attention, double scale) {
+at::Tensor capped_forward(const Heads& heads, const SoftcapAttention& attention, double scale) {
   std::vector<at::Tensor> outputs;
   for (const QueryBlock& block : blocks_of(heads, attention)) {
     check_stop();
@@ -152,7 +152,7 @@ struct SoftcapAttentionFunction : torch::autograd::Function<SoftcapAttentionFunc
     context->saved_data["scale"] = scale;
     context->saved_data["causal"] = attention.causal;
     context->saved_data["window"] = attention.window;
-    return attend_forward({q, k, v}, attention, scale);
+    return capped_forward({q, k, v}, attention, scale);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& outer) {

@@ -51,7 +51,7 @@ std::string option_of(std::string_view setting) {
   return option;
 }
 
-std::string text_of(const Json& recipe, const std::string& setting) {
+std::string value_in_words(const Json& recipe, const std::string& setting) {
   const Json value = recipe.value(setting, Json());
   return value.is_null() ? "none" : printable_json(value);
 }
@@ -64,9 +64,9 @@ std::string recipe_differences(const Json& first, const Json& second, std::strin
   std::vector<std::string> found;
   for (const auto& [key, unused] : all.items()) {
     if (!first.contains(key) || !second.contains(key) || first[key] != second[key]) {
-      found.push_back(
-          fmt::format(fmt::runtime(form), key, text_of(first, key), text_of(second, key)) +
-          fmt::format(" ({})", option_of(key)));
+      found.push_back(fmt::format(fmt::runtime(form), key, value_in_words(first, key),
+                                  value_in_words(second, key)) +
+                      fmt::format(" ({})", option_of(key)));
     }
   }
   return fmt::format("{}", fmt::join(found, "; "));

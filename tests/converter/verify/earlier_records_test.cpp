@@ -15,7 +15,7 @@ using Catch::Matchers::ContainsSubstring;
 
 fs::path earlier(const char* name) { return golden(std::string("records/") + name); }
 
-Json config_of(const fs::path& directory) {
+Json config_in(const fs::path& directory) {
   return Json::parse(bytes_of_file(directory / "config.json"));
 }
 
@@ -52,8 +52,8 @@ TEST_CASE("conversions of earlier results record what went before", "[converter]
   put_file(trained / "config.json", bytes_of_file(earlier("trained") / "config.json"));
   convert(trained, result, {.kv_heads = {2}});
   CHECK(history_of(open_model(result)) == std::vector{kMean, kTrained});
-  CHECK(config_of(result)["regroup"]["pool"] == "mean");
-  CHECK_FALSE(config_of(result)["regroup"].contains("uptrain"));
+  CHECK(config_in(result)["regroup"]["pool"] == "mean");
+  CHECK_FALSE(config_in(result)["regroup"].contains("uptrain"));
   CHECK_THAT(bytes_of_file(result / "README.md"),
              ContainsSubstring("## History\n\n- " + kMean + " (regroup 0.1.0)\n- " + kTrained));
   const Verification found = verified(trained, result);
@@ -77,7 +77,7 @@ TEST_CASE("a history other than the source's is a difference", "[converter]") {
   const TemporaryDirectory directory;
   const fs::path result = directory / "result";
   convert(earlier("mean4"), result, {.kv_heads = {2}});
-  Json config = config_of(result);
+  Json config = config_in(result);
   config["regroup"]["history"][0]["pool"] = "lowrank";
   put_file(result / "config.json", config.dump());
   const Verification found = verified(earlier("mean4"), result);

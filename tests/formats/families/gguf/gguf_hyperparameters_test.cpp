@@ -139,8 +139,8 @@ TEST_CASE("neutral RoPE scalings are dropped and impossible ones refused", "[for
   CHECK((scaling("linear", 0.0F).kind == RopeScaling::Kind::kNone));  // 0 means not set
   CHECK((scaling("yarn", 0.0F).kind == RopeScaling::Kind::kNone));
   CHECK(scaling("yarn", 0.5F).attention_factor == 1.0);  // the context is not stretched
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  for (const float factor : {-2.0F, kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+  constexpr float kUnbounded = std::numeric_limits<float>::infinity();
+  for (const float factor : {-2.0F, kUnbounded, std::numeric_limits<float>::quiet_NaN()}) {
     for (const char* type : {"linear", "yarn", "none"}) {
       CAPTURE(type, factor);
       CHECK_THAT(refusal_of([&] { scaling(type, factor); }),
