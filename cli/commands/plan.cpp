@@ -14,6 +14,7 @@
 #include "cli/report/plan_report.h"
 #include "cli/report/report_file.h"
 #include "formats/base/error.h"
+#include "formats/inspect/disagreements.h"
 #include "formats/inspect/serving_cost.h"
 
 namespace regroup {
@@ -70,6 +71,9 @@ void run_plan(const PlanOptions& options, bool one_case, const Console& console)
     plan.chosen = choose(plan);
   }
   print_plan(plan, options.json, console);
+  for (const std::string& fault : disagreements_in(model.spec, model.checkpoint, model.config)) {
+    console.note("warning: " + fault);
+  }
   if (!options.html.empty()) {
     write_page(options.html, plan_page(plan), console);
   }

@@ -1,13 +1,67 @@
 #include "cli/measure/training_text.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "formats/base/checksum.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
+#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "uptrain/trainer/run_directory.h"
 
 namespace regroup {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kDigestName = "text.digest";
+
+// The bytes of a file, but nothing of what can be read only once.
+std::string digest_of_file(const fs::path& path) {
+  std::error_code fault;
+  if (fs::exists(path, fault) && !fs::is_regular_file(path, fault)) {
+    return "";
+  }
+  constexpr std::uint64_t kChunk = 1U << 20;
+  const File file = File::open(path);
+  std::vector<std::byte> chunk;
+  std::string digests;
+  for (std::uint64_t at = 0; at < file.size(); at += kChunk) {
+    check_stop();
+    chunk.resize(std::min(kChunk, file.size() - at));
+    file.read_at(at, chunk);
+    digests = checksum_of(digests + checksum_of(chunk));
+  }
+  return digests;
+}
+
+// What decides the tokens of a text, apart from the tokenizer: its bytes, and how they are read.
+std::string digest_of(const TextInput& text) {
+  std::string digests =
+      fmt::format("{} {}", text.json_lines ? int{*text.json_lines} : -1, text.field);
+  for (const std::string& file : text.files) {
+    digests += " " + digest_of_file(file);
+  }
+  return checksum_of(digests);
+}
+
+// Runs of earlier versions have no digest.
+void check_same_text(const TextInput& text, const fs::path& run) {
+  const fs::path recorded = run / kDigestName;
+  if (path_exists(recorded) && read_text(recorded, 64) != digest_of(text)) {
+    throw_usage(
+        "--text: {} was begun with another text, or with other --jsonl or --field; resume it "
+        "with the same",
+        printable(run.string(), 0));
+  }
+}
+
+}  // namespace
 
 TrainingText::TrainingText(const TextInput& text, const Model& source, int threads,
                            const fs::path& output, bool resume)
@@ -18,6 +72,7 @@ TrainingText::TrainingText(const TextInput& text, const Model& source, int threa
       throw_usage("{}: was begun with --data; resume it with the same token files",
                   printable(RunDirectory::path_for(output).string(), 0));
     }
+    check_same_text(text, RunDirectory::path_for(output));
     return;
   }
   fs::path beside = RunDirectory::path_for(output);
@@ -25,6 +80,7 @@ TrainingText::TrainingText(const TextInput& text, const Model& source, int threa
   made_ = std::make_unique<StagedDirectory>(beside);
   path_ = made_->path() / kept_.filename();
   write_tokens(source, text, threads, std::nullopt, path_);
+  write_text(made_->path() / kDigestName, digest_of(text));
 }
 
 void TrainingText::keep() {
@@ -32,7 +88,7 @@ void TrainingText::keep() {
     return;
   }
   std::error_code fault;
-  for (const char* extension : {".bin", ".idx"}) {
+  for (const char* extension : {".bin", ".idx", ".digest"}) {
     fs::path from = path_, to = kept_;
     fs::rename(from.replace_extension(extension), to.replace_extension(extension), fault);
     if (fault) {

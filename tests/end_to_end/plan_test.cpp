@@ -98,6 +98,18 @@ TEST_CASE("plan refuses invalid quantities", "[end_to_end]") {
   }
 }
 
+TEST_CASE("plan warns of tensors that do not fit the config", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  TinyModel model = golden_model("llama");
+  model.remove("model.norm.weight");
+  const ProgramResult faulty =
+      run_program({"plan", put_model(directory / "model", model).string()});
+  CHECK(faulty.exit_code == 0);
+  CHECK_THAT(faulty.err, ContainsSubstring("warning: model.norm.weight is missing"));
+  CHECK(run_program({"plan", golden("llama").string()}).err.empty());
+  CHECK(run_program({"plan", (golden("llama") / "config.json").string()}).err.empty());
+}
+
 TEST_CASE("plan quotes paths for the shell", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string model = put_llama_7b(directory / "it's a model");

@@ -117,18 +117,26 @@ RunDirectory RunDirectory::create(const fs::path& output, const Json& recipe,
   check_output(output, false);
   RunDirectory run(path_for(output), identity_of(recipe, model));
   std::error_code fault;
-  fs::create_directories(run.path_, fault);
+  const bool made = fs::create_directories(run.path_, fault);
   if (fault) {
     throw_environment("{}: cannot create: {}", shown(run.path_), fault.message());
   }
-  run.lock();
-  check_output(output, false);  // again, because another process may have used it before the lock
-  const Json content = {{"version", kVersion}, {"model", model}, {"recipe", recipe}};
   const fs::path staging = run.path_ / "run.json.partial";
-  fs::remove(staging);
-  write_text(staging, content.dump(2) + "\n");
-  fs::rename(staging, run.path_ / kRunFile);
-  sync_directory(run.path_);
+  try {
+    run.lock();
+    check_output(output, false);  // again: another process may have used it before the lock
+    const Json content = {{"version", kVersion}, {"model", model}, {"recipe", recipe}};
+    fs::remove(staging);
+    write_text(staging, content.dump(2) + "\n");
+    fs::rename(staging, run.path_ / kRunFile);
+    sync_directory(run.path_);
+  } catch (...) {
+    if (made) {  // removes it only if nobody else has put anything there
+      fs::remove(staging, fault);
+      fs::remove(run.path_, fault);
+    }
+    throw;
+  }
   return run;
 }
 

@@ -1,4 +1,5 @@
 // `regroup uptrain` and `regroup eval` as programs: signals, kills, exit codes.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -67,6 +68,33 @@ TEST_CASE("training continues if its messages cannot be written", "[uptrain]") {
   ::close(ends[1]);
   CHECK(alone.exit_code == 0);
   CHECK(tree_of(directory / "alone") == tree_of(directory / "whole"));
+}
+
+TEST_CASE("where too few files can be open, nothing is left or the run can be resumed",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  std::vector<std::string> arguments = uptrain_arguments(directory, "out");
+  std::ranges::replace(arguments, std::string("6000"), std::string("40"));  // two steps
+  for (int most = 6; most < 16; ++most) {  // whichever file is the first that cannot be opened
+    const ProgramResult result = run_program(
+        arguments, {"sh", "-c", "ulimit -n " + std::to_string(most) + "; exec \"$0\" \"$@\""});
+    CAPTURE(most, result.err, result.exit_code);
+    std::vector<std::string> left;
+    for (const auto& entry : fs::directory_iterator(directory.path())) {
+      left.push_back(entry.path().filename().string());
+    }
+    CAPTURE(left);
+    CHECK(std::ranges::none_of(
+        left, [](const std::string& name) { return name.find("partial") != std::string::npos; }));
+    const bool begun = fs::exists(directory / "out.run");
+    CHECK((!begun || fs::exists(directory / "out.run/run.json")));
+    if (result.exit_code != 0) {
+      CHECK(run_program(begun ? with(arguments, "--resume=auto") : arguments).exit_code == 0);
+    }
+    CHECK(fs::exists(directory / "out"));
+    fs::remove_all(directory / "out");
+    fs::remove_all(directory / "out.run");
+  }
 }
 
 TEST_CASE("a run killed at any time resumes to the same result", "[uptrain]") {

@@ -42,7 +42,14 @@ TEST_CASE("uptrain --text keeps the tokens in the run's directory, and resumes w
   wait_for_steps(files.directory / "stopped.run", 33);
   program.send(SIGTERM);
   REQUIRE(program.wait().exit_code == kExitStateSaved);
-  put_file(files.text, "another text, which is not read again");
+  const std::string text = bytes_of_file(files.text);
+  put_file(files.text, text + " and more");
+  const auto before = tree_of(files.directory / "stopped.run");
+  const ProgramResult refused = run_program(with(arguments, "--resume"));
+  CHECK(refused.exit_code == kExitUsage);
+  CHECK_THAT(refused.err, ContainsSubstring("was begun with another text"));
+  CHECK((tree_of(files.directory / "stopped.run") == before));
+  put_file(files.text, text);
   REQUIRE(run_program(with(arguments, "--resume")).exit_code == 0);
   CHECK((tree_of(files.directory / "stopped") == tree_of(files.directory / "whole")));
   for (const auto& entry : fs::directory_iterator(files.directory.path())) {
