@@ -1,7 +1,6 @@
 #include "cli/report/conversion_facts.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -149,43 +148,12 @@ void add_measured_facts(NamedFacts& facts, const ConversionRecord& record) {
 
 // Earlier steps, and facts that a later version or a stranger wrote.
 void add_other_facts(NamedFacts& facts, const ConversionRecord& record) {
-  constexpr std::array<std::string_view, 31> kShown{"version",
-                                                    "source_kv_heads",
-                                                    "kv_heads",
-                                                    "pool",
-                                                    "grouping",
-                                                    "query_order",
-                                                    "pool_seed",
-                                                    "pool_device",
-                                                    "calibration",
-                                                    "calibration_tokens",
-                                                    kCalibrationKeptKey,
-                                                    "refit",
-                                                    kDistillKey,
-                                                    kDistilledKey,
-                                                    "dtype",
-                                                    kChecksumsKey,
-                                                    kLayersKey,
-                                                    kHeldOutKey,
-                                                    "stored_kv_heads",
-                                                    "positions",
-                                                    "alibi",
-                                                    "source_positions",
-                                                    "source_architecture",
-                                                    "architecture",
-                                                    "query_heads",
-                                                    "head_dim",
-                                                    "alibi_bias_max",
-                                                    "alibi_slopes",
-                                                    kTrainingKey,
-                                                    kHistoryKey,
-                                                    kSourceFingerprintKey};
   std::size_t number = 0;
   for (const Json& step : record.history()) {
     facts.emplace_back(fmt::format("step {}", ++number), text_of_step(step));
   }
   for (const auto& [key, value] : record.facts().items()) {
-    if (std::find(kShown.begin(), kShown.end(), key) == kShown.end()) {
+    if (!is_known_fact(key)) {
       facts.emplace_back(printable(key), text_at(record, key.c_str()));
     }
   }

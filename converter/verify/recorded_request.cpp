@@ -26,43 +26,12 @@ std::string where(const Model& model) { return printable(model.path.string(), 0)
 // Checks that all facts determine a request or follow from it. Any other key is of a step that this
 // version does not know.
 void check_known(const Json& facts, const Model& result) {
-  constexpr std::array<std::string_view, 31> kKnown{"version",
-                                                    "source_kv_heads",
-                                                    "kv_heads",
-                                                    "pool",
-                                                    "grouping",
-                                                    "query_order",
-                                                    "pool_seed",
-                                                    "pool_device",
-                                                    "calibration_tokens",
-                                                    "calibration",
-                                                    kCalibrationKeptKey,
-                                                    "refit",
-                                                    kDistillKey,
-                                                    kDistilledKey,
-                                                    "dtype",
-                                                    kChecksumsKey,
-                                                    kLayersKey,
-                                                    kHistoryKey,
-                                                    kHeldOutKey,
-                                                    "stored_kv_heads",
-                                                    "positions",
-                                                    "source_architecture",
-                                                    "source_positions",
-                                                    "alibi",
-                                                    "architecture",
-                                                    "query_heads",
-                                                    "head_dim",
-                                                    "alibi_bias_max",
-                                                    "alibi_slopes",
-                                                    "alibi_encoder_slopes",
-                                                    kSourceFingerprintKey};
   for (const auto& [key, value] : facts.items()) {
     if (key == kTrainingKey) {
       throw_usage("{}: was trained after its conversion, which cannot be recomputed",
                   where(result));
     }
-    if (std::find(kKnown.begin(), kKnown.end(), key) == kKnown.end()) {
+    if (!is_known_fact(key)) {
       throw_usage("{}: records \"{}\", which cannot be recomputed", where(result), printable(key));
     }
   }

@@ -78,6 +78,19 @@ bool is_conversion_fact(std::string_view key) {
   return key.starts_with(kRecordPrefix) && key != kSourceConfigKey && key != kSourceDtypesKey;
 }
 
+bool is_known_fact(std::string_view name) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"version", "source_kv_heads", "kv_heads", "stored_kv_heads", "pool", "pool_seed",
+       "pool_device", "grouping", "query_order", "calibration", "calibration_tokens",
+       kCalibrationKeptKey, "refit", kDistillKey, kDistilledKey, "dtype", "source_architecture",
+       "source_positions", "positions", "alibi", kSourceFingerprintKey, kLayersKey, kHeldOutKey,
+       kChecksumsKey, kTrainingKey, kHistoryKey,
+       // as metadata alone, where the config is not beside them:
+       "architecture", "query_heads", "head_dim", "alibi_bias_max", "alibi_slopes",
+       "alibi_encoder_slopes"});
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
 Json recorded_fact(const std::string& text) {
   const Json parsed = Json::parse(text, nullptr, false);
   return parsed.is_discarded() ? Json(text) : parsed;

@@ -46,6 +46,9 @@ inline constexpr std::string_view kSourceDtypesKey = "regroup.dtypes";
 /// GGUF file records its source directory.
 bool is_conversion_fact(std::string_view key);
 
+/// Whether this version writes a fact of this name. Any other is a later version's or a stranger's.
+bool is_known_fact(std::string_view name);
+
 /// One fact from metadata: JSON, or else plain text.
 Json recorded_fact(const std::string& text);
 
