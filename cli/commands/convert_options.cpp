@@ -28,8 +28,7 @@ const std::map<std::string, DType> kDtypes{
     {"fp32", DType::kF32}, {"fp16", DType::kF16}, {"bf16", DType::kBF16}, {"q8_0", DType::kQ8_0}};
 const std::map<std::string, Container> kContainers{{"safetensors", Container::kSafetensors},
                                                    {"torch", Container::kTorch},
-                                                   {"gguf", Container::kGguf},
-                                                   {"llama2c", Container::kLlama2c}};
+                                                   {"gguf", Container::kGguf}};
 
 const std::map<std::string, LoaderChoice> kLoaders{{"auto", LoaderChoice::kAuto},
                                                    {"transformers", LoaderChoice::kTransformers},
@@ -63,10 +62,8 @@ std::optional<Container> container_of(const ConvertOptions& options) {
 void check_name(const std::filesystem::path& destination, Container container) {
   if (!is_single_file(container)) {
     check_directory_name(destination);
-  } else if (container == Container::kGguf) {
-    check_output_name(destination, "a GGUF file", {".gguf"});
   } else {
-    check_output_name(destination, "a file of llama2.c", {".bin"});
+    check_output_name(destination, "a GGUF file", {".gguf"});
   }
 }
 
@@ -108,8 +105,8 @@ void add_form_options(Command command, ConvertOptions& options) {
       .one_of({"keep", "alibi"});
   command
       .add_option("--to", options.container,
-                  "container to write: safetensors or torch (a directory), gguf or llama2c (one "
-                  "file) (default: the source's, or gguf for an output named .gguf)")
+                  "container to write: safetensors or torch (a directory) or gguf (one file) "
+                  "(default: the source's, or gguf for an output named .gguf)")
       .one_of(kContainers);
   command
       .add_option("--dtype", options.dtype,

@@ -102,9 +102,6 @@ Target choose_target(const Model& source, const ModelSpec& grouped,
   if (container == Container::kGguf) {
     return gguf_target(source, grouped);
   }
-  if (container == Container::kLlama2c) {
-    return llama2c_target(source, grouped);
-  }
   if (request.target == "auto" && grouped.whole_model.empty()) {
     return automatic_target(source, grouped);
   }

@@ -59,9 +59,6 @@ DType stored_dtype(const OutputTensor& tensor, const Model& source, Container co
     return tensor.dtype;  // for example integers
   }
   const bool matrix = tensor.shape.size() >= 2;  // or a stack of them
-  if (container == Container::kLlama2c) {
-    return DType::kF32;
-  }
   if (container == Container::kGguf) {
     // llama.cpp needs tensors that are not matrices in F32, and keeps routers in it.
     const bool exact = !matrix || tensor.name == "position_embd.weight" ||

@@ -215,15 +215,8 @@ TEST_CASE("pooling before or after a round trip through GGUF gives the same mode
   }
 }
 
-TEST_CASE("llama2.c files and Meta's directories become Hugging Face models and back",
-          "[converter]") {
+TEST_CASE("Meta's directories become Hugging Face models", "[converter]") {
   const TemporaryDirectory directory;
-  const fs::path file = golden("llama2c") / "model.bin";
-  convert(file, directory / "hf", {.container = Container::kSafetensors});
-  convert(directory / "hf", directory / "again.bin", {.container = Container::kLlama2c});
-  CHECK(differing(file, directory / "again.bin") == std::vector<std::string>{});
-  CHECK(open_model(directory / "hf").spec.architecture == "LlamaForCausalLM");
-
   convert(golden("llama_meta"), directory / "from meta", {.kv_heads = {2}});
   const Model model = open_model(directory / "from meta");
   CHECK(model.spec.architecture == "LlamaForCausalLM");
@@ -300,8 +293,6 @@ TEST_CASE("what a container cannot hold is refused with the reason", "[converter
   const auto refusal = [&](const fs::path& source, ConversionRequest request) {
     return refusal_of([&] { convert(source, directory / "out", request); });
   };
-  CHECK_THAT(refusal(golden("gpt2"), {.container = Container::kLlama2c}),
-             is_wrong_usage("llama2.c", "biases"));
   CHECK_THAT(refusal(golden("t5"), {.container = Container::kGguf}), is_wrong_usage("t5"));
   CHECK_THAT(refusal(golden("gguf") / "llama.gguf", {.container = Container::kSafetensors}),
              is_wrong_usage("which only GGUF holds", "--dtype fp32"));
