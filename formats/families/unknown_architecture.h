@@ -9,8 +9,8 @@
 
 namespace regroup {
 
-/// Model types whose attention has no heads of keys and values that queries could share, and the
-/// reason.
+/// Model types whose attention has no heads of keys and values that queries could share, or whose
+/// other parts are not computed, and the reason.
 struct OtherAttention {
   std::span<const std::string_view> model_types;
   std::span<const std::string_view> config_keys;  ///< any of them shows such a model as well
