@@ -125,13 +125,6 @@ std::string nearest_type(const std::string& stem, const std::vector<std::string>
 
 std::span<const OtherAttention> other_attentions() { return kOthers; }
 
-std::string_view reason_against_grouping(const ConfigReader& config, std::string_view model_type,
-                                         std::string_view architecture) {
-  const OtherAttention* other =
-      other_attention(config, stem_of(model_type.empty() ? architecture : model_type));
-  return other == nullptr ? "" : other->reason;
-}
-
 std::string refusal_of_architecture(const ConfigReader& config, std::string_view model_type,
                                     std::string_view architecture,
                                     const std::vector<std::string>& known) {
@@ -144,7 +137,7 @@ std::string refusal_of_architecture(const ConfigReader& config, std::string_view
   }
   const std::string nearest = nearest_type(stem, known);
   return fmt::format(
-      "unknown architecture {}{}; run regroup layout --guess MODEL, see docs/layout.md", printed,
+      "unknown architecture {}{}; describe it with --layout FILE, see docs/layout.md", printed,
       nearest.empty() ? "" : fmt::format(" (nearest known: {})", nearest));
 }
 
