@@ -130,9 +130,9 @@ void add_pooling_options(Command command, ConvertOptions& options) {
                      "which attention of an encoder-decoder to group: self, cross, encoder");
   command
       .add_option("--pool", options.pool,
-                  "how a group of heads becomes one: mean; first, random or select (one of them); "
-                  "aligned (mean in a common basis); lowrank (minimises the error)")
-      .one_of({"mean", "first", "random", "select", "aligned", "lowrank"});
+                  "how a group of heads becomes one: mean; first or random (one of them); lowrank "
+                  "(minimises the error)")
+      .one_of({"mean", "first", "random", "lowrank"});
   add_count(command, "--pool-seed", options.pool_seed, "seed of --pool random", kAnySeed);
   command
       .add_option(
@@ -140,9 +140,10 @@ void add_pooling_options(Command command, ConvertOptions& options) {
           "which heads share one: contiguous (neighbours), or similar (chosen for the least "
           "loss, and moved next to each other with their query heads)")
       .one_of({"contiguous", "similar"});
-  command.add_option("--calibration", options.calibration,
-                     "statistics of the source made by regroup calibrate: lowrank, aligned and "
-                     "select then minimise the error on that text");
+  command.add_option(
+      "--calibration", options.calibration,
+      "statistics of the source made by regroup calibrate: lowrank then minimises the "
+      "error on that text");
   command.add_flag("--measure", options.measure,
                    "report the energy that each layer keeps, for any method and in dry runs; needs "
                    "--calibration");
