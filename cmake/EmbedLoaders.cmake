@@ -1,4 +1,4 @@
-# Writes OUTPUT, a source file that defines loader_files(): the names and texts of all Python files in FOLDER.
+# Writes OUTPUT, a source file that defines embedded_loader_files(): the names and texts of all Python files in FOLDER.
 function(regroup_embed_loaders folder output)
   file(GLOB files CONFIGURE_DEPENDS "${folder}/*.py")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${files})
@@ -16,7 +16,7 @@ function(regroup_embed_loaders folder output)
 
 namespace regroup {
 
-std::span<const LoaderFile> loader_files() {
+std::span<const LoaderFile> embedded_loader_files() {
   static constexpr std::array<LoaderFile, ${count}> kFiles{{
 ${entries}  }};
   return kFiles;

@@ -14,8 +14,6 @@ FLOOR = 1e-3  # nats; smaller values are drawn here
 STYLES = {  # marker, dashes; the colour is the class with the same name in STYLE
     "mean": ("circle", ""),
     "first": ("plus", "1 3"),
-    "select": ("cross", "1 3"),
-    "aligned-calibrated": ("square", "7 3"),
     "lowrank-calibrated": ("triangle", "2 2"),
     "lowrank-similar": ("diamond", "10 3 2 3"),
     "lowrank-refit": ("star", ""),
@@ -26,8 +24,6 @@ svg { background: #ffffff; font: 12px system-ui, sans-serif }
 text { fill: #1c1f24 } .minor { fill: #57606a } .grid { stroke: #d9dde3 } .axis { stroke: #57606a }
 .series { fill: none; stroke-width: 1.8 } .mark { stroke-width: 1.4 } .hollow { fill: #ffffff }
 .mean { stroke: #b42318; color: #b42318 } .first { stroke: #7a6a00; color: #7a6a00 }
-.select { stroke: #57606a; color: #57606a }
-.aligned-calibrated { stroke: #b35900; color: #b35900 }
 .lowrank-calibrated { stroke: #1a7f37; color: #1a7f37 }
 .lowrank-similar { stroke: #0b62c4; color: #0b62c4 }
 .lowrank-refit { stroke: #8250df; color: #8250df }
@@ -37,8 +33,6 @@ svg { background: #14171c }
 text { fill: #e8eaed } .minor { fill: #a3abb5 } .grid { stroke: #333a44 } .axis { stroke: #a3abb5 }
 .hollow { fill: #14171c }
 .mean { stroke: #ff8a80; color: #ff8a80 } .first { stroke: #e3cf57; color: #e3cf57 }
-.select { stroke: #b8c0ca; color: #b8c0ca }
-.aligned-calibrated { stroke: #ffb266; color: #ffb266 }
 .lowrank-calibrated { stroke: #6fdd8b; color: #6fdd8b }
 .lowrank-similar { stroke: #79b8ff; color: #79b8ff }
 .lowrank-refit { stroke: #c8a6ff; color: #c8a6ff }

@@ -16,7 +16,6 @@ REFIT_LIMITS = {2: {"alibi": 0.015, "learned": 0.015, "rope": 0.02},
 DISTILLED_LIMITS = {2: 0.005, 4: 0.01, 8: 0.02}
 # Lowest factor between the mean's excess after uptraining and ours after a short distillation, which costs 0.01.
 SHORT_FACTOR = 3
-ALIGNED_LIMIT = {2: 0.6, 4: 1.0, 8: 1.0}
 OTHER_TEXT_LIMIT = 1.25  # the meaning of "a little"
 COMPARED_ALPHA = 0.05
 CLOSE_RATIO, CLOSE_NATS = 2, 0.01
@@ -60,9 +59,7 @@ def compare(point, kind, ratio, claim, left, right, limit=1.0):
 def check_order(results, kind, ratio):
     def at(method):
         return value(results, kind, method, ratio)
-    one_head = [excess for excess in (at("first"), at("select")) if excess is not None]
-    claims = [("first or select below mean", min(one_head, default=None)),
-              ("aligned below mean", at("aligned")),
+    claims = [("first below mean", at("first")),
               ("lowrank below mean", at("lowrank"))]
     return [target for claim, left in claims
             for target in compare(1, kind, ratio, claim, left, at("mean"))]
@@ -73,18 +70,11 @@ def check_closed_form(results, kind, ratio):
     if ours is None:
         return []
     excess = value(results, kind, ours, ratio)
-    aligned = [found for found in (value(results, kind, method, ratio)
-                                   for method in ("aligned", "aligned-calibrated"))
-               if found is not None]
-    targets = []
     limit = CLOSED_FORM_LIMITS.get(ratio, {}).get(kind)
-    if limit is not None:
-        targets += compare(2, kind, ratio, f"{label_of(ours)} at most {limit:g}× mean", excess,
-                           value(results, kind, "mean", ratio), limit)
-    limit = ALIGNED_LIMIT[ratio]
-    claim = "below" if limit == 1.0 else f"at most {limit:g}×"
-    return targets + compare(2, kind, ratio, f"{label_of(ours)} {claim} the better aligned",
-                             excess, min(aligned, default=None), limit)
+    if limit is None:
+        return []
+    return compare(2, kind, ratio, f"{label_of(ours)} at most {limit:g}× mean", excess,
+                   value(results, kind, "mean", ratio), limit)
 
 
 def check_refit(results, kind, ratio):

@@ -32,7 +32,6 @@ void add_completions_command(Command program, Console& console);
 void add_diff_command(Command program, Console& console);
 void add_expand_command(Command program, Console& console);
 void add_inspect_command(Command program, Console& console);
-void add_layout_command(Command program, Console& console);
 void add_manual_command(Command program, Console& console);
 void add_plan_command(Command program, Console& console);
 void add_plot_command(Command program, Console& console);

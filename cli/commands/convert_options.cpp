@@ -28,8 +28,7 @@ const std::map<std::string, DType> kDtypes{
     {"fp32", DType::kF32}, {"fp16", DType::kF16}, {"bf16", DType::kBF16}, {"q8_0", DType::kQ8_0}};
 const std::map<std::string, Container> kContainers{{"safetensors", Container::kSafetensors},
                                                    {"torch", Container::kTorch},
-                                                   {"gguf", Container::kGguf},
-                                                   {"llama2c", Container::kLlama2c}};
+                                                   {"gguf", Container::kGguf}};
 
 const std::map<std::string, LoaderChoice> kLoaders{{"auto", LoaderChoice::kAuto},
                                                    {"transformers", LoaderChoice::kTransformers},
@@ -63,10 +62,8 @@ std::optional<Container> container_of(const ConvertOptions& options) {
 void check_name(const std::filesystem::path& destination, Container container) {
   if (!is_single_file(container)) {
     check_directory_name(destination);
-  } else if (container == Container::kGguf) {
-    check_output_name(destination, "a GGUF file", {".gguf"});
   } else {
-    check_output_name(destination, "a file of llama2.c", {".bin"});
+    check_output_name(destination, "a GGUF file", {".gguf"});
   }
 }
 
@@ -108,8 +105,8 @@ void add_form_options(Command command, ConvertOptions& options) {
       .one_of({"keep", "alibi"});
   command
       .add_option("--to", options.container,
-                  "container to write: safetensors or torch (a directory), gguf or llama2c (one "
-                  "file) (default: the source's, or gguf for an output named .gguf)")
+                  "container to write: safetensors or torch (a directory) or gguf (one file) "
+                  "(default: the source's, or gguf for an output named .gguf)")
       .one_of(kContainers);
   command
       .add_option("--dtype", options.dtype,
@@ -133,9 +130,9 @@ void add_pooling_options(Command command, ConvertOptions& options) {
                      "which attention of an encoder-decoder to group: self, cross, encoder");
   command
       .add_option("--pool", options.pool,
-                  "how a group of heads becomes one: mean; first, random or select (one of them); "
-                  "aligned (mean in a common basis); lowrank (minimises the error)")
-      .one_of({"mean", "first", "random", "select", "aligned", "lowrank"});
+                  "how a group of heads becomes one: mean; first or random (one of them); lowrank "
+                  "(minimises the error)")
+      .one_of({"mean", "first", "random", "lowrank"});
   add_count(command, "--pool-seed", options.pool_seed, "seed of --pool random", kAnySeed);
   command
       .add_option(
@@ -143,9 +140,10 @@ void add_pooling_options(Command command, ConvertOptions& options) {
           "which heads share one: contiguous (neighbours), or similar (chosen for the least "
           "loss, and moved next to each other with their query heads)")
       .one_of({"contiguous", "similar"});
-  command.add_option("--calibration", options.calibration,
-                     "statistics of the source made by regroup calibrate: lowrank, aligned and "
-                     "select then minimise the error on that text");
+  command.add_option(
+      "--calibration", options.calibration,
+      "statistics of the source made by regroup calibrate: lowrank then minimises the "
+      "error on that text");
   command.add_flag("--measure", options.measure,
                    "report the energy that each layer keeps, for any method and in dry runs; needs "
                    "--calibration");

@@ -258,7 +258,7 @@ void add_demo_command(Command program, Console& console) {
              {0.0, 100.0, /*least_allowed=*/false});
   command
       .add_option("--pool", options->pool, "how heads are pooled, as for convert (docs/pooling.md)")
-      .one_of({"mean", "first", "random", "select", "aligned", "lowrank"});
+      .one_of({"mean", "first", "random", "lowrank"});
   command.add_flag("--json", options->json, "report as JSON");
   command.on_run([options, &console] {
     check_directory_name(options->output);

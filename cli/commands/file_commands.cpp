@@ -11,7 +11,6 @@ void add_file_commands(Command program, Console& console) {
   add_verify_command(program, console);
   add_convert_command(program, console);
   add_expand_command(program, console);
-  add_layout_command(program, console);
 }
 
 }  // namespace regroup

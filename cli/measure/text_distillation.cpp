@@ -74,11 +74,9 @@ std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
     return fmt::format("{} normalises keys with separate weights for each head",
                        printable(source.spec.architecture));
   }
-  if (plan.container != Container::kSafetensors && plan.container != Container::kGguf) {
-    return fmt::format(
-        "only a result in safetensors or GGUF can be trained; do it in two steps: the same command "
-        "without --to {0}, then regroup convert RESULT OUTPUT --to {0}",
-        plan.container == Container::kTorch ? "torch" : "llama2c");
+  if (plan.container == Container::kTorch) {
+    return "only a result in safetensors or GGUF can be trained; do it in two steps: the same "
+           "command without --to torch, then regroup convert RESULT OUTPUT --to torch";
   }
   if (repeats_heads(plan)) {
     return "the result stores each head several times; convert without --target expanded first";

@@ -16,14 +16,14 @@ namespace regroup {
 struct OptionNeed {
   std::string_view command;  ///< "convert", "bench train"
   std::string_view options;  ///< "--refit-steps --refit-tokens"
-  /// "--refit": the option is given; "--pool=aligned,lowrank": the option has one of these values,
+  /// "--refit": the option is given; "--schedule=cosine,wsd": the option has one of these values,
   /// typed or by default.
   std::string_view any_of;
 };
 
 std::span<const OptionNeed> option_needs();
 
-/// `any_of` in words: "--refit, or --pool aligned or lowrank".
+/// `any_of` in words: "--refit, or --pool lowrank".
 std::string text_of_need(const OptionNeed& need);
 
 /// What an option of that command needs, for its description; empty if it needs nothing.

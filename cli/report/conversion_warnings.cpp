@@ -35,23 +35,6 @@ std::string of_plain_heads(const ConversionPlan& plan) {
       name_of(plan.pooling.method), better_option(plan));
 }
 
-// Compares by select's own measure; empty if the chosen heads do not lose more than the mean would.
-std::string worse_than_mean(const std::vector<LayerReport>& layers) {
-  double lost = 0.0, lost_by_mean = 0.0;
-  for (const LayerReport& layer : layers) {
-    for (const GroupReport& group : layer.groups) {
-      lost += group.loss;
-      lost_by_mean += group.loss_of_mean;
-    }
-  }
-  return lost > lost_by_mean ? fmt::format(
-                                   "--pool select: the chosen heads lose {:.2f} times as much as "
-                                   "--pool mean would, "
-                                   "measured by squared errors of scores and values",
-                                   lost / lost_by_mean)
-                             : "";
-}
-
 // Empty unless refitting improved no attention on the held-out text.
 std::string refitted_in_vain(const std::vector<LayerReport>& layers) {
   bool any = false, helped = false;
@@ -85,9 +68,6 @@ std::vector<std::string> conversion_warnings(const ConversionPlan& plan,
     warnings.push_back(without_statistics(plan));
   } else if (!needs_solver(method) && !plan.refiner) {
     warnings.push_back(of_plain_heads(plan));
-  }
-  if (method == PoolMethod::kSelect) {
-    warnings.push_back(worse_than_mean(layers));
   }
   warnings.push_back(refitted_in_vain(layers));
   std::erase(warnings, "");

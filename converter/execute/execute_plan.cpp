@@ -19,7 +19,6 @@
 #include "formats/checkpoint/element_count.h"
 #include "formats/dtype/numbers.h"
 #include "formats/gguf/gguf_writer.h"
-#include "formats/llama2c/llama2c.h"
 #include "formats/safetensors/safetensors_writer.h"
 #include "formats/torch/torch_writer.h"
 
@@ -213,9 +212,6 @@ std::unique_ptr<CheckpointWriter> make_writer(const ConversionPlan& plan,
     case Container::kGguf:
       return std::make_unique<GgufWriter>(
           staged / kStagedFile, gguf_with_checksums(*plan.gguf, checksums_to_come(plan)), outputs);
-    case Container::kLlama2c:
-      return std::make_unique<Llama2cWriter>(staged / kStagedFile, plan.target,
-                                             plan.target.max_positions.value());
     case Container::kSafetensors: break;
   }
   return std::make_unique<SafetensorsWriter>(staged, outputs, plan.metadata, plan.max_shard_bytes);

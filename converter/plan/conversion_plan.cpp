@@ -26,12 +26,6 @@ ModelSpec grouped_spec(const ModelSpec& source, const ConversionRequest& request
   for (const AttentionRole role : request.roles) {
     const auto roles = source.roles();
     const bool present = std::find(roles.begin(), roles.end(), role) != roles.end();
-    if (role == AttentionRole::kEncoder && source.has_encoder() && !present) {
-      throw_usage(
-          "--attention encoder: the encoder of {} has another kind of attention, which stays as it "
-          "is: leave encoder out",
-          printable(source.architecture));
-    }
     if (!request.kv_heads.empty() && present) {
       grouped.kv_heads_of(role) = resolve_kv_heads(request.kv_heads, source, role);
     }
@@ -101,9 +95,6 @@ Target choose_target(const Model& source, const ModelSpec& grouped,
   }
   if (container == Container::kGguf) {
     return gguf_target(source, grouped);
-  }
-  if (container == Container::kLlama2c) {
-    return llama2c_target(source, grouped);
   }
   if (request.target == "auto" && grouped.whole_model.empty()) {
     return automatic_target(source, grouped);

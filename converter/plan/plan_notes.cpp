@@ -114,7 +114,7 @@ std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
 
 // Notes on what a pooling method cannot do for this model.
 std::vector<std::string> pooling_notes(const ConversionPlan& plan) {
-  if (!rewrites_q_and_o(plan.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
+  if (!needs_solver(plan.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
     return {};
   }
   return {

@@ -59,9 +59,6 @@ DType stored_dtype(const OutputTensor& tensor, const Model& source, Container co
     return tensor.dtype;  // for example integers
   }
   const bool matrix = tensor.shape.size() >= 2;  // or a stack of them
-  if (container == Container::kLlama2c) {
-    return DType::kF32;
-  }
   if (container == Container::kGguf) {
     // llama.cpp needs tensors that are not matrices in F32, and keeps routers in it.
     const bool exact = !matrix || tensor.name == "position_embd.weight" ||
@@ -87,11 +84,26 @@ DType writable_dtype(const TensorStep& step, Container container) {
   return container == Container::kGguf && can_decode(dtype) ? DType::kQ8_0 : dtype;
 }
 
+// The source tensor that a step is made from, if there is one.
+const std::string& origin_of(const TensorStep& step) {
+  return step.unchanged()     ? step.copy_of
+         : step.moves.empty() ? step.output.name
+                              : step.moves.front().source;
+}
+
 void check_holdable(const TensorStep& step, Container container) {
-  if (is_block_type(step.output.dtype) && container != Container::kGguf) {
-    throw_usage("tensor {} is {}, which only GGUF holds: --dtype fp32 stores its numbers exactly",
-                printable(step.output.name), name_of(step.output.dtype));
+  const DType dtype = step.output.dtype;
+  if (!is_block_type(dtype) || container == Container::kGguf) {
+    return;
   }
+  if (!can_decode(dtype)) {
+    throw_usage(
+        "tensor {} is {}, whose numbers are not read: use a file of another quantisation, such as "
+        "Q8_0 or Q4_K",
+        printable(origin_of(step)), name_of(dtype));
+  }
+  throw_usage("tensor {} is {}, which only GGUF holds: --dtype fp32 stores its numbers exactly",
+              printable(step.output.name), name_of(dtype));
 }
 
 void settle(TensorStep& step, const Model& source, const ConversionRequest& request,

@@ -11,19 +11,19 @@ std::uint64_t stream_of(AttentionRole role, std::size_t layer) {
 }
 
 void check_can_pool(const ModelSpec& source, PoolMethod method) {
-  if (!rewrites_q_and_o(method)) {
+  if (!needs_solver(method)) {
     return;
   }
   if (source.clip_qkv) {
     throw_usage(
         "pooling method {}: {} clamps queries, keys and values (clip_qkv), which allows no change "
-        "of basis; allowed are mean, first, random and select",
+        "of basis; allowed are mean, first and random",
         name_of(method), printable(source.architecture));
   }
   if (!source.not_computable.empty()) {
     throw_usage(
         "pooling method {}: it is not known what {} computes with its heads ({}); allowed are "
-        "mean, first, random and select",
+        "mean, first and random",
         name_of(method), printable(source.architecture), printable(source.not_computable));
   }
 }

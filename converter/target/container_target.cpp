@@ -1,4 +1,4 @@
-// Targets whose container is not Hugging Face's: GGUF and llama2.c.
+// Targets whose container is a GGUF file.
 #include <algorithm>
 
 #include "converter/target/gguf_origin.h"
@@ -6,13 +6,9 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/gguf/gguf_model.h"
-#include "formats/llama2c/llama2c.h"
-#include "formats/vocabulary/gguf_vocabulary.h"
 
 namespace regroup {
 namespace {
-
-constexpr std::int64_t kAssumedPositions = 2048;  // for models that name none
 
 std::string model_name(const Model& source) {
   const std::string name = std::filesystem::weakly_canonical(source.path).stem().string();
@@ -43,18 +39,10 @@ Target regrouped_gguf(const Model& source, const ModelSpec& grouped) {
 }  // namespace
 
 Container container_of(const Model& source) {
-  switch (source.convention) {
-    case Convention::kGguf: return Container::kGguf;
-    case Convention::kLlama2c: return Container::kLlama2c;
-    case Convention::kHuggingFace:
-    case Convention::kMeta: break;
-  }
-  return Container::kSafetensors;
+  return source.convention == Convention::kGguf ? Container::kGguf : Container::kSafetensors;
 }
 
-bool is_single_file(Container container) {
-  return container == Container::kGguf || container == Container::kLlama2c;
-}
+bool is_single_file(Container container) { return container == Container::kGguf; }
 
 Target gguf_target(const Model& source, const ModelSpec& grouped) {
   if (source.convention == Convention::kGguf) {
@@ -66,19 +54,7 @@ Target gguf_target(const Model& source, const ModelSpec& grouped) {
   target.spec = describe_gguf(*target.gguf, gguf_parts_for(grouped));
   target.notes = gguf_differences(grouped);
   target.gguf->set_string("general.name", model_name(source));
-  if (source.convention == Convention::kLlama2c) {
-    set_vocabulary(*target.gguf, Vocabulary{});
-  } else {
-    restore_gguf_origin(target, source);
-  }
-  return target;
-}
-
-Target llama2c_target(const Model& source, const ModelSpec& grouped) {
-  Target target;
-  target.spec = describe_llama2c(
-      llama2c_header_for(grouped, grouped.max_positions.value_or(kAssumedPositions)));
-  target.in_place = source.convention == Convention::kLlama2c;
+  restore_gguf_origin(target, source);
   return target;
 }
 

@@ -18,7 +18,6 @@ enum class Container {
   kSafetensors,  ///< a Hugging Face directory
   kTorch,        ///< the same with torch's files
   kGguf,         ///< one file, for llama.cpp
-  kLlama2c,      ///< one file, for run.c
 };
 
 /// The container of `source`, or the closest one that can be written.
@@ -58,9 +57,6 @@ Target automatic_target(const Model& source, const ModelSpec& grouped);
 /// The graph of llama.cpp that computes `grouped`: a GGUF file's own, or one for another source.
 /// Throws kUsage naming the differences if none does.
 Target gguf_target(const Model& source, const ModelSpec& grouped);
-
-/// llama2.c's only architecture. Throws kUsage listing the differences.
-Target llama2c_target(const Model& source, const ModelSpec& grouped);
 
 /// A Hugging Face architecture for a model of another convention: the one recorded in a GGUF file,
 /// else an equivalent one. Throws kUsage if there is none.

@@ -84,9 +84,8 @@ void AttentionMapping::outputs(const AttentionLayout& from, const AttentionLayou
   const std::int64_t d = source_.head_dim;
   const TensorInfo& tensor = checkpoint_.at(from.o.weight);
   if (is_block_type(tensor.dtype)) {
-    throw_usage(
-        "tensor {} is {}: its heads can move only if --pool aligned or lowrank recomputes it",
-        printable(tensor.name), name_of(tensor.dtype));
+    throw_usage("tensor {} is {}: its heads can move only if --pool lowrank recomputes it",
+                printable(tensor.name), name_of(tensor.dtype));
   }
   Features columns{{}, {}, d, d * std::ssize(heads), {}, {}};
   for (const std::int64_t head : heads) {
@@ -135,10 +134,8 @@ void AttentionMapping::take_pooled(Projections& parts, AttentionRole role,
       heads_of_groups(groups, groups, target_.kv_heads_of(role)[layer]);
   parts.k = parts.k.out_of({role, layer, AttentionPart::kKey}, heads);
   parts.v = parts.v.out_of({role, layer, AttentionPart::kValue}, heads);
-  if (pooling_.rewrites_q_and_o()) {
-    parts.q = parts.q.out_of({role, layer, AttentionPart::kQuery}, parts.q.from.size());
-    parts.o = parts.o.out_of({role, layer, AttentionPart::kOutput}, 1);
-  }
+  parts.q = parts.q.out_of({role, layer, AttentionPart::kQuery}, parts.q.from.size());
+  parts.o = parts.o.out_of({role, layer, AttentionPart::kOutput}, 1);
 }
 
 void AttentionMapping::head_norms(AttentionRole role, std::size_t layer, const Projections& parts) {

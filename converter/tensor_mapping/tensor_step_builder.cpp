@@ -7,6 +7,17 @@
 #include "formats/dtype/numbers.h"
 
 namespace regroup {
+namespace {
+
+[[noreturn]] void refuse_unreadable(const Checkpoint& checkpoint, const TensorInfo& tensor,
+                                    std::string_view purpose) {
+  throw_bad_input(
+      "{}: dtype {} cannot be {}; {}", place_of(checkpoint, tensor), name_of(tensor.dtype), purpose,
+      is_block_type(tensor.dtype) ? "use a file of another quantisation, such as Q8_0 or Q4_K"
+                                  : "allowed: F16, BF16, F32, F64");
+}
+
+}  // namespace
 
 TensorStep& TensorStepBuilder::step(const std::string& name, DType dtype, Shape shape) {
   const auto [place, is_new] = by_name_.emplace(name, steps_.size());
@@ -41,8 +52,7 @@ void TensorStepBuilder::place(const std::string& from, bool from_columns, const 
   }
   move.row_order = features.row_order;
   if ((move.pools() || move.pooled) && !can_decode(tensor.dtype)) {
-    throw_bad_input("{}: dtype {} cannot be pooled; allowed: F16, BF16, F32, F64",
-                    place_of(checkpoint_, tensor), name_of(tensor.dtype));
+    refuse_unreadable(checkpoint_, tensor, "pooled");
   }
   step(to, tensor.dtype, std::move(shape)).moves.push_back(std::move(move));
 }
@@ -95,8 +105,7 @@ void TensorStepBuilder::copy_rows(const std::string& from, const Rows& from_rows
 void TensorStepBuilder::unit_rows(const std::string& from, const std::string& to) {
   const TensorInfo& tensor = checkpoint_.at(from);
   if (!can_decode(tensor.dtype)) {
-    throw_bad_input("{}: dtype {} cannot be normalised; allowed: F16, BF16, F32, F64",
-                    place_of(checkpoint_, tensor), name_of(tensor.dtype));
+    refuse_unreadable(checkpoint_, tensor, "normalised");
   }
   Rows rows(static_cast<std::size_t>(rows_of(from)));
   std::iota(rows.begin(), rows.end(), 0);

@@ -182,9 +182,20 @@ DiscardedStatistics discarded_statistics(const Json& facts, const Model& result,
           printable_json(facts.value("calibration", Json()), 0)};
 }
 
+PoolMethod recorded_method(const Json& facts, const Model& result) {
+  const std::string name = recorded_word(facts, "pool", "", where(result));
+  if (name == "aligned" || name == "select") {
+    throw_usage(
+        "{}: was pooled by method {} of an earlier version; this version does not compute it, so "
+        "the result cannot be verified",
+        where(result), name);
+  }
+  return parse_pool_method(name);
+}
+
 void read_pooling(ConversionRequest& request, const Json& facts, const Model& result,
                   std::shared_ptr<const Calibration> calibration) {
-  request.pooling.method = parse_pool_method(recorded_word(facts, "pool", "", where(result)));
+  request.pooling.method = recorded_method(facts, result);
   request.pooling.seed = recorded_seed(facts, where(result));
   request.pooling.device = recorded_device(facts, where(result));
   if (facts.contains(kCalibrationKeptKey)) {

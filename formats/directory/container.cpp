@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "formats/gguf/gguf.h"
-#include "formats/llama2c/llama2c.h"
 #include "formats/safetensors/safetensors.h"
 #include "formats/torch/legacy_torch_checkpoint.h"
 #include "formats/torch/torch_checkpoint.h"
@@ -34,9 +33,6 @@ Checkpoint::Part open_weight_file(const std::filesystem::path& path) {
   }
   if (first == kLegacyTorchMagic) {
     return open_legacy_torch_checkpoint(path);
-  }
-  if (find_llama2c_header(file)) {
-    return open_llama2c(path);
   }
   return open_safetensors(std::move(file));
 }

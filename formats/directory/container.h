@@ -7,9 +7,8 @@
 
 namespace regroup {
 
-/// Opens one weight file in any supported container: safetensors, both torch formats, GGUF,
-/// llama2.c (which has no magic number and is recognised by its size). Throws kBadInput for other
-/// files and for any error in a header.
+/// Opens one weight file in any supported container: safetensors, both torch formats, GGUF.
+/// Throws kBadInput for other files and for any error in a header.
 Checkpoint::Part open_weight_file(const std::filesystem::path& path);
 
 }  // namespace regroup

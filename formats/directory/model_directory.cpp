@@ -187,8 +187,11 @@ ModelDirectory open_model_directory(const fs::path& given) {
   const fs::path config_path = directory / kConfigFile;
   refuse_adapter(directory);
   if (!path_exists(config_path)) {
-    throw_bad_input("{}: {} {}; not a model directory", printable(path.string(), 0),
-                    path == directory ? "contains no" : "is in a directory without", kConfigFile);
+    throw_bad_input("{}: {} {}; not a model directory{}", printable(path.string(), 0),
+                    path == directory ? "contains no" : "is in a directory without", kConfigFile,
+                    path != directory && path.extension() == ".bin"
+                        ? ", and files of llama2.c are not read"
+                        : "");
   }
   std::string text = read_text(config_path, kMaxConfigBytes);
   Json config = parse_json_object(text, printable(config_path.string(), 0));

@@ -6,10 +6,42 @@
 #include <cstdint>
 
 #include "formats/base/error.h"
-#include "formats/dtype/block_readers.h"
 
 namespace regroup {
 namespace {
+
+// The bytes of one block.
+class Block {
+ public:
+  explicit Block(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  int u8(std::size_t at) const { return std::to_integer<int>(bytes_[at]); }
+  int i8(std::size_t at) const { return static_cast<std::int8_t>(u8(at)); }
+  int low(std::size_t at) const { return u8(at) & 0xf; }
+  int high(std::size_t at) const { return u8(at) >> 4; }
+  int two_bits(std::size_t at, std::size_t shift) const { return (u8(at) >> shift) & 3; }
+  int bit(std::size_t at, std::size_t shift) const { return (u8(at) >> shift) & 1; }
+
+  double half(std::size_t at) const {
+    double value = 0.0;
+    decode_to_double(DType::kF16, bytes_.subspan(at, 2), std::span(&value, 1));
+    return value;
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+// In blocks of 32, the low halves of 16 bytes hold the first 16 quants, the high halves the others.
+int nibble(const Block& block, std::size_t quants, std::size_t i) {
+  return i < 16 ? block.low(quants + i) : block.high(quants + i - 16);
+}
+
+// In the K types a block has 256 elements. 32 bytes hold 128 quants of two bits: each of the four
+// shifts selects 32 of them.
+int quarter(const Block& block, std::size_t quants, std::size_t i) {
+  return block.two_bits(quants + i / 128 * 32 + i % 32, i % 128 / 32 * 2);
+}
 
 // Rounds as ggml does. scale · quant is exact in a float, but a sum with it is not.
 double rounded(double value) { return static_cast<float>(value); }
@@ -131,20 +163,33 @@ void read_q6_k(const Block& block, std::span<double> values) {
   }
 }
 
+// Elements of E2M1. The scale is a power of two, and as in ggml no code of it is a NaN.
+void read_mxfp4(const Block& block, std::span<double> values) {
+  constexpr std::array<int, 16> kTwiceE2M1{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  const double scale = std::ldexp(1.0, block.u8(0) - 128);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = scale * kTwiceE2M1[static_cast<std::size_t>(nibble(block, 1, i))];
+  }
+}
+
+using BlockReader = void (*)(const Block& block, std::span<double> values);
+
 struct ReaderRow {
   DType dtype;
   BlockReader read;
 };
 
-constexpr std::array<ReaderRow, 22> kReaders{
-    {{DType::kQ4_0, read_q4_0},    {DType::kQ4_1, read_q4_1},      {DType::kQ5_0, read_q5_0},
-     {DType::kQ5_1, read_q5_1},    {DType::kQ8_0, read_q8_0},      {DType::kQ2K, read_q2_k},
-     {DType::kQ3K, read_q3_k},     {DType::kQ4K, read_q4_k},       {DType::kQ5K, read_q5_k},
-     {DType::kQ6K, read_q6_k},     {DType::kIq2Xxs, read_iq2_xxs}, {DType::kIq2Xs, read_iq2_xs},
-     {DType::kIq2S, read_iq2_s},   {DType::kIq3Xxs, read_iq3_xxs}, {DType::kIq3S, read_iq3_s},
-     {DType::kIq1S, read_iq1_s},   {DType::kIq1M, read_iq1_m},     {DType::kIq4Nl, read_iq4_nl},
-     {DType::kIq4Xs, read_iq4_xs}, {DType::kTq1_0, read_tq1_0},    {DType::kTq2_0, read_tq2_0},
-     {DType::kMxfp4, read_mxfp4}}};
+constexpr std::array<ReaderRow, 11> kReaders{{{DType::kQ4_0, read_q4_0},
+                                              {DType::kQ4_1, read_q4_1},
+                                              {DType::kQ5_0, read_q5_0},
+                                              {DType::kQ5_1, read_q5_1},
+                                              {DType::kQ8_0, read_q8_0},
+                                              {DType::kQ2K, read_q2_k},
+                                              {DType::kQ3K, read_q3_k},
+                                              {DType::kQ4K, read_q4_k},
+                                              {DType::kQ5K, read_q5_k},
+                                              {DType::kQ6K, read_q6_k},
+                                              {DType::kMxfp4, read_mxfp4}}};
 
 const ReaderRow* find_reader(DType dtype) {
   const auto row = std::find_if(kReaders.begin(), kReaders.end(),

@@ -9,7 +9,8 @@
 
 namespace regroup {
 
-/// True for all block types except NVFP4, Q1_0 and Q2_0.
+/// True for Q4_0 to Q8_0, Q2_K to Q6_K and MXFP4. Of ggml's other block types (IQ, TQ, NVFP4, Q1_0,
+/// Q2_0) only names and sizes are known.
 bool can_dequantise(DType dtype);
 
 /// Dequantises whole blocks of `dtype`. Each value equals the float that ggml's reference code

@@ -1,8 +1,6 @@
 // BART and mBART: encoder-decoders with learned positions, where both embeddings have two rows
 // before that of the first position, and a norm after the embeddings. BART's blocks normalise after
-// each residual, mBART's before, with a last norm in both stacks. LED is BART with windowed
-// attention in the encoder.
-#include "formats/config/decoder_sizes.h"
+// each residual, mBART's before, with a last norm in both stacks.
 #include "formats/families/bart_layout.h"
 #include "formats/families/families.h"
 
@@ -37,29 +35,6 @@ ModelSpec describe_bart(const ConfigReader& config, const Checkpoint& checkpoint
 
 ModelSpec describe_mbart(const ConfigReader& config, const Checkpoint& checkpoint) {
   return describe_with_norms(config, checkpoint, true);
-}
-
-// Each head of LED's encoder has two projections of keys and values, for tokens in the window and
-// for global ones: it is described without attention, so that it stays as it is.
-ModelSpec describe_led(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec;
-  read_bart_config(spec, config, checkpoint, {});
-  spec.encoder_kv_heads.assign(spec.encoder_layers.size(), 0);
-  spec.max_positions = config.count({"max_decoder_position_embeddings"});
-  spec.positions = PositionKind::kLearned;
-  spec.norm_placement = NormPlacement::kAfterResidual;
-  spec.not_computable = "the windowed attention of LED's encoder";
-  spec.loaders_compute = true;
-  const std::string prefix =
-      find_prefix(checkpoint, {"led.", ""}, "decoder.layers.0.self_attn.k_proj.weight");
-  name_shared_embedding(spec, config, prefix);
-  spec.position_embedding = prefix + "decoder.embed_positions.weight";
-  name_bart_stacks(spec, {prefix, false, true});
-  for (LayerTensors& layer : spec.encoder_layers) {
-    layer.attention = {};
-  }
-  name_logits_bias(spec, checkpoint);
-  return spec;
 }
 
 }  // namespace regroup

@@ -1,6 +1,5 @@
 // ChatGLM2, ChatGLM3 and GLM-4 in the form of their own code (grouped heads, fused projections,
-// RoPE on half of each head), and GLM, the same in transformers. ChatGLM-6B is another model, whose
-// attention alone is described.
+// RoPE on half of each head), and GLM, the same in transformers. ChatGLM-6B is another model.
 #include "formats/base/error.h"
 #include "formats/config/decoder_sizes.h"
 #include "formats/config/rope_config.h"
@@ -10,12 +9,8 @@
 namespace regroup {
 namespace {
 
-LinearTensors fused_at(const std::string& name, bool bias) {
-  return linear_at(name + ".query_key_value", bias);
-}
-
 LayerTensors chatglm2_layer(const std::string& name, bool bias, bool qkv_bias) {
-  const LinearTensors fused = fused_at(name + ".self_attention", qkv_bias);
+  const LinearTensors fused = linear_at(name + ".self_attention.query_key_value", qkv_bias);
   LayerTensors layer;
   layer.attention_norm = norm_at(name + ".input_layernorm", false);
   layer.attention = {Packing::kQueryKeyValue,
@@ -91,26 +86,6 @@ ModelSpec describe_chatglm2(const ConfigReader& config, const Checkpoint& checkp
   return spec;
 }
 
-// The attention of ChatGLM-6B: a query, a key and a value per head. Its positions have two
-// dimensions, its prompt sees all of itself, and residuals are scaled.
-ModelSpec describe_chatglm_6b(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec;
-  spec.hidden_size = config.count({"hidden_size"});
-  set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
-  const std::int64_t layers = read_layer_count(config, {"num_layers"}, checkpoint);
-  spec.layers.resize(static_cast<std::size_t>(layers));
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    const std::string name = "transformer.layers." + std::to_string(i) + ".attention";
-    const LinearTensors fused = fused_at(name, true);
-    spec.layers[i].attention = {
-        Packing::kPerGroup, fused, fused, fused, linear_at(name + ".dense", true), {}, {}};
-  }
-  spec.not_computable = "ChatGLM-6B's two-dimensional positions";
-  return spec;
-}
-
 }  // namespace
 
 ModelSpec describe_glm(const ConfigReader& config, const Checkpoint& checkpoint) {
@@ -126,9 +101,14 @@ ModelSpec describe_glm(const ConfigReader& config, const Checkpoint& checkpoint)
 }
 
 ModelSpec describe_chatglm(const ConfigReader& config, const Checkpoint& checkpoint) {
-  const bool first = config.flag_or({"position_encoding_2d"}, false) ||
-                     config.find("inner_hidden_size") != nullptr;
-  return first ? describe_chatglm_6b(config, checkpoint) : describe_chatglm2(config, checkpoint);
+  if (config.flag_or({"position_encoding_2d"}, false) ||
+      config.find("inner_hidden_size") != nullptr) {
+    throw_bad_input(
+        "{}: ChatGLM-6B is not supported: its positions have two dimensions; ChatGLM2, ChatGLM3 "
+        "and GLM-4 are",
+        config.where());
+  }
+  return describe_chatglm2(config, checkpoint);
 }
 
 }  // namespace regroup

@@ -29,7 +29,6 @@ ModelSpec describe_qwen3_moe(const ConfigReader& config, const Checkpoint& check
 ModelSpec describe_mixtral(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_granitemoe(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_deepseek(const ConfigReader& config, const Checkpoint& checkpoint);
-ModelSpec describe_phimoe(const ConfigReader& config, const Checkpoint& checkpoint);
 
 // llama_relatives.cpp: the same attention tensors, but LayerNorm and other blocks.
 ModelSpec describe_phi(const ConfigReader& config, const Checkpoint& checkpoint);
@@ -81,7 +80,6 @@ ModelSpec describe_umt5(const ConfigReader& config, const Checkpoint& checkpoint
 // bart.cpp: encoder-decoders with learned positions.
 ModelSpec describe_bart(const ConfigReader& config, const Checkpoint& checkpoint);
 ModelSpec describe_mbart(const ConfigReader& config, const Checkpoint& checkpoint);
-ModelSpec describe_led(const ConfigReader& config, const Checkpoint& checkpoint);
 
 // marian.cpp: the same blocks with sinusoidal positions.
 ModelSpec describe_marian(const ConfigReader& config, const Checkpoint& checkpoint);

@@ -1,5 +1,5 @@
 // Mixtures of experts with Llama's attention: OLMoE, Qwen2-MoE, Qwen3-MoE, Mixtral, GraniteMoE,
-// DeepSeek-MoE, PhiMoE.
+// DeepSeek-MoE.
 #include <algorithm>
 
 #include "formats/base/error.h"
@@ -66,16 +66,6 @@ ExpertNames granite_names(const Checkpoint& checkpoint) {
           .always_stacked = true,
           .gate_up_of_all = "input_linear.weight",
           .down_of_all = "output_linear.weight"};
-}
-
-// PhiMoE's files have Mixtral's names, and another name of the router if transformers 5 renames.
-ExpertNames phimoe_names(const Checkpoint& checkpoint) {
-  ExpertNames names = mixtral_names(checkpoint);
-  if (checkpoint.find(llama_layer_name(checkpoint, 0) + ".mlp.router.weight") != nullptr) {
-    names.mlp = "mlp";
-    names.router = "router";
-  }
-  return names;
 }
 
 // DeepSeek-MoE's layers with experts.
@@ -183,22 +173,6 @@ ModelSpec describe_deepseek(const ConfigReader& config, const Checkpoint& checkp
   if (const auto shared = config.optional_count({"n_shared_experts"})) {
     name_shared_expert(spec, checkpoint, sparse, "shared_experts", width * *shared);
   }
-  return spec;
-}
-
-// Phi-3.5-MoE: LayerNorm, and a router (SparseMixer) that picks its experts one after the other.
-ModelSpec describe_phimoe(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 8},
-                                       /*default_epsilon=*/1e-5, {.theta = 1000000.0});
-  spec.norm = NormKind::kLayerNorm;
-  spec.sliding_window = config.optional_count({"sliding_window"});
-  const bool bias = config.flag_or({"attention_bias"}, false);
-  name_llama_tensors(spec, config, checkpoint, {.qkv = bias, .o = bias, .norm = true});
-  spec.lm_head_bias = config.flag_or({"lm_head_bias"}, false) ? "lm_head.bias" : "";
-  read_routing(spec, config, {.experts_key = "num_local_experts", .experts = 16, .per_token = 2},
-               spec.intermediate_size);
-  name_experts(spec, config, checkpoint, all_layers(spec), phimoe_names(checkpoint));
-  spec.not_computable = "PhiMoE's router, SparseMixer";
   return spec;
 }
 

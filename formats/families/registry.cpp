@@ -25,7 +25,7 @@ struct FamilyRow {
   ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
 };
 
-constexpr std::array<FamilyRow, 68> kFamilies{{
+constexpr std::array<FamilyRow, 66> kFamilies{{
     {"llama", "LlamaForCausalLM", "llama", describe_llama},
     {"mistral", "MistralForCausalLM", "llama", describe_mistral},
     {"qwen2", "Qwen2ForCausalLM", "llama", describe_qwen2},
@@ -48,7 +48,6 @@ constexpr std::array<FamilyRow, 68> kFamilies{{
     {"mixtral", "MixtralForCausalLM", "mixtral", describe_mixtral},
     {"granitemoe", "GraniteMoeForCausalLM", "granitemoe", describe_granitemoe},
     {"deepseek", "DeepseekForCausalLM", "deepseek", describe_deepseek},
-    {"phimoe", "PhimoeForCausalLM", "phimoe", describe_phimoe},
     {"stablelm", "StableLmForCausalLM", "stablelm", describe_stablelm},
     {"starcoder2", "Starcoder2ForCausalLM", "starcoder2", describe_starcoder2},
     {"nemotron", "NemotronForCausalLM", "nemotron", describe_nemotron},
@@ -80,7 +79,6 @@ constexpr std::array<FamilyRow, 68> kFamilies{{
     {"umt5", "UMT5ForConditionalGeneration", "t5", describe_umt5},
     {"bart", "BartForConditionalGeneration", "bart", describe_bart},
     {"mbart", "MBartForConditionalGeneration", "bart", describe_mbart},
-    {"led", "LEDForConditionalGeneration", "led", describe_led},
     {"marian", "MarianMTModel", "marian", describe_marian},
     {"m2m_100", "M2M100ForConditionalGeneration", "m2m_100", describe_m2m_100},
     {"pegasus", "PegasusForConditionalGeneration", "pegasus", describe_pegasus},

@@ -37,7 +37,7 @@ constexpr auto kHybridKeys = std::to_array<std::string_view>(
 constexpr auto kDifferential = std::to_array<std::string_view>({"diffllama", "motif"});
 
 constexpr auto kSparse = std::to_array<std::string_view>(
-    {"longformer", "big_bird", "bigbird_pegasus", "pegasus_x", "longt5", "longnet"});
+    {"longformer", "led", "big_bird", "bigbird_pegasus", "pegasus_x", "longt5", "longnet"});
 constexpr auto kSparseKeys = std::to_array<std::string_view>({"attention_window"});
 
 constexpr auto kHashing = std::to_array<std::string_view>({"reformer"});
@@ -48,7 +48,9 @@ constexpr auto kApproximate = std::to_array<std::string_view>(
 constexpr auto kKeysOfPositions =
     std::to_array<std::string_view>({"deberta", "deberta_v2", "xlnet", "transfo_xl", "funnel"});
 
-constexpr std::array<OtherAttention, 8> kOthers{{
+constexpr auto kOtherRouters = std::to_array<std::string_view>({"phimoe"});
+
+constexpr std::array<OtherAttention, 9> kOthers{{
     {kLatent, kLatentKeys,
      "latent attention (MLA) caches one latent vector for all heads, not K and V heads to group"},
     {kRecurrent, kRecurrentKeys,
@@ -67,6 +69,9 @@ constexpr std::array<OtherAttention, 8> kOthers{{
     {kKeysOfPositions,
      {},
      "each head also has keys of positions, so its keys are not the cached K that groups share"},
+    {kOtherRouters,
+     {},
+     "its router, SparseMixer, is not computed here, so no result could be checked or trained"},
 }};
 
 // Letters and digits in lower case: "deepseek_v3" and "DeepseekV3ForCausalLM" have the same stem.
@@ -120,13 +125,6 @@ std::string nearest_type(const std::string& stem, const std::vector<std::string>
 
 std::span<const OtherAttention> other_attentions() { return kOthers; }
 
-std::string_view reason_against_grouping(const ConfigReader& config, std::string_view model_type,
-                                         std::string_view architecture) {
-  const OtherAttention* other =
-      other_attention(config, stem_of(model_type.empty() ? architecture : model_type));
-  return other == nullptr ? "" : other->reason;
-}
-
 std::string refusal_of_architecture(const ConfigReader& config, std::string_view model_type,
                                     std::string_view architecture,
                                     const std::vector<std::string>& known) {
@@ -139,7 +137,7 @@ std::string refusal_of_architecture(const ConfigReader& config, std::string_view
   }
   const std::string nearest = nearest_type(stem, known);
   return fmt::format(
-      "unknown architecture {}{}; run regroup layout --guess MODEL, see docs/layout.md", printed,
+      "unknown architecture {}{}; describe it with --layout FILE, see docs/layout.md", printed,
       nearest.empty() ? "" : fmt::format(" (nearest known: {})", nearest));
 }
 

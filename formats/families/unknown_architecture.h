@@ -9,8 +9,8 @@
 
 namespace regroup {
 
-/// Model types whose attention has no heads of keys and values that queries could share, and the
-/// reason.
+/// Model types whose attention has no heads of keys and values that queries could share, or whose
+/// other parts are not computed, and the reason.
 struct OtherAttention {
   std::span<const std::string_view> model_types;
   std::span<const std::string_view> config_keys;  ///< any of them shows such a model as well
@@ -18,14 +18,9 @@ struct OtherAttention {
 };
 std::span<const OtherAttention> other_attentions();
 
-/// Why no heads of `config` can be grouped, if its names or keys show such an attention; otherwise
-/// empty.
-std::string_view reason_against_grouping(const ConfigReader& config, std::string_view model_type,
-                                         std::string_view architecture);
-
 /// The error message for a config with this model_type and architecture (either may be empty), at
 /// most 160 bytes after the file's name: why grouping does not apply, otherwise the nearest of
-/// `known` model types and the command that describes the model.
+/// `known` model types and the option that describes the model.
 std::string refusal_of_architecture(const ConfigReader& config, std::string_view model_type,
                                     std::string_view architecture,
                                     const std::vector<std::string>& known);

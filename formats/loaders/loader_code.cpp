@@ -1,89 +1,17 @@
 #include "formats/loaders/loader_code.h"
 
 #include <algorithm>
-#include <array>
-#include <span>
 
 #include <fmt/format.h>
 
 #include "formats/families/family.h"
+#include "formats/loaders/loader_table.h"
 
 namespace regroup {
 namespace {
 
 constexpr std::string_view kModulePrefix = "modeling_regroup_";
 constexpr std::string_view kClassPrefix = "Regroup";
-
-struct AutoClass {
-  std::string_view name;
-  std::string_view suffix;  // of the family's class
-};
-
-constexpr std::array<AutoClass, 2> kCausal{
-    {{"AutoModel", "Model"}, {"AutoModelForCausalLM", "ForCausalLM"}}};
-constexpr std::array<AutoClass, 2> kGpt2{
-    {{"AutoModel", "Model"}, {"AutoModelForCausalLM", "LMHeadModel"}}};
-constexpr std::array<AutoClass, 3> kEncoderDecoder{
-    {{"AutoModel", "Model"},
-     {"AutoModelForSeq2SeqLM", "ForConditionalGeneration"},
-     {"AutoModelForTextEncoding", "EncoderModel"}}};
-constexpr std::array<AutoClass, 2> kTwoStacks{
-    {{"AutoModel", "Model"}, {"AutoModelForSeq2SeqLM", "ForConditionalGeneration"}}};
-constexpr std::array<AutoClass, 2> kMarian{
-    {{"AutoModel", "Model"}, {"AutoModelForSeq2SeqLM", "MTModel"}}};
-constexpr std::array<AutoClass, 2> kSpeech{
-    {{"AutoModel", "Model"}, {"AutoModelForSpeechSeq2Seq", "ForConditionalGeneration"}}};
-constexpr std::array<AutoClass, 4> kBart{
-    {{"AutoModel", "Model"},
-     {"AutoModelForSeq2SeqLM", "ForConditionalGeneration"},
-     {"AutoModelForSequenceClassification", "ForSequenceClassification"},
-     {"AutoModelForQuestionAnswering", "ForQuestionAnswering"}}};
-constexpr std::array<AutoClass, 5> kEncoder{
-    {{"AutoModel", "Model"},
-     {"AutoModelForMaskedLM", "ForMaskedLM"},
-     {"AutoModelForSequenceClassification", "ForSequenceClassification"},
-     {"AutoModelForTokenClassification", "ForTokenClassification"},
-     {"AutoModelForQuestionAnswering", "ForQuestionAnswering"}}};
-
-// A file of loaders/: modeling_regroup_MODEL_TYPE.py, with underscores.
-struct LoaderRow {
-  std::string_view model_type;
-  std::string_view family;  // the prefix of transformers' classes
-  std::span<const AutoClass> classes;
-  std::string_view kv_heads_key = "num_key_value_heads";  // the key that the file reads
-  bool alibi = false;  // whether it reads recorded slopes, and has classes for regroup's own names
-};
-
-constexpr std::array<LoaderRow, 28> kRows{{
-    {"gpt2", "GPT2", kGpt2},
-    {"gpt_bigcode", "GPTBigCode", kCausal},
-    {"gpt_neox", "GPTNeoX", kCausal},
-    {"gptj", "GPTJ", kCausal},
-    {"gpt_neo", "GPTNeo", kCausal},
-    {"xglm", "XGLM", kCausal},
-    {"persimmon", "Persimmon", kCausal},
-    {"opt", "OPT", kCausal},
-    {"bloom", "Bloom", kCausal, "num_key_value_heads", true},
-    {"mpt", "Mpt", kCausal, "kv_n_heads", true},
-    {"falcon", "Falcon", kCausal, "num_key_value_heads", true},
-    {"t5", "T5", kEncoderDecoder},
-    {"mt5", "MT5", kEncoderDecoder},
-    {"umt5", "UMT5", kEncoderDecoder},
-    {"bart", "Bart", kBart},
-    {"mbart", "MBart", kBart},
-    {"marian", "Marian", kMarian},
-    {"m2m_100", "M2M100", kTwoStacks},
-    {"pegasus", "Pegasus", kTwoStacks},
-    {"whisper", "Whisper", kSpeech, "kv_heads"},
-    {"bert", "Bert", kEncoder},
-    {"roberta", "Roberta", kEncoder},
-    {"xlm-roberta", "XLMRoberta", kEncoder},
-    {"camembert", "Camembert", kEncoder},
-    {"electra", "Electra", kEncoder},
-    {"distilbert", "DistilBert", kEncoder},
-    {"mpnet", "MPNet", kEncoder},
-    {"modernbert", "ModernBert", kEncoder},
-}};
 
 LoaderFile file_named(std::string_view name) {
   const auto files = loader_files();
@@ -124,17 +52,17 @@ bool is_for_models(std::string_view auto_class) {
 
 std::optional<LoaderCode> loader_code_for(const Json& config, const ModelSpec& spec) {
   const std::string model_type = stock_model_type(config);
-  const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const LoaderRow& candidate) {
+  const auto rows = loader_rows();
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const LoaderRow& candidate) {
     return candidate.model_type == model_type;
   });
   const bool own_names = has_alibi_names(config);
-  if (row == kRows.end() || (!spec.not_computable.empty() && !spec.loaders_compute) ||
+  if (row == rows.end() || (!spec.not_computable.empty() && !spec.loaders_compute) ||
       spec.kv_heads_key.back() != row->kv_heads_key ||
       ((own_names || spec.positions == PositionKind::kAlibi) && !row->alibi)) {
     return std::nullopt;
   }
-  std::string module = fmt::format("{}{}", kModulePrefix, model_type);
-  std::replace(module.begin(), module.end(), '-', '_');
+  const std::string module = module_of(*row);
   const std::string family =
       fmt::format("{}{}{}", kClassPrefix, own_names ? "Alibi" : "", row->family);
   LoaderCode code{Json::object(), {file_named(kSharedLoaderFile), file_named(module + ".py")}};

@@ -1,4 +1,4 @@
-// The Python files of formats/loaders/, which CMake embeds in the program.
+// The Python files that results carry.
 #pragma once
 
 #include <span>
@@ -11,6 +11,10 @@ struct LoaderFile {
   std::string_view text;
 };
 
+/// The .py files of formats/loaders/, which CMake embeds in the program.
+std::span<const LoaderFile> embedded_loader_files();
+
+/// These, and those that are made from rows of loader_table.h.
 std::span<const LoaderFile> loader_files();
 
 }  // namespace regroup

@@ -12,7 +12,6 @@
 #include "formats/families/meta_llama.h"
 #include "formats/gguf/gguf_split.h"
 #include "formats/layout_files/layout_file.h"
-#include "formats/llama2c/llama2c.h"
 #include "formats/spec/head.h"
 
 namespace regroup {
@@ -20,14 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A model that consists of one file, without a config.
-ModelDirectory lone_file(const fs::path& path, Checkpoint checkpoint) {
-  return {path, "", Json::object(), std::move(checkpoint), {}};
-}
-
 Model open_gguf_model(const fs::path& path) {
   GgufModelFiles files = open_gguf_files(path);
-  ModelDirectory model = lone_file(path, Checkpoint(std::move(files.parts)));
+  ModelDirectory model{path, "", Json::object(), Checkpoint(std::move(files.parts)), {}};
   ModelSpec spec = describe_gguf(files.metadata, model.checkpoint);
   return {std::move(model), Convention::kGguf, std::move(spec), std::move(files.metadata), {}};
 }
@@ -37,19 +31,6 @@ Model open_meta_model(const fs::path& path) {
   const std::string where = printable((path / kMetaParamsFile).string(), 0);
   ModelSpec spec = describe_meta(directory.config, directory.checkpoint, where);
   return {std::move(directory), Convention::kMeta, std::move(spec), std::nullopt, {}};
-}
-
-std::optional<Llama2cHeader> llama2c_header_of(const fs::path& path) {
-  std::error_code fault;
-  return fs::is_regular_file(path, fault) ? find_llama2c_header(File::open(path)) : std::nullopt;
-}
-
-Model open_llama2c_model(const fs::path& path, const Llama2cHeader& header) {
-  return {lone_file(path, open_checkpoint(path)),
-          Convention::kLlama2c,
-          describe_llama2c(header),
-          std::nullopt,
-          {}};
 }
 
 // The dtype that a config names for the weights, in transformers' terms. F32 if it names none.
@@ -89,7 +70,6 @@ std::string_view name_of(Convention convention) {
     case Convention::kHuggingFace: return "Hugging Face's";
     case Convention::kGguf: return "GGUF's";
     case Convention::kMeta: return "Meta's";
-    case Convention::kLlama2c: return "llama2.c's";
   }
   return "";
 }
@@ -103,9 +83,6 @@ Model open_model(const fs::path& given, const OpenOptions& options) {
   }
   if (is_meta_directory(path)) {
     return open_meta_model(path);
-  }
-  if (const auto header = llama2c_header_of(path)) {
-    return open_llama2c_model(path, *header);
   }
   ModelDirectory directory = open_model_directory(path);
   const std::string where = printable((directory.path / "config.json").string(), 0);
@@ -173,8 +150,7 @@ std::optional<ModelSpec> describe_without_config(const fs::path& given,
     const std::string text = read_text(params, kMaxConfigBytes);
     return describe_meta(parse_json_object(text, where), checkpoint, where);
   }
-  const auto header = llama2c_header_of(path);
-  return header ? std::optional(describe_llama2c(*header)) : std::nullopt;
+  return std::nullopt;
 }
 
 }  // namespace regroup

@@ -17,11 +17,10 @@ enum class Convention {
   kHuggingFace,  ///< config.json and a family's own names
   kGguf,         ///< one file, or its parts: llama.cpp's hyper-parameters and tensor names
   kMeta,         ///< params.json and consolidated weights
-  kLlama2c,      ///< one file for llama2.c's run.c
 };
 
-/// With kMeta, the config is params.json. With kGguf and kLlama2c, `path` is the (first) file
-/// itself and there are no config and no companions.
+/// With kMeta, the config is params.json. With kGguf, `path` is the (first) file itself and
+/// there are no config and no companions.
 struct Model : ModelDirectory {
   Convention convention = Convention::kHuggingFace;
   ModelSpec spec;

@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t kLengthBytes = 8;
 
 // Recognises the files that are often mistaken for safetensors files.
-std::string_view wrong_file_hint(std::string_view first) {
+std::string_view wrong_file_hint(std::string_view first, const std::filesystem::path& path) {
   if (first.starts_with("version ")) {
     return " (a git-LFS pointer: run `git lfs pull`)";
   }
@@ -41,6 +41,9 @@ std::string_view wrong_file_hint(std::string_view first) {
       })) {
     return " (text)";
   }
+  if (path.extension() == ".bin") {
+    return " (of .bin files only torch's are read, not llama2.c's)";
+  }
   return "";
 }
 
@@ -50,7 +53,8 @@ std::string read_header(const File& file, std::string_view where) {
   }
   std::array<char, kLengthBytes> first{};
   file.read_at(0, std::as_writable_bytes(std::span(first)));
-  const std::string_view hint = wrong_file_hint(std::string_view(first.data(), first.size()));
+  const std::string_view hint =
+      wrong_file_hint(std::string_view(first.data(), first.size()), file.path());
   std::uint64_t length = 0;
   std::memcpy(&length, first.data(), sizeof(length));
   if (length > kMaxSafetensorsHeader) {

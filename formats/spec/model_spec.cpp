@@ -70,12 +70,7 @@ std::vector<AttentionRole> ModelSpec::roles() const {
   if (!has_encoder()) {
     return {AttentionRole::kSelf};
   }
-  // LED's encoder has another kind of attention.
-  const bool other =
-      !encoder_kv_heads.empty() && std::all_of(encoder_kv_heads.begin(), encoder_kv_heads.end(),
-                                               [](std::int64_t heads) { return heads == 0; });
-  return other ? std::vector{AttentionRole::kSelf, AttentionRole::kCross}
-               : std::vector{AttentionRole::kEncoder, AttentionRole::kSelf, AttentionRole::kCross};
+  return {AttentionRole::kEncoder, AttentionRole::kSelf, AttentionRole::kCross};
 }
 
 const std::vector<LayerTensors>& ModelSpec::stack(AttentionRole role) const {

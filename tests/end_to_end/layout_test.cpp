@@ -36,28 +36,6 @@ fs::path put_house_made(const fs::path& directory) {
   return directory;
 }
 
-TEST_CASE("a guessed layout file describes the documented model", "[end_to_end]") {
-  const TemporaryDirectory directory;
-  const std::string source = put_house_made(directory / "house-made");
-  const std::string layout = directory / "layout.json";
-  const ProgramResult unknown = run_program({"inspect", source});
-  CHECK(unknown.exit_code == 3);
-  CHECK(unknown.err.find("regroup layout --guess") != std::string::npos);
-  REQUIRE(run_program({"layout", "--guess", source, "-o", layout}).exit_code == 0);
-  const ProgramResult inspected = run_program({"inspect", source, "--layout", layout, "--json"});
-  REQUIRE(inspected.exit_code == 0);
-  CHECK(inspected.json()["query_heads"] == 6);
-  CHECK(inspected.json()["kv_heads"] == 6);
-  const Json guessed = Json::parse(bytes_of_file(layout));
-  CHECK(guessed["query_heads"] == "attention.heads");
-  CHECK(guessed["o_bias"] == "blocks.{layer}.attn.out.bias");
-  CHECK(guessed["comments"]["kv_heads_key"].get<std::string>().starts_with("guess"));
-  const ProgramResult printed = run_program({"layout", "--guess", source});
-  CHECK(printed.json() == guessed);
-  CHECK(run_program({"layout", "--guess", source, "-o", layout}).exit_code != 0);
-  CHECK(run_program({"layout"}).exit_code == 2);
-}
-
 TEST_CASE("the documented layout file works for inspect and convert", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string source = put_house_made(directory / "house-made");
@@ -94,7 +72,7 @@ TEST_CASE("the documented model without its layout file is refused with a hint",
   CHECK(result.exit_code != 0);
   CHECK(result.one_line_of_error());
   CHECK(result.err.find("HouseMadeLM") != std::string::npos);
-  CHECK(result.err.find("regroup layout --guess MODEL") != std::string::npos);
+  CHECK(result.err.find("--layout FILE, see docs/layout.md") != std::string::npos);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
+#include "tests/torch_builder.h"
 
 namespace regroup {
 namespace {
@@ -67,6 +68,18 @@ TEST_CASE("a path that is not a model is bad input", "[end_to_end]") {
   scene.check_refused({"inspect", scene.path("notes.txt").string()}, kExitBadInput, {"notes.txt"});
   scene.check_refused({"inspect", ""}, kExitUsage, {"path", "empty"});
   scene.check_refused({"inspect", std::string(5000, 'x')}, kExitBadInput, {"xxx"});
+}
+
+TEST_CASE("a file of llama2.c is refused by name", "[end_to_end]") {
+  const WrongInputs scene;
+  std::string bytes;
+  for (const std::uint32_t number : {4U, 6U, 1U, 2U, 2U, 5U, 3U}) {  // run.c's header
+    bytes += little_endian(number, 4);
+  }
+  put_file(scene.path("model.bin"), bytes + std::string(4 * 174, '\0'));
+  scene.check_refused({"inspect", scene.path("model.bin").string()}, kExitBadInput,
+                      {"model.bin", "llama2.c"});
+  scene.check_convert_refused("model.bin", "1", kExitBadInput, {"model.bin", "llama2.c"});
 }
 
 TEST_CASE("wrong files under the weights' name are recognised", "[end_to_end]") {

@@ -318,24 +318,6 @@ void put_gguf_parts(Seeds& seeds) {
   seeds.put("gguf_split", "m.gguf\n" + part(0, 3) + next + part(1, 3) + next + part(1, 3));
 }
 
-void put_llama2c(Seeds& seeds) {
-  for (const int vocabulary : {5, -5}) {
-    std::string header;
-    for (const int number : {4, 6, 1, 2, 2, vocabulary, 3}) {
-      header += little_endian(static_cast<std::uint32_t>(number), 4);
-    }
-    // Embedding, norms, q k v o, three of the MLP, last norm, two tables of angles, classifier.
-    const std::uint64_t floats =
-        20 + 4 + 4 * 16 + 4 + 3 * 24 + 4 + 2 * 3 + (vocabulary < 0 ? 20 : 0);
-    std::string length;
-    for (int byte = 5; byte >= 0; --byte) {
-      length += static_cast<char>(4 * floats >> 8 * byte & 0xffU);
-    }
-    seeds.put("llama2c", header + length);
-    seeds.put("weight_file", header + std::string(4 * floats, '\0'));
-  }
-}
-
 void put_json(Seeds& seeds) {
   seeds.put("index", R"({"metadata":{"total_size":24},"weight_map":{"x":"a","y":"b","z":"b"}})");
   seeds.put("index", R"({"weight_map":{"x":"a","y":"../b","z":"/b","w":"c"}})");
@@ -370,7 +352,6 @@ int main(int argc, char** argv) {
   regroup::put_tomls(seeds);
   regroup::put_gguf(seeds);
   regroup::put_gguf_parts(seeds);
-  regroup::put_llama2c(seeds);
   regroup::put_json(seeds);
   return 0;
 }

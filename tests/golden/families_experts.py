@@ -3,7 +3,7 @@
 import torch
 from case import Case, as_transformers_4, rope
 from own_experts import DeepseekConfig
-from transformers import GraniteMoeConfig, MixtralConfig, OlmoeConfig, PhimoeConfig, Qwen2MoeConfig, Qwen3MoeConfig
+from transformers import GraniteMoeConfig, MixtralConfig, OlmoeConfig, Qwen2MoeConfig, Qwen3MoeConfig
 
 SIZES = dict(vocab_size=48, hidden_size=24, num_hidden_layers=2, bos_token_id=0, eos_token_id=0, pad_token_id=None)
 HEADS = dict(num_attention_heads=6, num_key_value_heads=6)
@@ -89,18 +89,6 @@ CASES = {
         dtype=torch.bfloat16,
         pool=(3, 2),
         controls=({"num_experts_per_tok": 3}, {"residual_multiplier": 1.0}, {"attention_multiplier": 0.5}),
-    ),
-    "phimoe": Case(
-        PhimoeConfig(
-            **SIZES | HEADS | NARROW,
-            num_local_experts=5,
-            num_experts_per_tok=2,
-            attention_bias=True,
-            lm_head_bias=True,
-            rope_parameters=rope(300.0),
-        ),
-        pool=(3, 2),
-        controls=({"router_jitter_noise": 0.2}, {"rms_norm_eps": 1e-6}, {"rope_parameters": rope(10000.0)}),
     ),
     "deepseek": Case(
         DeepseekConfig(

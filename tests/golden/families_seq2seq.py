@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 from case import Case, float_bits
-from transformers import BartConfig, LEDConfig, M2M100Config, MarianConfig, MBartConfig, PegasusConfig, WhisperConfig
+from transformers import BartConfig, M2M100Config, MarianConfig, MBartConfig, PegasusConfig, WhisperConfig
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 HEADS = dict(encoder_attention_heads=6, decoder_attention_heads=6)
@@ -12,11 +12,6 @@ SHAPE = HEADS | SIZES | dict(max_position_embeddings=16)
 
 # The bias of the keys adds the same to all scores of a query.
 IDLE = ("k_proj.bias",)
-
-
-# LED's maps of global tokens, of which there are none. The keys' bias in the window is idle as well.
-LED_IDLE = tuple(f"{part}_global.{kind}" for part in ("query", "key", "value") for kind in ("weight", "bias"))
-LED_IDLE += ("longformer_self_attn.key.bias",)
 
 
 def with_copies(tensors):
@@ -52,18 +47,6 @@ CASES = {
         idle=IDLE,
     ),
     "bart_copies": Case(BartConfig(**SHAPE), std=0.25, context=25, rewrite=as_in_2020, retensor=with_copies, idle=IDLE),
-    "led": Case(
-        LEDConfig(
-            **HEADS | SIZES,
-            max_encoder_position_embeddings=32,
-            max_decoder_position_embeddings=16,
-            attention_window=[4, 4],
-        ),
-        std=0.25,
-        expand=(3, 2),
-        controls=({"attention_window": [8, 8]}, {"activation_function": "relu"}),
-        idle=(*IDLE, *LED_IDLE),
-    ),
     "mbart": Case(
         MBartConfig(**SHAPE, scale_embedding=True, decoder_start_token_id=3),
         dtype=torch.bfloat16,

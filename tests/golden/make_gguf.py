@@ -25,22 +25,8 @@ SCALES = {
     Type.Q5_K: (0, 2),
     Type.Q6_K: (208,),
 }
-# The same of types that the models above do not use: their random numbers are drawn after all others. IQ1_M spreads its
-# scale over four numbers, and MXFP4's is a byte.
-MORE_SCALES = {
-    Type.IQ2_XXS: (0,),
-    Type.IQ2_XS: (0,),
-    Type.IQ2_S: (0,),
-    Type.IQ3_XXS: (0,),
-    Type.IQ3_S: (0,),
-    Type.IQ1_S: (0,),
-    Type.IQ1_M: (),
-    Type.IQ4_NL: (0,),
-    Type.IQ4_XS: (0,),
-    Type.TQ1_0: (52,),
-    Type.TQ2_0: (64,),
-    Type.MXFP4: (),
-}
+# MXFP4's scale is a byte. No model here has it: its random numbers are drawn after all others.
+MORE_SCALES = {Type.MXFP4: ()}
 
 
 def random_blocks(kind, rows, blocks, random):
@@ -50,8 +36,6 @@ def random_blocks(kind, rows, blocks, random):
     for at in (SCALES | MORE_SCALES)[kind]:
         scale = random.standard_normal(rows * blocks) * 2.0 ** random.randint(-12, 0, rows * blocks)
         data[:, at : at + 2] = scale.astype(np.float16).view(np.uint8).reshape(-1, 2)
-    if kind == Type.IQ1_M:
-        data[:, 55] = data[:, 55] & 0xBF | 0x20  # the scale's exponent is neither 0 nor that of infinity
     return data.reshape(rows, blocks * size)
 
 

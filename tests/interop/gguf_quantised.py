@@ -29,13 +29,8 @@ MATRICES = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "
 
 def set_scale(blocks, kind, scale):
     """Gives all blocks one scale; minima get a quarter of it."""
-    stored = np.array([scale], dtype=np.float16).view(np.uint8)
     for number, at in enumerate((make_gguf.SCALES | make_gguf.MORE_SCALES)[kind]):
         blocks[:, at : at + 2] = np.array([scale / 4**number], dtype=np.float16).view(np.uint8)
-    if kind == Type.IQ1_M:  # four bits in each of four numbers
-        for part, half_byte in enumerate((stored[0] & 15, stored[0] >> 4, stored[1] & 15, stored[1] >> 4)):
-            at = 49 + 2 * part
-            blocks[:, at] = blocks[:, at] & 15 | half_byte << 4
     if kind == Type.MXFP4:
         blocks[:, 0] = 128 + round(np.log2(scale))
 
@@ -102,12 +97,12 @@ def check_logits(regroup, file, directory, random):
     model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
     with torch.no_grad():
         theirs = model(torch.from_numpy(tokens)).logits.numpy()
-        layer = model.model.layers[KINDS.index(Type.IQ2_S)]
+        layer = model.model.layers[KINDS.index(Type.Q3_K)]
         layer.mlp.up_proj.weight[: WIDTH // 2] *= 2
         other = model(torch.from_numpy(tokens)).logits.numpy()
     ours = regroup.logits(file, tokens)
     expect_same_logits(ours, theirs, "every type in one model")
-    expect(largest_difference(ours, other) > 1e-3, "half of an IQ2_S tensor doubled makes no difference")
+    expect(largest_difference(ours, other) > 1e-3, "half of a Q3_K tensor doubled makes no difference")
 
 
 def check_pooled(regroup, file, scratch, values):
@@ -132,7 +127,7 @@ def check(regroup, scratch):
     (scratch / "parts").mkdir()
     write(scratch / "parts" / "m.gguf", np.random.RandomState(5), split_max_tensors=40)
     parts = sorted((scratch / "parts").iterdir())
-    expect(len(parts) == 5, f"{len(parts)} parts")
+    expect(len(parts) == 3, f"{len(parts)} parts")
     for source, name in ((whole, "from_whole"), (parts[0], "from_part"), (scratch / "parts", "from_directory")):
         regroup.run("convert", source, scratch / name, "--to", "safetensors", "--dtype", "fp32")
         check_values(scratch / name, values)

@@ -31,8 +31,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kMethods{PoolMethod::kMean, PoolMethod::kSelect, PoolMethod::kAligned,
-                              PoolMethod::kLowrank};
+constexpr std::array kMethods{PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kLowrank};
 
 // Without RoPE, with it and with features that do not rotate. Six heads of 4 features.
 std::vector<HeadBasis> bases() {

@@ -20,7 +20,7 @@ from regroup._program import words_of
 
 LLAMA = program.GOLDEN / "llama"
 # They print text for shells, or a file to be corrected by hand.
-WITHOUT_FUNCTION = {"help", "completions", "manual", "layout"}
+WITHOUT_FUNCTION = {"help", "completions", "manual"}
 CALLBACKS = {"on_progress", "on_step"}
 
 

@@ -10,12 +10,10 @@
 namespace regroup {
 namespace {
 
-constexpr std::array<std::pair<PoolMethod, std::string_view>, 6> kNames{{
+constexpr std::array<std::pair<PoolMethod, std::string_view>, 4> kNames{{
     {PoolMethod::kMean, "mean"},
     {PoolMethod::kFirst, "first"},
     {PoolMethod::kRandom, "random"},
-    {PoolMethod::kSelect, "select"},
-    {PoolMethod::kAligned, "aligned"},
     {PoolMethod::kLowrank, "lowrank"},
 }};
 
@@ -48,20 +46,13 @@ PoolMethod parse_pool_method(std::string_view name) {
       return method;
     }
   }
-  throw_usage("pooling method \"{}\" is none of mean, first, random, select, aligned, lowrank",
-              printable(name));
+  throw_usage("pooling method \"{}\" is none of mean, first, random, lowrank", printable(name));
 }
 
 Pooling::Pooling(PoolMethod used, std::uint64_t random_seed)
     : method(used), seed(random_seed), device("cpu") {}
 
-bool needs_solver(PoolMethod method) {
-  return method == PoolMethod::kSelect || rewrites_q_and_o(method);
-}
-
-bool rewrites_q_and_o(PoolMethod method) {
-  return method == PoolMethod::kAligned || method == PoolMethod::kLowrank;
-}
+bool needs_solver(PoolMethod method) { return method == PoolMethod::kLowrank; }
 
 std::vector<std::vector<std::int64_t>> heads_to_average(const Pooling& pooling, std::int64_t before,
                                                         std::int64_t groups, std::int64_t after,

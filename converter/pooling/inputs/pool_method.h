@@ -13,22 +13,18 @@ enum class PoolMethod {
   kMean,     ///< the mean of the heads (Ainslie et al. 2023)
   kFirst,    ///< the first head
   kRandom,   ///< one head, drawn with a seed
-  kSelect,   ///< the head with the least error when it replaces the others
-  kAligned,  ///< the mean after the heads are rotated into a common basis
   kLowrank,  ///< the head from which the others can be restored with the least error
 };
 
-/// "mean", "first", "random", "select", "aligned" or "lowrank".
+/// "mean", "first", "random" or "lowrank".
 std::string_view name_of(PoolMethod method);
 
 /// The method of that name. Throws kUsage listing the names for any other.
 PoolMethod parse_pool_method(std::string_view name);
 
-/// Whether the method solves for heads from the weights; the others only choose heads to average.
+/// Whether the method solves for heads from the weights, and also rewrites query and output
+/// projections; the others only choose heads to average.
 bool needs_solver(PoolMethod method);
-
-/// Whether the method also rewrites query and output projections.
-bool rewrites_q_and_o(PoolMethod method);
 
 /// Statistics that are not kept after a conversion, as its record has them.
 struct DiscardedStatistics {
@@ -56,11 +52,9 @@ struct Pooling {
   /// Whether training follows.
   bool trained() const { return refined || !distillation.empty(); }
 
-  /// Whether pooling needs more than the choice of heads to average.
+  /// Whether pooling needs more than the choice of heads to average: query and output projections
+  /// also change.
   bool needs_solver() const { return trained() || regroup::needs_solver(method); }
-
-  /// Whether query and output projections also change.
-  bool rewrites_q_and_o() const { return trained() || regroup::rewrites_q_and_o(method); }
 
   /// Whether heads are solved for on another device than the CPU.
   bool solves_elsewhere() const { return regroup::needs_solver(method) && device != "cpu"; }

@@ -10,7 +10,6 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include "converter/pooling/solvers/aligned.h"
 #include "converter/pooling/solvers/lowrank.h"
 
 namespace regroup {
@@ -33,7 +32,7 @@ at::Tensor rotating_features(const HeadBasis& basis, std::int64_t head_dim, c10:
 // Whether the means of values count. They do not if the method can correct them in the output's
 // bias.
 at::Tensor counted_values(const AttentionHeads& heads, PoolMethod method, c10::Device device) {
-  const bool counts = heads.o.bias.empty() || !rewrites_q_and_o(method);
+  const bool counts = heads.o.bias.empty() || !needs_solver(method);
   return at::full({heads.head_dim}, counts ? 1.0 : 0.0,
                   at::TensorOptions(at::kDouble).device(device));
 }
@@ -102,7 +101,6 @@ GroupProblem problem_of(const HeadMoments& moments, const at::Tensor& weight,
 template <typename Problem>
 auto solve_part(PoolMethod method, const Problem& problem, std::int64_t chosen) {
   switch (method) {
-    case PoolMethod::kAligned: return solve_aligned(problem);
     case PoolMethod::kLowrank: return solve_lowrank(problem);
     case PoolMethod::kMean: return mean_of(problem);
     default: return head_of(problem, chosen);
@@ -181,7 +179,7 @@ HeadProblems LayerProblem::problems_with_scores(std::int64_t first, std::int64_t
 }
 
 HeadSolutions solve(const HeadProblems& problems, const PoolingTask& task, std::int64_t chosen) {
-  const bool fixed = task.key_basis.fixed() && rewrites_q_and_o(task.method);
+  const bool fixed = task.key_basis.fixed() && needs_solver(task.method);
   HeadSolutions solutions{
       solve_group(fixed ? PoolMethod::kMean : task.method, problems.keys, chosen),
       solve_group(task.method, problems.values, chosen)};

@@ -51,8 +51,8 @@ class LayerProblem {
   std::optional<RopeAverage> rope_average_;  ///< of the N kv heads
 };
 
-/// The shared key and value heads of a group, and their energies. `chosen`: the head of kFirst,
-/// kRandom and kSelect, counted within the group.
+/// The shared key and value heads of a group, and their energies. `chosen`: the head of kFirst
+/// and kRandom, counted within the group.
 struct HeadSolution {
   Combination heads;
   Energy energy;

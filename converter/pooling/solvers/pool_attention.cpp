@@ -2,7 +2,6 @@
 // D inputs, E outputs.
 #include "converter/pooling/solvers/pool_attention.h"
 
-#include <algorithm>
 #include <array>
 
 #include <ATen/TensorOperators.h>
@@ -157,20 +156,7 @@ GroupReport report_of(const HeadSolutions& solutions, const HeadEnergies& layer)
           values.norm(),
           layer.keys > 0.0 ? keys.all / layer.keys : 0.0,
           layer.values > 0.0 ? values.all / layer.values : 0.0,
-          loss_of(solutions, layer),
-          0.0};
-}
-
-double loss_of_mean(const HeadProblems& problems, PoolingTask task, const HeadEnergies& layer) {
-  task.method = PoolMethod::kMean;
-  return loss_of(solve(problems, task, 0), layer);
-}
-
-// The head whose loss is least if it replaces its group.
-std::int64_t best_head(const HeadProblems& problems, const PoolingTask& task,
-                       const HeadEnergies& layer) {
-  const std::vector<double> losses = losses_of_heads(problems, task, layer);
-  return std::min_element(losses.begin(), losses.end()) - losses.begin();
+          loss_of(solutions, layer)};
 }
 
 DenseLinear fewer_rows(const DenseLinear& linear, std::int64_t rows) {
@@ -182,10 +168,7 @@ DenseLinear fewer_rows(const DenseLinear& linear, std::int64_t rows) {
 
 // The head that a group keeps, counted within the group, for methods that keep one.
 std::int64_t chosen_head(const HeadProblems& problems, const PoolingTask& task,
-                         const HeadEnergies& layer, std::int64_t group) {
-  if (task.method == PoolMethod::kSelect) {
-    return best_head(problems, task, layer);
-  }
+                         std::int64_t group) {
   return task.chosen.empty()
              ? 0
              : task.chosen[static_cast<std::size_t>(group)] - group * problems.values.heads();
@@ -201,14 +184,11 @@ void pool_groups(const AttentionHeads& heads, const PoolingTask& task, PooledAtt
     check_not_stopped(task.stop);
     const auto number = static_cast<std::size_t>(group);
     const HeadProblems& problem = problems[number];
-    const HeadSolutions solutions = solve(problem, task, chosen_head(problem, task, layer, group));
+    const HeadSolutions solutions = solve(problem, task, chosen_head(problem, task, group));
     shared.put(solutions, group);
     result.groups[number] = report_of(solutions, layer);
-    if (task.method == PoolMethod::kSelect) {
-      result.groups[number].loss_of_mean = loss_of_mean(problem, task, layer);
-    }
   });
-  if (rewrites_q_and_o(task.method) && !heads.o.bias.empty()) {
+  if (needs_solver(task.method) && !heads.o.bias.empty()) {
     target.add_to_bias(shared.mean_error(task.kv_inputs));
   }
   target.finish();

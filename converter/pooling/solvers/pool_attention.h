@@ -37,9 +37,7 @@ struct GroupReport {
   double key_norm = 1.0, value_norm = 1.0;
   /// The group's fraction of the expected square of the layer.
   double key_share = 0.0, value_share = 0.0;
-  /// The group's loss and, for kSelect, the loss of its mean: fractions of the layer's energy, keys
-  /// and values added.
-  double loss = 0.0, loss_of_mean = 0.0;
+  double loss = 0.0;  ///< as fractions of the layer's energy, keys and values added
 };
 
 struct PooledAttention {

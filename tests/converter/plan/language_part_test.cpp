@@ -68,7 +68,6 @@ TEST_CASE("a language model inside another model keeps its form and its position
   };
   CHECK_THAT(refusal_with({.container = Container::kGguf}),
              is_wrong_usage("inside a llava model is converted in place"));
-  CHECK_THAT(refusal_with({.container = Container::kLlama2c}), is_wrong_usage("in place"));
   CHECK_THAT(refusal_with({.target = "LlamaForCausalLM"}), is_wrong_usage("in place"));
   CHECK_THAT(refusal_with({.positions = PositionChange::kAlibi}),
              is_wrong_usage("inside a llava model keeps its positions"));

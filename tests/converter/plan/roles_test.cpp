@@ -48,37 +48,6 @@ TEST_CASE("keys and values of every role are pooled bit for bit and other tensor
   CHECK(changed == pooled.tensors().size());
 }
 
-TEST_CASE("LED's decoder is grouped and its encoder stays as it is", "[converter]") {
-  const std::int64_t groups = GENERATE(3, 2);
-  const TemporaryDirectory directory;
-  convert(golden("led"), directory / "result", {.kv_heads = {groups}});
-  const Checkpoint source = open_checkpoint(golden("led"));
-  const Checkpoint result = open_checkpoint(directory / "result");
-  const Checkpoint pooled = grouped_by_hand("led", groups);
-  CHECK(result.tensors().size() == source.tensors().size());
-  std::size_t changed = 0;
-  for (const TensorInfo& tensor : result.tensors()) {
-    const bool grouped = pooled.find(tensor.name) != nullptr;
-    CHECK((bytes_of(result, tensor.name) == bytes_of(grouped ? pooled : source, tensor.name)));
-    changed += grouped ? 1 : 0;
-  }
-  CHECK(changed == pooled.tensors().size());
-  const Model model = open_model(directory / "result");
-  CHECK_FALSE(model.config.contains("encoder_num_key_value_heads"));
-  CHECK(model.spec.kv_heads == Heads{groups, groups});
-  CHECK(model.spec.cross_kv_heads == Heads{groups, groups});
-  CHECK(changed == 2 * 2 * 4);  // two layers, two attentions, weights and biases of keys and values
-  CHECK_THAT(refusal_of([&] {
-               convert(golden("led"), directory / "other", {.kv_heads = {2}, .roles = kAllRoles});
-             }),
-             is_wrong_usage("--attention encoder", "another kind of attention"));
-  CHECK_THAT(refusal_of([&] {
-               convert(golden("led"), directory / "other",
-                       {.kv_heads = {2}, .positions = PositionChange::kAlibi});
-             }),
-             is_wrong_usage("ALiBi", "encoder"));
-}
-
 TEST_CASE("the encoder keeps its heads by default", "[converter]") {
   const auto* name = GENERATE("t5", "t5_v1_1");
   const TemporaryDirectory directory;

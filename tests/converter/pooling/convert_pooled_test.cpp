@@ -24,8 +24,7 @@ namespace {
 TEST_CASE("as many kv heads as before copies every byte with every method", "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_bloom());
-  for (const PoolMethod method :
-       {PoolMethod::kFirst, PoolMethod::kSelect, PoolMethod::kAligned, PoolMethod::kLowrank}) {
+  for (const PoolMethod method : {PoolMethod::kFirst, PoolMethod::kRandom, PoolMethod::kLowrank}) {
     const auto result = directory / std::string(name_of(method));
     convert(directory / "source", result, request_of(method, 12));
     const Checkpoint before = open_checkpoint(directory / "source");
@@ -36,10 +35,10 @@ TEST_CASE("as many kv heads as before copies every byte with every method", "[co
   }
 }
 
-TEST_CASE("first and select keep a head of each group and all queries bit for bit", "[converter]") {
+TEST_CASE("first and random keep a head of each group and all queries bit for bit", "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_llama({.dtype = DType::kBF16}));
-  for (const PoolMethod method : {PoolMethod::kFirst, PoolMethod::kSelect}) {
+  for (const PoolMethod method : {PoolMethod::kFirst, PoolMethod::kRandom}) {
     const auto result = directory / std::string(name_of(method));
     convert(directory / "source", result, request_of(method, 4));
     const Checkpoint before = open_checkpoint(directory / "source");
@@ -115,23 +114,17 @@ TEST_CASE("the report and the result record what each computed layer keeps", "[c
 TEST_CASE("energies without calibration statistics are not recorded", "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_llama());
-  for (const PoolMethod method :
-       {PoolMethod::kSelect, PoolMethod::kAligned, PoolMethod::kLowrank}) {
-    const std::string name(name_of(method));
-    convert(directory / "source", directory / name, request_of(method, 3));
-    const Json block = Json::parse(tree_of(directory / name).at("config.json")).at("regroup");
-    CHECK_FALSE(block.contains("layers"));
-  }
+  convert(directory / "source", directory / "result", request_of(PoolMethod::kLowrank, 3));
+  const Json block = Json::parse(tree_of(directory / "result").at("config.json")).at("regroup");
+  CHECK_FALSE(block.contains("layers"));
 }
 
 TEST_CASE("a change of basis is refused for clamped projections", "[converter]") {
   const TemporaryDirectory directory;
   const Model source =
       open_model(put_model(directory / "source", golden_model("olmo").set("clip_qkv", "8.0")));
-  for (const PoolMethod method : {PoolMethod::kAligned, PoolMethod::kLowrank}) {
-    CHECK_THAT(refusal_of([&] { plan_conversion(source, request_of(method, 1)); }),
-               is_wrong_usage("clip_qkv", name_of(method), "mean"));
-  }
+  CHECK_THAT(refusal_of([&] { plan_conversion(source, request_of(PoolMethod::kLowrank, 1)); }),
+             is_wrong_usage("clip_qkv", "lowrank", "mean"));
   CHECK_NOTHROW(plan_conversion(source, request_of(PoolMethod::kFirst, 1)));
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 TEST_CASE("similar groups lose what was predicted and no more than contiguous ones",
           "[converter]") {
-  for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kSelect, PoolMethod::kLowrank}) {
+  for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kLowrank}) {
     const Model source = open_model(golden("llama_mha"));
     ConversionRequest request = request_of(method, 3);
     const SimilarGrouping found = similar_grouping(source, request);

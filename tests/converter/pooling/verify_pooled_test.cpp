@@ -23,25 +23,20 @@ namespace {
 
 TEST_CASE("computed heads are verified and a flipped bit is detected", "[converter]") {
   const Model source = open_model(golden("llama_mha"));
-  for (const PoolMethod method :
-       {PoolMethod::kSelect, PoolMethod::kAligned, PoolMethod::kLowrank}) {
-    CAPTURE(name_of(method));
-    const TemporaryDirectory directory;
-    const auto path = directory / "result";
-    convert(golden("llama_mha"), path, request_of(method, 3));
-    const auto wrong_tensors = [&] {
-      const Model result = open_model(path);
-      const ConversionPlan plan =
-          plan_conversion(source, recorded_request(source, result, nullptr));
-      return verify_conversion(plan, source, result, {}).tensors.size();
-    };
-    CHECK(wrong_tensors() == 0);
-    const Checkpoint checkpoint = open_checkpoint(path);
-    std::string bytes = bytes_of_file(path / "model.safetensors");
-    bytes[checkpoint.at("model.layers.1.self_attn.v_proj.weight").begin + 1] ^= 1;
-    put_file(path / "model.safetensors", bytes);
-    CHECK(wrong_tensors() == 1);
-  }
+  const TemporaryDirectory directory;
+  const auto path = directory / "result";
+  convert(golden("llama_mha"), path, request_of(PoolMethod::kLowrank, 3));
+  const auto wrong_tensors = [&] {
+    const Model result = open_model(path);
+    const ConversionPlan plan = plan_conversion(source, recorded_request(source, result, nullptr));
+    return verify_conversion(plan, source, result, {}).tensors.size();
+  };
+  CHECK(wrong_tensors() == 0);
+  const Checkpoint checkpoint = open_checkpoint(path);
+  std::string bytes = bytes_of_file(path / "model.safetensors");
+  bytes[checkpoint.at("model.layers.1.self_attn.v_proj.weight").begin + 1] ^= 1;
+  put_file(path / "model.safetensors", bytes);
+  CHECK(wrong_tensors() == 1);
 }
 
 TEST_CASE("calibrated results with reordered heads are verified only with their statistics",

@@ -5,6 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "formats/record/record_words.h"
+#include "tests/child_program.h"
 #include "tests/converter/verify/converted.h"
 
 namespace regroup {
@@ -42,6 +43,29 @@ TEST_CASE("results of the version without a history are verified", "[converter]"
   CHECK(twice.passed());
   REQUIRE(twice.remarks.size() == 1);
   CHECK_THAT(twice.remarks.front(), ContainsSubstring(kMean));
+}
+
+TEST_CASE("results of pooling methods of earlier versions are inspected and not verified",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  for (const std::string method : {"aligned", "select"}) {
+    const fs::path result = directory / method;
+    fs::copy(earlier("mean4"), result);
+    Json config = config_in(result);
+    config["regroup"]["pool"] = method;
+    put_file(result / "config.json", config.dump());
+    const ProgramResult shown = run_program({"inspect", result.string()});
+    CHECK(shown.exit_code == 0);
+    CHECK_THAT(shown.out, ContainsSubstring(method));
+    const ProgramResult refused =
+        run_program({"verify", golden("llama_bf16").string(), result.string()});
+    CHECK(refused.exit_code == kExitUsage);
+    CHECK(refused.one_line_of_error());
+    CHECK_THAT(refused.err, ContainsSubstring("method " + method + " of an earlier version"));
+    convert(result, directory / (method + "2"), {.kv_heads = {2}});
+    CHECK(history_of(open_model(directory / (method + "2"))) ==
+          std::vector{"converted from 12 kv heads to 4 (" + method + ", contiguous)"});
+  }
 }
 
 TEST_CASE("conversions of earlier results record what went before", "[converter]") {

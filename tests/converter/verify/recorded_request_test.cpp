@@ -143,8 +143,11 @@ TEST_CASE("recorded steps that cannot be recomputed are named in one line", "[co
     return refusal(converted.source, converted.result);
   };
   CHECK_THAT(with("pool", "median"), is_wrong_usage("median"));
+  CHECK_THAT(with("pool", "aligned"), is_wrong_usage("aligned", "cannot be verified"));
+  CHECK_THAT(with("pool", "select"), is_wrong_usage("select", "cannot be verified"));
+  CHECK_THAT(with("pool", "median"), is_wrong_usage("median"));
   CHECK_THAT(with("calibration_tokens", 4096), is_wrong_usage("median"));
-  CHECK_THAT(with("pool", "select"), is_wrong_usage("--calibration FILE is needed"));
+  CHECK_THAT(with("pool", "lowrank"), is_wrong_usage("--calibration FILE is needed"));
   CHECK_THAT(with("grouping", "alphabetic"), is_wrong_usage("alphabetic"));
   CHECK_THAT(with("stretched", 2), is_wrong_usage("\"stretched\""));
 }

@@ -1,4 +1,4 @@
-// How ChatGLM's configs are read, and PhiMoE's.
+// How ChatGLM's configs are read.
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
@@ -46,35 +46,12 @@ TEST_CASE("a ChatGLM with other settings is not computed or refused", "[formats]
              is_bad_input("multi_query_attention"));
 }
 
-TEST_CASE("of ChatGLM-6B only the attention is described", "[formats]") {
-  TinyModel tiny;
-  tiny.config = R"({"model_type": "chatglm", "architectures": ["ChatGLMModel"],
-    "hidden_size": 24, "num_attention_heads": 6, "num_layers": 2, "vocab_size": 40,
-    "inner_hidden_size": 96, "position_encoding_2d": true})";
-  for (int layer = 0; layer < 2; ++layer) {
-    const std::string name = fmt::format("transformer.layers.{}.attention.", layer);
-    for (const auto& [part, rows] : {std::pair{"query_key_value", 72}, std::pair{"dense", 24}}) {
-      const std::string map = name + part;
-      tiny.tensors.push_back(varied_tensor(map + ".weight", DType::kF32, {rows, 24}));
-      tiny.tensors.push_back(varied_tensor(map + ".bias", DType::kF32, {rows}));
-    }
+TEST_CASE("ChatGLM-6B is refused with the reason", "[formats]") {
+  for (const auto& [key, value] :
+       {std::pair{"position_encoding_2d", "true"}, std::pair{"inner_hidden_size", "96"}}) {
+    CHECK_THAT(refusal_of_model(golden_model("chatglm2").set(key, value)),
+               is_bad_input("config.json", "ChatGLM-6B", "two dimensions"));
   }
-  const ModelSpec spec = spec_of_tiny(tiny);
-  CHECK(spec.attention_only());
-  CHECK((spec.layers[1].attention.packing == Packing::kPerGroup));
-  CHECK(spec.kv_heads == std::vector<std::int64_t>{6, 6});
-  CHECK(spec.not_computable == "ChatGLM-6B's two-dimensional positions");
-}
-
-TEST_CASE("PhiMoE is described and not computed", "[formats]") {
-  const ModelDirectory model = open_model_directory(golden("phimoe"));
-  const ModelSpec spec = spec_of(model);
-  check_all_shapes(spec, model.checkpoint);
-  CHECK(expected_tensors(spec).size() == model.checkpoint.tensors().size());
-  CHECK(spec.loaders_read_kv_heads);
-  CHECK((spec.norm == NormKind::kLayerNorm));
-  CHECK(spec.routing.experts == 5);
-  CHECK(spec.not_computable == "PhiMoE's router, SparseMixer");
 }
 
 }  // namespace

@@ -226,8 +226,7 @@ TEST_CASE("a model opens through a layout file if that is a JSON object", "[form
   const auto layout = directory / "layout.json";
   put_file(layout, llama_layout().dump());
   CHECK(open_model(model, {.layout = layout}).spec.family == "custom");
-  CHECK_THAT(refusal_of([&] { open_model(model); }),
-             is_bad_input("homemade", "regroup layout --guess MODEL"));
+  CHECK_THAT(refusal_of([&] { open_model(model); }), is_bad_input("homemade", "--layout FILE"));
   put_file(layout, "[]");
   CHECK_THAT(refusal_of([&] { open_model(model, {.layout = layout}); }),
              is_bad_input("layout.json", "object"));

@@ -2,11 +2,13 @@
 #include "formats/loaders/loader_code.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "formats/base/checksum.h"
 #include "formats/families/family.h"
 #include "formats/model/model.h"
 #include "tests/checkpoint_builder.h"
@@ -53,6 +55,20 @@ TEST_CASE("every entry of an auto_map names a class in one of the files", "[form
       CHECK(code->files[1].text.find(definition) != std::string_view::npos);
     }
   }
+}
+
+// What a result of any version carries is known by these bytes.
+TEST_CASE("the files that results carry have the bytes of earlier versions", "[formats]") {
+  std::map<std::string_view, std::string_view> files;
+  for (const LoaderFile& file : loader_files()) {
+    files.emplace(file.name, file.text);
+  }
+  CHECK(files.size() == 29);
+  std::string all;
+  for (const auto& [name, text] : files) {
+    all += fmt::format("{}\n{}", name, text);
+  }
+  CHECK(checksum_of(all) == "72eedd87d99dbf00");
 }
 
 TEST_CASE("results with regroup's own model_type name a config class of that model_type",

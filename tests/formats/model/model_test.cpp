@@ -22,8 +22,7 @@ struct Opened {
 
 std::vector<Opened> foreign_models() {
   return {{golden("gguf") / "llama.gguf", Convention::kGguf, "GGUF"},
-          {golden("llama_meta"), Convention::kMeta, "Meta"},
-          {golden("llama2c") / "model.bin", Convention::kLlama2c, "llama2.c"}};
+          {golden("llama_meta"), Convention::kMeta, "Meta"}};
 }
 
 TEST_CASE("models of other conventions have a spec and no companions", "[formats]") {

@@ -273,10 +273,8 @@ TEST_CASE("solving for groups of equal heads keeps the logits in every layout", 
   for (const char* name :
        {"llama_mha", "bloom", "gpt2", "gpt_neox", "gptj", "opt", "phi", "mpt", "falcon_rw",
         "stablelm", "gemma", "qwen3", "olmo2", "bert", "t5", "bart", "mbart", "m2m_100"}) {
-    for (const PoolMethod method : {PoolMethod::kAligned, PoolMethod::kLowrank}) {
-      CAPTURE(name, name_of(method));
-      CHECK(pooled_difference(name, method, false) < 1e-4);
-    }
+    CAPTURE(name);
+    CHECK(pooled_difference(name, PoolMethod::kLowrank, false) < 1e-4);
   }
   for (const char* name : {"llama_mha", "bloom", "t5"}) {
     CAPTURE(name);

@@ -51,16 +51,6 @@ bool differs(const char* name, const Change& change) {
 
 }  // namespace
 
-TEST_CASE("logits of a llama2.c file equal those of transformers", "[uptrain]") {
-  const at::NoGradGuard no_gradients;
-  const auto expected = golden("llama2c") / "expected.safetensors";
-  const GoldenCase golden_case{open_computable_model(golden("llama2c") / "model.bin"),
-                               read_tensor(expected, "tokens"), read_tensor(expected, "logits")};
-  CHECK(largest_difference(
-            logits_of(golden_case.source.spec, parameters_of(golden_case), golden_case.tokens),
-            golden_case.logits) <= kTolerance);
-}
-
 TEST_CASE("logits equal those of transformers", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE(

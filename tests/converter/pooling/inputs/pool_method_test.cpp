@@ -13,7 +13,7 @@ namespace {
 using Lists = std::vector<std::vector<std::int64_t>>;
 
 TEST_CASE("pooling methods are found by name", "[converter]") {
-  for (const char* name : {"mean", "first", "random", "select", "aligned", "lowrank"}) {
+  for (const char* name : {"mean", "first", "random", "lowrank"}) {
     CHECK(name_of(parse_pool_method(name)) == name);
   }
   CHECK_THAT(refusal_of([] { parse_pool_method("median"); }), is_wrong_usage("median", "lowrank"));

@@ -19,9 +19,8 @@
 namespace regroup {
 namespace {
 
-constexpr PoolMethod kEveryMethod[] = {PoolMethod::kMean,    PoolMethod::kFirst,
-                                       PoolMethod::kRandom,  PoolMethod::kSelect,
-                                       PoolMethod::kAligned, PoolMethod::kLowrank};
+constexpr PoolMethod kEveryMethod[] = {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kRandom,
+                                       PoolMethod::kLowrank};
 
 // Without RoPE, half-split, interleaved and partial. Then the same with distances.
 std::vector<HeadBasis> every_basis() {
@@ -169,18 +168,6 @@ double error_after_change(PoolMethod method, const HeadBasis& basis, bool scales
   return distance(attend(pooled.heads, basis, inputs), attend(heads, basis, inputs));
 }
 
-TEST_CASE("rotated copies of a head are aligned without loss", "[converter]") {
-  for (const HeadBasis& basis : every_basis()) {
-    for (const bool biases : {false, true}) {
-      CAPTURE(basis.rope_planes.size(), basis.free.size(), basis.frequencies, biases);
-      const SmallSizes sizes{.biases = biases};
-      CHECK(error_after_change(PoolMethod::kAligned, basis, false, basis, sizes) < 1e-8);
-      CHECK(error_after_change(PoolMethod::kLowrank, basis, false, basis, sizes) < 1e-8);
-      CHECK(error_after_change(PoolMethod::kMean, basis, false, basis, sizes) > 1e-2);
-    }
-  }
-}
-
 TEST_CASE("lowrank merges copies that differ by an invertible change of basis without loss",
           "[converter]") {
   for (const HeadBasis& basis : every_basis()) {
@@ -188,7 +175,8 @@ TEST_CASE("lowrank merges copies that differ by an invertible change of basis wi
       CAPTURE(basis.rope_planes.size(), basis.free.size(), basis.frequencies, biases);
       const SmallSizes sizes{.biases = biases};
       CHECK(error_after_change(PoolMethod::kLowrank, basis, true, basis, sizes) < 1e-7);
-      CHECK(error_after_change(PoolMethod::kAligned, basis, true, basis, sizes) > 1e-2);
+      CHECK(error_after_change(PoolMethod::kLowrank, basis, false, basis, sizes) < 1e-8);
+      CHECK(error_after_change(PoolMethod::kMean, basis, false, basis, sizes) > 1e-2);
     }
   }
 }
@@ -196,7 +184,6 @@ TEST_CASE("lowrank merges copies that differ by an invertible change of basis wi
 TEST_CASE("copies of a kv head in a grouped model are merged without loss", "[converter]") {
   const SmallSizes sizes{.query_heads = 12, .kv_heads = 4, .biases = true};
   for (const HeadBasis& basis : every_basis()) {
-    CHECK(error_after_change(PoolMethod::kAligned, basis, false, basis, sizes) < 1e-8);
     CHECK(error_after_change(PoolMethod::kLowrank, basis, true, basis, sizes) < 1e-7);
   }
 }
@@ -281,7 +268,7 @@ TEST_CASE("the reported energy is the expected squared error", "[converter]") {
   }
 }
 
-TEST_CASE("lowrank keeps more than aligned and aligned more than the mean", "[converter]") {
+TEST_CASE("lowrank keeps more than the mean", "[converter]") {
   for (const HeadBasis& basis : every_basis()) {
     for (const std::int64_t groups : {3, 2, 1}) {
       RandomNumbers random(6);
@@ -290,15 +277,11 @@ TEST_CASE("lowrank keeps more than aligned and aligned more than the mean", "[co
       const auto kept = [&](PoolMethod method) {
         return pool_attention(heads, task_of(method, groups, basis, moments)).groups[0];
       };
-      const GroupReport mean = kept(PoolMethod::kMean), aligned = kept(PoolMethod::kAligned),
-                        lowrank = kept(PoolMethod::kLowrank);
+      const GroupReport mean = kept(PoolMethod::kMean), lowrank = kept(PoolMethod::kLowrank);
       CAPTURE(groups, basis.rope_planes.size(), basis.frequencies);
-      CHECK(lowrank.key_energy > aligned.key_energy);
-      CHECK(lowrank.value_energy > aligned.value_energy);
-      CHECK(aligned.key_energy > mean.key_energy);
-      CHECK(aligned.value_energy > mean.value_energy);
+      CHECK(lowrank.key_energy > mean.key_energy);
+      CHECK(lowrank.value_energy > mean.value_energy);
       CHECK(mean.key_norm < 0.95);
-      CHECK(std::abs(aligned.key_norm - 1) < 1e-9);
       CHECK(std::abs(lowrank.value_norm - 1) < 1e-9);
     }
   }
@@ -309,13 +292,12 @@ TEST_CASE("normalised keys are averaged and values are still solved for", "[conv
   const AttentionHeads heads = random_heads({}, random);
   const InputMoments moments = random_moments(30, random);
   const PooledAttention mean = pool_attention(heads, task_of(PoolMethod::kMean, 3, {}, moments));
-  for (const PoolMethod method : {PoolMethod::kAligned, PoolMethod::kLowrank}) {
-    const PooledAttention pooled = pool_attention(heads, task_of(method, 3, {}, moments));
-    CHECK(pooled.heads.q.weight == heads.q.weight);
-    CHECK(pooled.heads.k.weight == mean.heads.k.weight);
-    CHECK(pooled.heads.v.weight != mean.heads.v.weight);
-    CHECK(pooled.groups[0].value_energy > mean.groups[0].value_energy);
-  }
+  const PooledAttention pooled =
+      pool_attention(heads, task_of(PoolMethod::kLowrank, 3, {}, moments));
+  CHECK(pooled.heads.q.weight == heads.q.weight);
+  CHECK(pooled.heads.k.weight == mean.heads.k.weight);
+  CHECK(pooled.heads.v.weight != mean.heads.v.weight);
+  CHECK(pooled.groups[0].value_energy > mean.groups[0].value_energy);
 }
 
 TEST_CASE("zero heads stay zero", "[converter]") {
@@ -351,28 +333,13 @@ TEST_CASE("means of values cause a loss only if the output has no bias to absorb
     }
   }
   const InputMoments moments = random_moments(30, random);
-  for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kSelect,
-                                  PoolMethod::kAligned, PoolMethod::kLowrank}) {
+  for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kLowrank}) {
     CAPTURE(name_of(method));
     const PooledAttention pooled =
         pool_attention(heads, task_of(method, 2, free_basis(4), moments));
     for (const GroupReport& group : pooled.groups) {
-      CHECK((group.value_energy < 1.0 - 1e-3) == !rewrites_q_and_o(method));
+      CHECK((group.value_energy < 1.0 - 1e-3) == !needs_solver(method));
     }
-  }
-}
-
-TEST_CASE("select reports the loss that the mean would have", "[converter]") {
-  RandomNumbers random(24);
-  const AttentionHeads heads = random_heads({}, random);
-  const InputMoments moments = random_moments(30, random);
-  const auto pooled = [&](PoolMethod method) {
-    return pool_attention(heads, task_of(method, 3, free_basis(4), moments)).groups;
-  };
-  const auto selected = pooled(PoolMethod::kSelect), mean = pooled(PoolMethod::kMean);
-  for (std::size_t i = 0; i < 3; ++i) {
-    CHECK(std::abs(selected[i].loss_of_mean - mean[i].loss) < 1e-9);
-    CHECK(selected[i].loss > 0.0);
   }
 }
 

@@ -41,8 +41,7 @@ double loss_of(const PooledAttention& pooled) {
 TEST_CASE("similar heads are found at any position", "[converter]") {
   for (const HeadBasis& basis : searched_bases()) {
     for (const PoolMethod method :
-         {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kRandom, PoolMethod::kSelect,
-          PoolMethod::kAligned, PoolMethod::kLowrank}) {
+         {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kRandom, PoolMethod::kLowrank}) {
       RandomNumbers random(11);
       AttentionHeads heads = random_heads({}, random);
       for (const auto& [from, to] : {std::pair{0, 4}, {0, 3}, {5, 1}, {5, 2}}) {
@@ -62,8 +61,7 @@ TEST_CASE("similar heads are found at any position", "[converter]") {
 
 TEST_CASE("the loss of a partition equals the loss of pooling its groups", "[converter]") {
   for (const HeadBasis& basis : searched_bases()) {
-    for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kSelect,
-                                    PoolMethod::kAligned, PoolMethod::kLowrank}) {
+    for (const PoolMethod method : {PoolMethod::kMean, PoolMethod::kFirst, PoolMethod::kLowrank}) {
       for (const std::int64_t groups : {3, 2}) {
         RandomNumbers random(12);
         const AttentionHeads heads = random_heads({.query_heads = 12, .biases = true}, random);
@@ -88,23 +86,6 @@ TEST_CASE("reordered heads compute the same output", "[converter]") {
   CHECK(distance(attend(moved, basis, inputs), attend(heads, basis, inputs)) < 1e-12);
   moved.o = heads.o;
   CHECK(distance(attend(moved, basis, inputs), attend(heads, basis, inputs)) > 1e-2);
-}
-
-TEST_CASE("select keeps the head with the least error for its group", "[converter]") {
-  for (const HeadBasis& basis : searched_bases()) {
-    RandomNumbers random(14);
-    const AttentionHeads heads = random_heads({}, random);
-    const InputMoments moments = random_moments(30, random);
-    const double selected =
-        loss_of(pool_attention(heads, grouping_task(PoolMethod::kSelect, 1, basis, moments)));
-    double least = 1e9;
-    for (std::int64_t j = 0; j < 6; ++j) {
-      PoolingTask task = grouping_task(PoolMethod::kRandom, 1, basis, moments);
-      task.chosen = {j};
-      least = std::min(least, loss_of(pool_attention(heads, task)));
-    }
-    CHECK(std::abs(selected - least) < 1e-12);
-  }
 }
 
 TEST_CASE("pooling and grouping stop on request", "[converter]") {

@@ -1,0 +1,40 @@
+// The families for whose results regroup writes Python code.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace regroup {
+
+/// A class of transformers' AutoModels, and the suffix of the family's class for it.
+struct AutoClass {
+  std::string_view name;
+  std::string_view suffix;
+};
+
+/// What a family's file in a result, modeling_regroup_MODEL_TYPE.py (with underscores), extends.
+struct LoaderRow {
+  std::string_view model_type;
+  std::string_view family;  ///< the prefix of transformers' classes
+  std::span<const AutoClass> classes;
+  std::string_view title;        ///< the family's name in the text; empty: the file is not made
+  std::string_view attention;    ///< what the attention's class has after the prefix
+  std::string_view packing;      ///< as regroup_heads.py names it
+  std::string_view projections;  ///< the elements of a Python tuple
+  std::string_view role = {};    ///< the method that tells stacks apart, if the family has two
+  std::string_view kv_heads_key = "num_key_value_heads";  ///< the key that the file reads
+  /// Whether it reads recorded slopes, and has classes for regroup's own names.
+  bool alibi = false;
+};
+
+std::span<const LoaderRow> loader_rows();
+
+/// "modeling_regroup_xlm_roberta", the name of a row's module.
+std::string module_of(const LoaderRow& row);
+
+/// The file's text. It imports transformers and regroup_heads.py only, so that each result stands
+/// alone.
+std::string loader_text(const LoaderRow& row);
+
+}  // namespace regroup
