@@ -15,7 +15,6 @@ void add_all_commands(Command program, Console& console) {
   add_sample_command(program, console);
   add_teach_command(program, console);
   add_uptrain_command(program, console);
-  add_demo_command(program, console);
 #endif
   add_completions_command(program, console);
   add_manual_command(program, console);
