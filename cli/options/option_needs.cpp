@@ -29,7 +29,6 @@ constexpr std::array kNeeds = std::to_array<OptionNeed>({
      "--refit --kv-budget --pool=select,aligned,lowrank --grouping=similar --measure --text "
      "--sample"},
     {"calibrate", "--tokenizer --jsonl --field", "--text"},
-    {"inspect", "--kv-heads --calibration", "--similarity"},
     {"inspect", "--filter --sort", "--tensors --stats"},
     {"inspect", "--conversion --run", "--html"},
     {"verify", "--data --context --max-tokens --device --threads", "--logits"},
