@@ -1,4 +1,5 @@
 #include "cli/commands/commands.h"
+#include "cli/measure/compute_functions.h"
 #include "cli/process/exec_compute.h"
 
 namespace regroup {
@@ -8,6 +9,7 @@ void exec_compute() {}  // this program needs no other one to compute
 void add_all_commands(Command program, Console& console) {
   add_file_commands(program, console);
 #if REGROUP_WITH_UPTRAIN
+  provide_compute_functions();
   add_bench_command(program, console);
   add_calibrate_command(program, console);
   add_eval_command(program, console);
