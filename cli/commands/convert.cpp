@@ -14,7 +14,7 @@
 #include "cli/measure/data_origin.h"
 #include "cli/options/command.h"
 #include "cli/options/option_needs.h"
-#include "cli/process/exec_compute.h"
+#include "cli/process/compute_program.h"
 #include "cli/process/interrupt.h"
 #include "cli/report/conversion_progress.h"
 #include "cli/report/conversion_report.h"

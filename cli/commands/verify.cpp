@@ -8,7 +8,7 @@
 #include "cli/options/command.h"
 #include "cli/options/option_needs.h"
 #include "cli/pages/verify_page.h"
-#include "cli/process/exec_compute.h"
+#include "cli/process/compute_program.h"
 #include "cli/process/interrupt.h"
 #include "cli/report/difference_report.h"
 #include "cli/report/report_file.h"

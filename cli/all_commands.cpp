@@ -1,10 +1,7 @@
 #include "cli/commands/commands.h"
 #include "cli/measure/compute_functions.h"
-#include "cli/process/exec_compute.h"
 
 namespace regroup {
-
-void exec_compute() {}  // this program needs no other one to compute
 
 void add_all_commands(Command program, Console& console) {
   add_file_commands(program, console);
