@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/process/exec_compute.h"
+#include "cli/process/compute_program.h"
 #include "cli/process/libtorch_choice.h"
 #include "cli/process/malloc_tuning.h"
 #include "cli/process/missing_library.h"
@@ -103,13 +103,12 @@ std::string exec_program_with_libtorch() {
 
 }  // namespace
 
-void regroup::exec_compute() { throw_environment("{}", exec_program_with_libtorch()); }
-
 int main(int argc, char** argv) {
   secure_standard_streams();
   arguments = argv;
   if (!needs_whole_program(command_in(argc, argv))) {
     keep_freed_memory();
+    set_exec_compute([] { throw_environment("{}", exec_program_with_libtorch()); });
     return run_program(argc, argv, [](Command program, Console& console) {
       add_file_commands(program, console);
       for (const WholeProgramCommand& command : whole_program_commands()) {

@@ -15,7 +15,6 @@ constexpr std::array kWhole = std::to_array<WholeProgramCommand>({
     {"sample", "Let a model write text, for calibrating where there is no other"},
     {"teach", "Store a teacher's predictions, for uptrain --teacher-logits"},
     {"uptrain", "Train a converted model for a fraction of its pretraining, to recover quality"},
-    {"demo", "Train a small model, convert it to fewer kv heads, uptrain it, compare the losses"},
     {"completions", "Print a script that completes regroup's commands and options in a shell"},
     {"manual", "Print the manual page, for man"},
 });

@@ -42,7 +42,6 @@ void add_verify_command(Command program, Console& console);
 void add_bench_command(Command program, Console& console);
 void add_calibrate_command(Command program, Console& console);
 void add_sample_command(Command program, Console& console);
-void add_demo_command(Command program, Console& console);
 void add_eval_command(Command program, Console& console);
 void add_init_command(Command program, Console& console);
 void add_teach_command(Command program, Console& console);

@@ -9,17 +9,12 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/convert_options.h"
 #include "cli/commands/convert_text.h"
-#include "cli/measure/compare_result.h"
+#include "cli/measure/compute_functions.h"
 #include "cli/measure/context_warning.h"
 #include "cli/measure/data_origin.h"
-#include "cli/measure/kv_budget_options.h"
-#include "cli/measure/refit_options.h"
-#include "cli/measure/text_check.h"
-#include "cli/measure/text_conversion.h"
-#include "cli/measure/text_distillation.h"
 #include "cli/options/command.h"
 #include "cli/options/option_needs.h"
-#include "cli/process/exec_compute.h"
+#include "cli/process/compute_program.h"
 #include "cli/process/interrupt.h"
 #include "cli/report/conversion_progress.h"
 #include "cli/report/conversion_report.h"
@@ -87,7 +82,7 @@ void check_arguments(const ConvertOptions& options) {
 void check_data(const Model& source, const ConvertOptions& options, const Console& console) {
   const auto check = [&](const char* option, const std::string& data) {
     if (!data.empty() && !options.any_text && options.given(option)) {
-      check_is_predicted(source, data, option, options.refit, console);
+      compute_for(option).check_is_predicted(source, data, option, options.refit, console);
     }
   };
   check("--kv-budget-data", options.budget.data);
@@ -107,19 +102,36 @@ std::optional<KvBudget> complete_request(ConversionRequest& request, const Model
   }
   check_data_origin(source, options.budget.data, console);
   check_data_origin(source, options.refit.data, console);
-  request.pooling.device = solving_device(options.refit);
+  if (options.refit.device != request.pooling.device) {
+    request.pooling.device = compute_for("--device").solving_device(options.refit);
+  }
   check_data(source, options, console);
   std::optional<KvBudget> budget;
   if (!options.budget.budget.empty()) {
     request.grouping = options.grouping;
-    budget = share_kv_budget(source, request, options.budget, options.refit, console);
+    budget = compute_for("--kv-budget")
+                 .share_kv_budget(source, request, options.budget, options.refit, console);
     request.kv_heads = budget->kv_heads();
   }
-  request.refiner = make_refiner(source, options.refit, interrupt_requested());
-  if (request.refiner) {
+  if (!options.refit.data.empty()) {
+    request.refiner =
+        compute_for("--refit").make_refiner(source, options.refit, interrupt_requested());
     warn_of_context(source, Json::parse(request.refiner->recipe()).at("context"), console);
   }
   return budget;
+}
+
+// Compares a result in another form with its source.
+std::optional<OutputComparison> compare_if_possible(const Model& source,
+                                                    const ConversionRequest& request,
+                                                    const ConversionPlan& plan,
+                                                    const std::filesystem::path& result,
+                                                    const Console& console) {
+  if (const ComputeFunctions* compute = compute_functions()) {
+    return compute->compare_with_source(source, request, plan, result, console);
+  }
+  console.note("note: built without LibTorch, so the result was not compared by computing");
+  return std::nullopt;
 }
 
 // Carries out the plan. A result in another form, or made with --text, is compared with the source
@@ -138,11 +150,11 @@ void write_result(const ConversionRequest& request, const ConvertOptions& option
       progress.finish();
     }
     if (compares) {
-      report.comparison = compare_with_source(report.source, request, plan, result, console);
+      report.comparison = compare_if_possible(report.source, request, plan, result, console);
     }
     if (text && !request.pooling.distillation.empty()) {
-      report.distillation =
-          distill_on_text(report.source, plan, *text, options.refit, result, console);
+      report.distillation = compute_for("--text").distill_on_text(report.source, plan, *text,
+                                                                  options.refit, result, console);
     }
     if (text) {
       report.held_out = compare_on_held_out(*text, request, report, result, console);

@@ -5,8 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/measure/text_check.h"
-#include "cli/measure/text_distillation.h"
+#include "cli/measure/compute_functions.h"
 #include "cli/options/option_needs.h"
 #include "cli/report/held_out_report.h"
 #include "cli/terminal/text.h"
@@ -32,11 +31,12 @@ void check_something_is_pooled(const Model& source, const ConversionRequest& req
 
 // Refuses options of refitting if nothing is refitted.
 void check_refit_options(const Model& source, const ConvertOptions& options) {
-  const bool refits = options.given("--refit-steps") || refits_by_default(options.text);
+  const bool refits =
+      options.given("--refit-steps") || compute_for("--text").refits_by_default(options.text);
   if (refits && can_refit(source.spec)) {
     return;
   }
-  const bool batches = distills(options.text) || options.given("--kv-budget");
+  const bool batches = options.text.distills() || options.given("--kv-budget");
   for (const char* option : {"--refit-steps", "--refit-lr", "--refit-batch"}) {
     if (options.given(option) && !(batches && option == std::string_view("--refit-batch"))) {
       refuse_without_effect(
@@ -69,11 +69,11 @@ void refit_on(const PreparedText& text, const ModelSpec& spec, ConvertOptions& o
 // Decides on distillation. It needs much memory, so that only --distill-steps insists on it.
 void choose_distillation(const Model& source, const ConversionRequest& request,
                          ConvertOptions& options, const Console& console) {
-  if (!distills(options.text)) {
+  if (!options.text.distills()) {
     return;
   }
-  const std::string reason =
-      why_not_distilled(source, plan_conversion(source, request), options.refit);
+  const std::string reason = compute_for("--text").why_not_distilled(
+      source, plan_conversion(source, request), options.refit);
   if (reason.empty()) {
     return;
   }
@@ -115,15 +115,16 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
   }
   choose_distillation(source, request, options, console);
   for (const char* option : {"--distill-lr", "--distill-attention"}) {
-    if (options.given(option) && !distills(options.text)) {
+    if (options.given(option) && !options.text.distills()) {
       refuse_without_effect(option, "nothing is distilled");
     }
   }
   check_refit_options(source, options);
+  const ComputeFunctions& compute = compute_for("--text");
   PreparedText text =
-      prepare_text(source, options.text, options.refit, options.destination, console);
+      compute.prepare_text(source, options.text, options.refit, options.destination, console);
   if (!options.any_text && !options.text.samples && !options.dry_run) {
-    check_is_predicted(source, text.tokens, "--text", options.refit, console);
+    compute.check_is_predicted(source, text.tokens, "--text", options.refit, console);
   }
   if (!options.budget.budget.empty() && options.budget.data.empty()) {
     options.budget.data = text.tokens;
@@ -131,12 +132,12 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
   }
   refit_on(text, source.spec, options, console);
   if (text.distill_steps > 0) {
-    request.pooling.distillation = distillation_recipe(text, options.refit);
+    request.pooling.distillation = compute.distillation_recipe(text, options.refit);
   }
   console.note(work_on(text, options));
   if (options.calibration.empty() && !options.dry_run &&
       (needs_solver(request.pooling.method) || options.measure || options.grouping == "similar")) {
-    calibrate_on_text(source, options.refit, text, console);
+    compute.calibrate_on_text(source, options.refit, text, console);
     options.calibration = text.statistics;
   }
   return text;
@@ -151,8 +152,8 @@ std::optional<HeldOutReport> compare_on_held_out(const PreparedText& text,
   mean.kv_heads = request.kv_heads;
   mean.roles = request.roles;
   try {
-    HeldOutReport found = compare_on_text(report.source, text, plan_conversion(report.source, mean),
-                                          result.string(), console);
+    HeldOutReport found = compute_for("--text").compare_on_text(
+        report.source, text, plan_conversion(report.source, mean), result.string(), console);
     if (!is_single_file(report.plan.container)) {
       const std::string config = read_text(result / "config.json", kMaxConfigBytes);
       rewrite_record(result, report.plan.target,

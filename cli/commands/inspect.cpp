@@ -4,11 +4,9 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/measure/similarity.h"
 #include "cli/options/command.h"
 #include "cli/options/number_options.h"
 #include "cli/pages/model_page.h"
-#include "cli/process/exec_compute.h"
 #include "cli/process/interrupt.h"
 #include "cli/report/model_report.h"
 #include "cli/report/report_file.h"
@@ -33,7 +31,6 @@ struct InspectOptions {
   bool tensors = false;
   bool layers = false;
   bool stats = false;
-  SimilarityOptions similarity;
   bool json = false;
   std::string html;
   std::string conversion;
@@ -81,7 +78,6 @@ struct Inspection {
   std::vector<const TensorInfo*> tensors;
   std::vector<LayerSummary> layers;
   std::vector<MeasuredTensor> measured;
-  std::vector<LayerSimilarity> similarities;
 };
 
 Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
@@ -98,10 +94,6 @@ Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
   }
   if (options.layers) {
     found.layers = summarize_layers(*spec, checkpoint);
-  }
-  if (options.similarity.enabled) {
-    found.similarities =
-        measure_similarity(options.path, options.layout, options.similarity, console);
   }
   if (options.stats) {
     found.measured = measure(checkpoint, found.tensors, console);
@@ -121,9 +113,6 @@ void print_json(const InspectOptions& options, const Inspection& found,
   if (options.tensors) {
     report["tensors"] = tensors_json(checkpoint, found.tensors);
   }
-  if (options.similarity.enabled) {
-    report["similarity"] = similarity_json(found.similarities);
-  }
   if (options.stats) {
     report["statistics"] = statistics_json(found.measured);
   }
@@ -138,9 +127,6 @@ void print_text(const InspectOptions& options, const Inspection& found,
   }
   if (options.tensors) {
     console.print("\n" + tensors_table(checkpoint, found.tensors).text(console));
-  }
-  if (options.similarity.enabled) {
-    console.print("\n" + similarity_table(found.similarities).text(console));
   }
   if (options.stats) {
     console.print("\n" + statistics_table(found.measured).text(console));
@@ -163,7 +149,6 @@ void put_page(const InspectOptions& options, const Inspection& found, const Chec
   if (options.stats) {
     page.statistics = statistics_table(found.measured);
   }
-  page.similarities = similarity_maps(found.similarities);
   if (!options.conversion.empty()) {
     page.conversion = read_measurements(options.conversion);
   } else {
@@ -184,9 +169,6 @@ void check_page_options(const InspectOptions& options) {
 }
 
 void run_inspect(const InspectOptions& options, const Console& console) {
-  if (options.similarity.enabled) {
-    exec_compute();
-  }
   check_page_options(options);
   const Checkpoint checkpoint = open_checkpoint(options.path);
   const Inspection found = inspect(options, checkpoint, console);
@@ -198,16 +180,6 @@ void run_inspect(const InspectOptions& options, const Console& console) {
   if (!options.html.empty()) {
     put_page(options, found, checkpoint, console);
   }
-}
-
-void add_similarity_options(Command command, SimilarityOptions& options) {
-  command.add_flag("--similarity", options.enabled,
-                   "compare the kv heads of every layer, as they are and aligned, and report the "
-                   "energy that they keep if neighbours share one");
-  add_counts(command, "--kv-heads", options.kv_heads,
-             "with --similarity: kv heads that remain (default: half)", {1, kMostHeads});
-  command.add_option("--calibration", options.calibration,
-                     "with --similarity: statistics of the model made by regroup calibrate");
 }
 
 void add_page_options(Command command, InspectOptions& options) {
@@ -233,7 +205,6 @@ void add_inspect_command(Command program, Console& console) {
   command.add_flag("--layers", options->layers, "list every layer: heads, parameters, cache");
   command.add_flag("--tensors", options->tensors, "list every tensor");
   command.add_flag("--stats", options->stats, "read every tensor: norm, range, NaN and infinities");
-  add_similarity_options(command, options->similarity);
   command.add_option("--filter", options->choice.filter,
                      "with --tensors or --stats: only names that match this pattern, such as "
                      "'*.k_proj.*'");
@@ -249,7 +220,7 @@ void add_inspect_command(Command program, Console& console) {
       "Examples: regroup inspect Llama-2-7b-gqa8 --context 32k --batch 8\n"
       "          regroup inspect Llama-2-7b-gqa8 --stats --filter '*.v_proj.*' --sort name\n"
       "          regroup inspect Llama-2-7b-gqa8-up --conversion convert.json --html report.html\n"
-      "Reads only headers, except with --stats and --similarity.");
+      "Reads only headers, except with --stats.");
   command.on_run([options, &console] { run_inspect(*options, console); });
 }
 

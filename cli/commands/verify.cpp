@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/measure/verify_logits.h"
+#include "cli/measure/compute_functions.h"
 #include "cli/options/command.h"
 #include "cli/options/option_needs.h"
 #include "cli/pages/verify_page.h"
-#include "cli/process/exec_compute.h"
+#include "cli/process/compute_program.h"
 #include "cli/process/interrupt.h"
 #include "cli/report/difference_report.h"
 #include "cli/report/report_file.h"
@@ -126,7 +126,7 @@ std::optional<LogitsResult> compare_logits(const VerifyOptions& options, const M
     return std::nullopt;
   }
   try {
-    return measure_logits(options.logits, source, result, console);
+    return compute_for("--logits").measure_logits(options.logits, source, result, console);
   } catch (const Error& fault) {
     if (found.passed() || fault.kind() != ErrorKind::kBadInput) {
       throw;
@@ -146,7 +146,7 @@ void run_verify(const VerifyOptions& options, const Console& console) {
   const Model source = open_model(options.source, {.layout = options.layout});
   const Model result = open_model(options.result, {.layout = options.layout});
   if (options.logits.enabled) {
-    check_logits_options(options.logits, source, result);
+    compute_for("--logits").check_logits_options(options.logits, source, result);
   }
   const ConversionRequest request =
       recorded_request(source, result, open_calibration(options.calibration, source));

@@ -20,8 +20,7 @@ struct OutputComparison {
 
 /// Compares the logits of `result`, a directory, with those of `source` pooled according to
 /// `request`, on random tokens. Throws kDifference if they differ by more than rounding explains.
-/// Returns none, with a note, if the model cannot be computed or the program was built without
-/// LibTorch.
+/// Returns none, with a note, if the model cannot be computed.
 std::optional<OutputComparison> compare_with_source(const Model& source,
                                                     const ConversionRequest& request,
                                                     const ConversionPlan& plan,

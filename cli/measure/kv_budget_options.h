@@ -20,7 +20,7 @@ struct KvBudgetOptions {
 
 /// Measures every layer and chooses kv heads within the budget that minimise the sum of
 /// divergences. Context, batch, device and threads are those of `refit`. Throws kUsage without
-/// data, for an invalid budget, for a model without a KV cache and in a build without LibTorch.
+/// data, for an invalid budget and for a model without a KV cache.
 KvBudget share_kv_budget(const Model& source, const ConversionRequest& request,
                          const KvBudgetOptions& options, const RefitOptions& refit,
                          const Console& console);

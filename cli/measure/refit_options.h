@@ -30,11 +30,10 @@ std::int64_t context_of(const Model& source, const RefitOptions& options);
 void check_computable(const char* option, const Model& source);
 
 /// The device that solves for heads, as Pooling names it. Throws kUsage for an unknown name,
-/// kEnvironment if this machine or this build has no such device.
+/// kEnvironment if this machine has no such device.
 std::string solving_device(const RefitOptions& options);
 
-/// The refiner for these options; null if options.data is empty. Otherwise throws kUsage in a build
-/// without LibTorch. The refiner keeps references to `source` and `stop`.
+/// The refiner for these options. Keeps references to `source` and `stop`.
 std::shared_ptr<AttentionRefiner> make_refiner(const Model& source, const RefitOptions& options,
                                                const std::atomic<bool>& stop);
 

@@ -12,7 +12,7 @@ namespace regroup {
 
 /// Throws kBadInput if the source predicts the tokens in `data`, given with `option`, no better
 /// than chance (TextChance), naming both losses and kAnyTextOption. Models that do not predict the
-/// next token are not checked. Throws kUsage in a build without LibTorch.
+/// next token are not checked.
 void check_is_predicted(const Model& source, const std::filesystem::path& data, const char* option,
                         const RefitOptions& compute, const Console& console);
 

@@ -26,6 +26,9 @@ struct TextOptions {
   std::optional<double> distill_attention = std::nullopt;    ///< see DistillSettings
 
   bool given() const { return samples || !input.files.empty(); }
+
+  /// Whether distillation is part of the conversion: unless it was asked for 0 steps.
+  bool distills() const { return distill_steps.value_or(1) > 0; }
 };
 
 /// Tokens of the text and statistics of the source over them.
@@ -57,16 +60,13 @@ struct HeldOutReport {
   std::vector<HeldOutRow> rows = {};
 };
 
-/// Whether distillation is part of the conversion: unless it was asked for 0 steps.
-bool distills(const TextOptions& text);
-
 /// Whether refitting is part of the conversion: not with the least effort; with the usual one, only
 /// where nothing is distilled, since distillation gains more in the same time (docs/results.md).
 bool refits_by_default(const TextOptions& text);
 
 /// Tokenizes the text, up to 16 times as much of it as the effort uses, and takes windows from all
-/// over that; the last ones are held out. Throws kUsage if there is no tokenizer for the model and
-/// in a build without LibTorch, kBadInput for a text that is too short.
+/// over that; the last ones are held out. Throws kUsage if there is no tokenizer for the
+/// model, kBadInput for a text that is too short.
 PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
                           const std::string& destination, const Console& console);
 

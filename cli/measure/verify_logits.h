@@ -35,7 +35,7 @@ struct LogitsResult {
 void add_logits_options(Command command, LogitsOptions& options);
 
 /// Checks the options before any work: both models can be computed and have the same vocabulary,
-/// and the token file is valid. Throws kUsage in a build without LibTorch.
+/// and the token file is valid.
 void check_logits_options(const LogitsOptions& options, const Model& source, const Model& result);
 
 /// Runs both models. Throws kBadInput if the result lacks tensors that its config requires.

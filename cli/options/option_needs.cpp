@@ -27,7 +27,6 @@ constexpr std::array kNeeds = std::to_array<OptionNeed>({
     {"convert", "--device",
      "--refit --kv-budget --pool=lowrank --grouping=similar --measure --text --sample"},
     {"calibrate", "--tokenizer --jsonl --field", "--text"},
-    {"inspect", "--kv-heads --calibration", "--similarity"},
     {"inspect", "--filter --sort", "--tensors --stats"},
     {"inspect", "--conversion --run", "--html"},
     {"verify", "--data --context --max-tokens --device --threads", "--logits"},

@@ -128,16 +128,6 @@ void Page::add_charts(const std::vector<Chart>& charts) {
   body() += "</div>\n";
 }
 
-void Page::add_heat_maps(const std::vector<HeatMap>& maps) {
-  body() += heat_map_key() + "<div class=\"heat-maps\">\n";
-  for (std::size_t i = 0; i < maps.size(); ++i) {
-    body() += fmt::format("<figure><figcaption>{}</figcaption>\n{}<p>{}</p></figure>\n",
-                          escaped(maps[i].title), svg_of(maps[i], fmt::format("heat-{}", i)),
-                          escaped(means_of(maps[i])));
-  }
-  body() += "</div>\n";
-}
-
 // Links to the sections, if there are at least three.
 std::string Page::contents() const {
   if (sections_.size() < 3) {
@@ -160,10 +150,10 @@ std::string Page::text() const {
       "<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"generator\" "
       "content=\"regroup {}\">\n"
       "<link rel=\"icon\" href=\"data:,\">\n<title>{} - "
-      "{}</title>\n<style>{}{}{}</style>\n</head>\n<body>\n"
+      "{}</title>\n<style>{}{}</style>\n</head>\n<body>\n"
       "<a class=\"skip\" href=\"#main\">Skip to the content</a>\n"
       "<header><p>{}</p><h1>{}</h1></header>\n{}<main id=\"main\">\n",
-      kVersion, escaped(title_), escaped(subtitle_), page_style(), chart_style(), heat_map_style(),
+      kVersion, escaped(title_), escaped(subtitle_), page_style(), chart_style(),
       escaped(subtitle_), escaped(title_), contents());
   for (const Section& section : sections_) {
     html += fmt::format(

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "cli/page/chart.h"
-#include "cli/page/heat_map.h"
 #include "cli/terminal/table.h"
 
 namespace regroup {
@@ -32,7 +31,6 @@ class Page {
   void add_command(const std::string& command);
   /// Adds charts side by side if there is room, each with its numbers as a collapsed table.
   void add_charts(const std::vector<Chart>& charts);
-  void add_heat_maps(const std::vector<HeatMap>& maps);
 
   /// The complete document.
   std::string text() const;

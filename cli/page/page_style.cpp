@@ -39,15 +39,12 @@ figcaption p{margin:.1rem 0 .6rem;color:var(--soft);font-size:.875rem;line-heigh
 figure .chart{--ground:var(--card);display:block;width:100%;height:auto}
 summary{color:var(--link);cursor:pointer;font-size:.875rem;padding:.3rem 0;width:fit-content}
 figure .scroll{max-height:20rem;overflow:auto;margin:0}
-.heat-maps{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,15rem),1fr));gap:.8rem}
-.heat-maps figure{padding:.5rem}.heat-maps figcaption,.heat-maps p{font-size:.875rem;color:var(--soft);margin:0 0 .3rem}.heat-maps p{margin:.3rem 0 0}
-.heat{display:block;width:100%;height:auto;overflow:visible}.heat-key{width:min(100%,24rem);margin:0 0 .8rem;display:block}
 footer{margin-top:3rem;color:var(--soft);font-size:.875rem}
 @media (max-width:34rem){dl div{grid-template-columns:1fr}h1{font-size:1.35rem}}
 @media print{body{max-width:none;padding:0;font-size:10pt}nav,.skip,figure details{display:none}h2{break-after:avoid}
 figure,dl div,tr{break-inside:avoid}.figures{grid-template-columns:1fr 1fr}.scroll{overflow:visible}
 table{font-size:7.5pt}th,td{white-space:normal;overflow-wrap:anywhere;padding-right:.5rem}thead{display:table-header-group}
-pre{white-space:pre-wrap;overflow-wrap:anywhere}.heat-maps{grid-template-columns:repeat(5,1fr)}
+pre{white-space:pre-wrap;overflow-wrap:anywhere}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )";
 

@@ -5,7 +5,7 @@
 
 namespace regroup {
 
-/// CSS rules for everything except charts and heat maps, which have their own.
+/// CSS rules for everything except charts, which have their own.
 std::string_view page_style();
 
 }  // namespace regroup

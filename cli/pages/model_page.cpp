@@ -63,15 +63,6 @@ std::string model_page(const ModelPage& facts) {
   if (facts.conversion) {
     add_conversion(page, *facts.conversion);
   }
-  if (!facts.similarities.empty()) {
-    page.begin_section("similarity", "Similarity of heads");
-    page.add_paragraph(
-        "Each square has a row and a column for every kv head of a layer. A cell gives the "
-        "similarity of two heads, either as they are stored or aligned, that is rotated so that "
-        "they agree best. Frames enclose neighbours that would share one head: the more similar "
-        "they are, the less sharing loses.");
-    page.add_heat_maps(facts.similarities);
-  }
   if (facts.training) {
     add_training(page, *facts.training, facts.summary.record.converted());
   }

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "cli/page/heat_map.h"
 #include "cli/pages/training_curve.h"
 #include "cli/report/model_report.h"
 #include "cli/report/recorded_measurements.h"
@@ -23,7 +22,6 @@ struct ModelPage {
   std::optional<Table> statistics = std::nullopt;
   std::optional<RecordedMeasurements> conversion = std::nullopt;
   std::optional<TrainingCurve> training = std::nullopt;
-  std::vector<HeatMap> similarities = {};
 };
 
 /// A complete HTML document.

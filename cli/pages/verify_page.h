@@ -14,7 +14,7 @@ struct VerifyPage {
   std::string source, result;  ///< paths as given on the command line
   const Verification& found;
   std::optional<LogitsResult> logits = std::nullopt;
-  /// The result. The page does not show its tensors, statistics, similarities and training.
+  /// The result. The page does not show its tensors, statistics and training.
   ModelPage model;
 };
 

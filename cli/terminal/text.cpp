@@ -131,10 +131,6 @@ std::string with_thousands(std::uint64_t number) {
   return digits;
 }
 
-std::string two_decimals(double number) {
-  return fmt::format("{:.2f}", std::abs(number) < 0.005 ? 0.0 : number);
-}
-
 std::string text_of_duration(double seconds) {
   const auto whole = static_cast<std::int64_t>(std::llround(seconds));
   if (seconds < 10) {

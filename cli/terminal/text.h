@@ -20,8 +20,6 @@ std::string text_of_bytes(std::integral auto bytes) {
 std::string text_of_count(double count);
 /// "12,345".
 std::string with_thousands(std::uint64_t number);
-/// "0.25", "-1.00"; what rounds to zero has no sign.
-std::string two_decimals(double number);
 /// "42 s", "3 min 20 s", "2 h 05 min".
 std::string text_of_duration(double seconds);
 /// Kv heads per layer: "8" if all are equal, otherwise runs of layers, "8 x 30, 4 x 2 (heads x

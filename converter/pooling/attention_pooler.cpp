@@ -94,11 +94,6 @@ std::vector<double> AttentionPooler::losses(AttentionRole role, std::size_t laye
   return losses_of_groups(heads, task(role, layer, heads), groups);
 }
 
-HeadSimilarity AttentionPooler::similarity(AttentionRole role, std::size_t layer) const {
-  const AttentionHeads heads = read(role, layer);
-  return similarity_of_heads(heads, task(role, layer, heads));
-}
-
 const AttentionHeads& AttentionPooler::layer(AttentionRole role, std::size_t layer) {
   const Place place{role, layer};
   if (last_ != place) {

@@ -12,7 +12,6 @@
 #include "converter/heads/head_order.h"
 #include "converter/pooling/attention_refiner.h"
 #include "converter/pooling/inputs/calibration.h"
-#include "converter/pooling/solvers/head_similarity.h"
 #include "converter/pooling/solvers/pool_attention.h"
 #include "converter/pooling/solvers/similar_heads.h"
 #include "formats/checkpoint/checkpoint.h"
@@ -69,12 +68,6 @@ class AttentionPooler {
   std::vector<double> losses(AttentionRole role, std::size_t layer,
                              const std::vector<HeadGroup>& groups) const;
 
-  /// The similarity of that layer's heads. Throws the same.
-  HeadSimilarity similarity(AttentionRole role, std::size_t layer) const;
-
-  /// Pools that layer again, without a refiner. Throws the same.
-  PooledAttention pool(AttentionRole role, std::size_t layer) const;
-
   /// The reports of all layers so far, in the order of roles and layers.
   std::vector<LayerReport> reports() const;
 
@@ -84,6 +77,7 @@ class AttentionPooler {
   KeyDistances distances(AttentionRole role, std::size_t layer) const;
   AttentionHeads read(AttentionRole role, std::size_t layer) const;
   PoolingTask task(AttentionRole role, std::size_t layer, const AttentionHeads& heads) const;
+  PooledAttention pool(AttentionRole role, std::size_t layer) const;
 
   using Place = std::pair<AttentionRole, std::size_t>;
 

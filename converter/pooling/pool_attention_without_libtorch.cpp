@@ -1,5 +1,4 @@
 // Stubs for functions that need linear algebra.
-#include "converter/pooling/solvers/head_similarity.h"
 #include "converter/pooling/solvers/pool_attention.h"
 #include "converter/pooling/solvers/similar_heads.h"
 #include "formats/base/error.h"
@@ -21,10 +20,6 @@ SimilarHeads find_similar_heads(const AttentionHeads&, const PoolingTask&) {
 std::vector<double> losses_of_groups(const AttentionHeads&, const PoolingTask&,
                                      const std::vector<HeadGroup>&) {
   throw_usage("--grouping similar needs LibTorch: this build of regroup is without it");
-}
-
-HeadSimilarity similarity_of_heads(const AttentionHeads&, const PoolingTask&) {
-  throw_usage("comparing heads needs LibTorch: this build of regroup is without it");
 }
 
 }  // namespace regroup

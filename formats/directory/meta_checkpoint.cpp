@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSafetensors = "consolidated.safetensors";
+constexpr std::string_view kConsolidated = "consolidated.safetensors";
 constexpr std::string_view kEmbedding = "tok_embeddings.weight";
 constexpr std::string_view kFinalNorm = "norm.weight";  // also the suffix of all norms
 constexpr std::size_t kMaxRanks = 100;                  // two digits
@@ -142,7 +142,7 @@ bool is_meta_directory(const fs::path& directory) {
     return false;
   }
   const fs::directory_iterator files(directory, fault);
-  return path_exists(directory / kSafetensors) ||
+  return path_exists(directory / kConsolidated) ||
          (!fault && std::any_of(begin(files), end(files), [](const fs::directory_entry& entry) {
            return is_rank_file(entry.path());
          }));
@@ -180,7 +180,7 @@ Checkpoint join_meta_ranks(std::vector<Checkpoint::Part> ranks, const std::strin
 }
 
 Checkpoint open_meta_checkpoint(const fs::path& directory) {
-  std::vector<fs::path> files = {directory / kSafetensors};
+  std::vector<fs::path> files = {directory / kConsolidated};
   if (!path_exists(files.front())) {
     files = rank_files_in(directory);
   }

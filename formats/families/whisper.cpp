@@ -3,7 +3,6 @@
 // num_key_value_heads as another name of encoder_attention_heads.
 #include "formats/families/bart_layout.h"
 #include "formats/families/families.h"
-#include "formats/spec/spectra.h"
 
 namespace regroup {
 
@@ -16,7 +15,7 @@ ModelSpec describe_whisper(const ConfigReader& config, const Checkpoint& checkpo
   spec.positions = PositionKind::kLearned;
   spec.denoising = Denoising::kNone;
   if (spec.not_computable.empty()) {
-    spec.not_computable = kReadsSpectra;
+    spec.not_computable = "an encoder that reads audio";
   }
   spec.loaders_compute = true;
   const std::string prefix = bart_prefix(checkpoint);

@@ -113,10 +113,6 @@ void use_alibi(ModelSpec& spec) {
   if (spec.positions == PositionKind::kAlibi) {
     throw_usage("{}: the model already has ALiBi positions", printable(spec.architecture));
   }
-  if (spec.spectrum.present()) {
-    throw_usage("{}: ALiBi needs uptraining, and regroup does not train on audio",
-                printable(spec.architecture));
-  }
   if (!spec.not_computable.empty()) {
     throw_usage("{}: ALiBi needs uptraining, and regroup does not compute {}",
                 printable(spec.architecture), printable(spec.not_computable));

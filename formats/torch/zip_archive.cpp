@@ -194,8 +194,8 @@ std::uint64_t data_begin_of(const File& file, const CentralRecord& record) {
   const std::string rest =
       read_range(file, record.offset + kLocalBytes, name_size + extra_size, "local header");
   // With flag bit 3, sizes and CRC follow the data. Then only the directory's are used.
-  constexpr std::uint16_t kSizesFollow = 0x0008;
-  const bool holds_sizes = (record.flags & kSizesFollow) == 0;
+  constexpr std::uint16_t kSizeFollows = 0x0008;
+  const bool holds_sizes = (record.flags & kSizeFollows) == 0;
   if (number_at<std::uint32_t>(local, 0) != kLocalSignature ||
       number_at<std::uint16_t>(local, 6) != record.flags ||
       number_at<std::uint16_t>(local, 8) != record.method ||

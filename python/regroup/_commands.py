@@ -115,11 +115,6 @@ def bench_decode(models: Paths, *, on_progress: Callback | None = None, **option
     return run("bench decode", _several(models), options, on_progress)
 
 
-def demo(*, on_progress: Callback | None = None, **options: Option) -> Report:
-    """Trains a small model, converts it to fewer kv heads, uptrains it, and compares the losses. Needs LibTorch."""
-    return run("demo", [], options, on_progress)
-
-
 def plot(runs: Paths, output: Path, **options: Option) -> None:
     """Draws the curves of training runs into `output`: one chart (.svg), or a page of all (.html)."""
     run("plot", _several(runs), {"output": output, **options})

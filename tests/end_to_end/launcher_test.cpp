@@ -92,14 +92,14 @@ TEST_CASE("commands that compute report that the computing program is missing", 
 TEST_CASE("a config file alone does not start the computing program", "[end_to_end]") {
   const Lone program;
   put_file(program.path("run.toml"), "[inspect]\njson = true\n\n[uptrain]\nlr = 1e-4\n");
-  put_file(program.path("similar.toml"), "[inspect]\nsimilarity = true\n");
+  put_file(program.path("logits.toml"), "[verify]\nlogits = true\n");
   const std::string config = "--config " + program.quoted("run.toml");
   CHECK(program.run(config + " inspect " + llama()) == 0);
   CHECK(Json::parse(program.output())["family"] == "llama");
   CHECK(program.run("inspect " + llama() + " --config=" + program.quoted("run.toml")) == 0);
-  for (const std::string& computing :
-       {config + " uptrain", "inspect " + llama() + " --similarity",
-        "inspect " + llama() + " --config " + program.quoted("similar.toml")}) {
+  const std::string verify = "verify " + llama() + " " + llama();
+  for (const std::string& computing : {config + " uptrain", verify + " --logits",
+                                       verify + " --config " + program.quoted("logits.toml")}) {
     CAPTURE(computing);
     CHECK(program.run(computing) == 4);
     CHECK_THAT(program.output(), ContainsSubstring("regroup-compute: No such file"));

@@ -98,16 +98,6 @@ def write_expected(path, tokens, logits):
     checkpoints.write_file(path, stored)
 
 
-def write_features(directory, model, tokens):
-    """Writes features.safetensors: the spectra that the logits are of, and the tokens that the decoder predicts."""
-    spectra = checkpoints.spectra(model, len(tokens)).numpy()
-    stored = {
-        "features": checkpoints.Stored("F32", spectra.view(np.uint32)),
-        "tokens": checkpoints.Stored("I64", np.ascontiguousarray(tokens[:, tokens.shape[1] // 2 :]).view(np.uint64)),
-    }
-    checkpoints.write_file(directory / "features.safetensors", stored)
-
-
 def write_grouped(directory, case, groups, tokens):
     """Writes grouped_g{groups}: the changed tensors of the model pooled to `groups` kv heads, which stock loaders do
     not support. The logits are those of the original with every pooled head repeated H/G times."""
@@ -170,8 +160,6 @@ def write_case(directory, case):
         rewritten = checkpoints.logits(checkpoints.load(directory, attention=case.attention), tokens)
         assert (rewritten == logits).all(), f"{directory.name}: the rewritten files describe another model"
     write_expected(directory / "expected.safetensors", tokens, logits)
-    if case.config.model_type == "whisper":
-        write_features(directory, checkpoints.load(directory), tokens)
     pooled = {}
     for groups in case.pool:
         pooled |= write_pooled(directory, case, groups, tokens)

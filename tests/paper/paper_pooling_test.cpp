@@ -12,7 +12,6 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <fmt/format.h>
 
-#include "converter/pooling/solvers/head_similarity.h"
 #include "converter/pooling/solvers/similar_heads.h"
 #include "converter/verify/recorded_request.h"
 #include "converter/verify/verify_conversion.h"
@@ -102,20 +101,16 @@ TEST_CASE("every method solved on paper gives the CPU's heads", "[paper]") {
   }
 }
 
-TEST_CASE("similar heads and similarities on paper are the CPU's", "[paper]") {
+TEST_CASE("similar heads on paper are the CPU's", "[paper]") {
   const HeadBasis basis = GENERATE(from_range(bases()));
   RandomNumbers random(8);
   const AttentionHeads heads = random_heads({}, random);
   PoolingTask task = task_of(PoolMethod::kLowrank, 3, basis, random);
   const SimilarHeads here = find_similar_heads(heads, task);
-  const HeadSimilarity similar = similarity_of_heads(heads, task);
   task.device = paper_device().str();
   const SimilarHeads there = find_similar_heads(heads, task);
   CHECK(there.partition == here.partition);
   CHECK(std::abs(there.loss - here.loss) < 1e-12);
-  const HeadSimilarity found = similarity_of_heads(heads, task);
-  CHECK(largest(found.keys.aligned, similar.keys.aligned) < 1e-12);
-  CHECK(largest(found.values.raw, similar.values.raw) < 1e-12);
 }
 
 TEST_CASE("a layer is uploaded once, and waits grow with groups, not with heads", "[paper]") {

@@ -14,17 +14,15 @@
 
 namespace regroup {
 
-void check_computable_model(const Model& model) {
-  if (!model.spec.not_computable.empty()) {
-    throw_bad_input("{}: this model cannot be computed: {}", printable(model.path.string(), 0),
-                    printable(model.spec.not_computable));
-  }
-  check_all_shapes(model.spec, model.checkpoint);
-}
-
 Model open_computable_model(const std::filesystem::path& path) {
   Model model = open_model(path);
-  check_computable_model(model);
+  if (!model.spec.not_computable.empty()) {
+    throw_bad_input(
+        "{}: this model cannot be computed: {}; inspect, convert by the mean, expand and verify "
+        "work without",
+        printable(path.string(), 0), printable(model.spec.not_computable));
+  }
+  check_all_shapes(model.spec, model.checkpoint);
   return model;
 }
 

@@ -17,9 +17,6 @@ namespace regroup {
 /// cannot be computed.
 Model open_computable_model(const std::filesystem::path& path);
 
-/// Throws kBadInput unless the model can be computed and has all its tensors.
-void check_computable_model(const Model& model);
-
 /// Throws kBadInput for a model without an output head, which cannot predict tokens.
 void check_predicts(const Model& model);
 

@@ -36,7 +36,6 @@ Transformer::Transformer(ModelSpec spec, const Parameters& parameters)
   encoder_embedding_ =
       make_embedding(spec_.encoder_position_embedding, spec_.encoder_embedding_norm, parameters);
   embedding_ = make_embedding(spec_.position_embedding, spec_.embedding_norm, parameters);
-  spectrum_ = SpectrumConvolutions(spec_, parameters);
   if (spec_.has_encoder()) {
     encoder_ = make_stack(AttentionRole::kEncoder, spec_.encoder_final_norm, parameters);
   }
@@ -94,9 +93,6 @@ at::Tensor Transformer::hidden_states(const at::Tensor& source, const at::Tensor
 }
 
 at::Tensor Transformer::encode(const at::Tensor& source) const {
-  if (spectrum_.present()) {
-    return run_stack(encoder_, spectrum_(source) + encoder_embedding_.positions, {});
-  }
   return run_stack(encoder_, embed(source, 0, AttentionRole::kEncoder), {});
 }
 

@@ -16,7 +16,6 @@
 #include "uptrain/model/block.h"
 #include "uptrain/model/layers.h"
 #include "uptrain/model/parameters.h"
-#include "uptrain/model/spectrum_input.h"
 #include "uptrain/ops/attention.h"
 #include "uptrain/ops/loss.h"
 #include "uptrain/ops/sequence_part.h"
@@ -39,9 +38,8 @@ class Transformer {
   /// positions, and for an encoder-decoder.
   at::Tensor hidden_states(const at::Tensor& tokens) const;
 
-  /// The decoder's last hidden states in an encoder-decoder. source: int64 [B, S], encoder tokens,
-  /// or of a model that reads spectra [B, bands, 2·S]; target: int64 [B, T], decoder tokens
-  /// -> [B, T, D]. Throws kUsage for a model with one stack.
+  /// The decoder's last hidden states in an encoder-decoder. source: int64 [B, S], encoder tokens;
+  /// target: int64 [B, T], decoder tokens -> [B, T, D]. Throws kUsage for a model with one stack.
   at::Tensor hidden_states(const at::Tensor& source, const at::Tensor& target) const;
 
   /// Hidden states of the tokens that follow those in `cache`, and appends them to it; no
@@ -137,8 +135,7 @@ class Transformer {
   at::Tensor token_type_embedding_;  // [types, D], or undefined
   Linear project_in_, project_out_;
   Embedding encoder_embedding_, embedding_;
-  SpectrumConvolutions spectrum_;  // in place of the encoder's token embeddings, or empty
-  Stack encoder_;                  // empty except in an encoder-decoder
+  Stack encoder_;  // empty except in an encoder-decoder
   Stack stack_;
   Linear head_transform_;
   Norm head_norm_;

@@ -47,9 +47,6 @@ Json asked_of_rank(const UptrainPlan& plan, const Model& source, bool resume) {
 std::string config_of_result(const UptrainPlan& plan, const Model& source,
                              const TrainingProgress& progress,
                              const std::optional<Evaluation>& after) {
-  if (!plan.settings.record) {
-    return source.config_text;
-  }
   Json block = {{"version", kVersion},
                 {"steps", plan.steps},
                 {"tokens", plan.tokens},

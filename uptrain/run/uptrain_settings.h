@@ -112,7 +112,6 @@ struct UptrainSettings {
   bool begin_again = false;
   std::int64_t save_every = 500;  ///< steps between saved states; 0: at the end and on a stop
   std::int64_t max_skipped_in_a_row = 10;  ///< steps with gradients that are not finite
-  bool record = true;                      ///< add an "uptrain" block to the output's config.json
 
   /// Ranks that hold one copy of the weights, and of masters and optimizer state, together.
   std::int64_t sharing_ranks() const { return ranks / sharding.copies; }

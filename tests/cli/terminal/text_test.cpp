@@ -9,14 +9,6 @@
 namespace regroup {
 namespace {
 
-TEST_CASE("numbers of two decimals that round to zero have no sign", "[cli]") {
-  CHECK(two_decimals(-0.004) == "0.00");
-  CHECK(two_decimals(-0.0) == "0.00");
-  CHECK(two_decimals(-0.006) == "-0.01");
-  CHECK(two_decimals(0.476) == "0.48");
-  CHECK(std::isnan(std::stod(two_decimals(std::nan("")))));
-}
-
 TEST_CASE("bytes are shown in powers of 1024 with three digits", "[cli]") {
   CHECK(text_of_bytes(0) == "0 B");
   CHECK(text_of_bytes(1000) == "1000 B");

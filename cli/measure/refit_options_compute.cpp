@@ -26,9 +26,6 @@ std::string solving_device(const RefitOptions& options) {
 
 std::shared_ptr<AttentionRefiner> make_refiner(const Model& source, const RefitOptions& options,
                                                const std::atomic<bool>& stop) {
-  if (options.data.empty()) {
-    return nullptr;
-  }
   check_computable("--refit", source);
   set_compute_threads(options.threads);
   RefitSettings settings;

@@ -129,11 +129,9 @@ void prepare_distillation(const ModelSpec& spec, const TextOptions& text, std::i
 
 }  // namespace
 
-bool distills(const TextOptions& text) { return text.distill_steps.value_or(1) > 0; }
-
 bool refits_by_default(const TextOptions& text) {
   const Effort effort = effort_of(text);
-  return effort.refit_steps > 0 && (effort.refits_before_distilling || !distills(text));
+  return effort.refit_steps > 0 && (effort.refits_before_distilling || !text.distills());
 }
 
 PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
@@ -161,7 +159,7 @@ PreparedText prepare_text(const Model& source, const TextOptions& text, const Re
   const TokenFile tokens = TokenFile::open(whole);
   share_windows(tokens, effort, refit.batch, prepared);
   divide_text(tokens, source.spec.vocab_size, prepared);
-  if (distills(text)) {
+  if (text.distills()) {
     prepare_distillation(source.spec, text, refit.batch, prepared);
   }
   return prepared;

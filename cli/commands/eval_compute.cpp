@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/commands/eval_speech.h"
 #include "cli/measure/data_origin.h"
 #include "cli/measure/precision_warning.h"
 #include "cli/measure/text_tokens.h"
@@ -39,7 +38,7 @@ constexpr std::int64_t kUsualBatch = 8;
 
 struct EvalOptions {
   std::string model;
-  std::string data, features;
+  std::string data;
   TextInput text;
   DocumentOptions documents;
   std::vector<std::int64_t> contexts;
@@ -250,12 +249,6 @@ void run_eval(const EvalOptions& options, const Console& console) {
   if (!options.logits.empty()) {
     check_output_name(options.logits, "a safetensors file", {".safetensors"});
   }
-  if (!options.features.empty()) {
-    run_speech_eval({options.model, options.features, options.batch.value_or(kUsualBatch),
-                     options.device, options.precision, options.logits, options.json},
-                    console);
-    return;
-  }
   const EvalRequest request = make_request(options);
   check_data_origin(request.source, options.data, console);
   warn_of_precision(parse_precision(options.precision), request.device, console);
@@ -299,7 +292,6 @@ void add_eval_command(Command program, Console& console) {
   add_task_options(command, options->task, "continuation");
   add_count(command, "--seed", options->seed, "seed of the choice of masked tokens and spans",
             kAnySeed);
-  add_features_option(command, options->features);
   command.add_option("--write-logits", options->logits,
                      "instead write the logits of consecutive windows, [windows, context, "
                      "vocabulary], to this safetensors file");

@@ -1,13 +1,12 @@
 #include "cli/commands/commands.h"
-#include "cli/process/exec_compute.h"
+#include "cli/measure/compute_functions.h"
 
 namespace regroup {
-
-void exec_compute() {}  // this program needs no other one to compute
 
 void add_all_commands(Command program, Console& console) {
   add_file_commands(program, console);
 #if REGROUP_WITH_UPTRAIN
+  provide_compute_functions();
   add_bench_command(program, console);
   add_calibrate_command(program, console);
   add_eval_command(program, console);
@@ -15,7 +14,6 @@ void add_all_commands(Command program, Console& console) {
   add_sample_command(program, console);
   add_teach_command(program, console);
   add_uptrain_command(program, console);
-  add_demo_command(program, console);
 #endif
   add_completions_command(program, console);
   add_manual_command(program, console);

@@ -8,4 +8,7 @@ namespace regroup {
 /// programs it does nothing. Call it before the command changes or prints anything.
 void exec_compute();
 
+/// Sets what exec_compute() does.
+void set_exec_compute(void (*execute)());
+
 }  // namespace regroup

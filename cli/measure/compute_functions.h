@@ -1,0 +1,44 @@
+// What convert and verify compute with LibTorch: one table, which a program with LibTorch fills.
+#pragma once
+
+#include "cli/measure/compare_result.h"
+#include "cli/measure/kv_budget_options.h"
+#include "cli/measure/refit_options.h"
+#include "cli/measure/text_check.h"
+#include "cli/measure/text_conversion.h"
+#include "cli/measure/text_distillation.h"
+#include "cli/measure/verify_logits.h"
+
+namespace regroup {
+
+/// Pointers to the functions of the same names, which commands call through this table only.
+struct ComputeFunctions {
+  decltype(&regroup::solving_device) solving_device;
+  decltype(&regroup::make_refiner) make_refiner;
+  decltype(&regroup::share_kv_budget) share_kv_budget;
+  decltype(&regroup::check_is_predicted) check_is_predicted;
+  decltype(&regroup::refits_by_default) refits_by_default;
+  decltype(&regroup::prepare_text) prepare_text;
+  decltype(&regroup::calibrate_on_text) calibrate_on_text;
+  decltype(&regroup::why_not_distilled) why_not_distilled;
+  decltype(&regroup::distillation_recipe) distillation_recipe;
+  decltype(&regroup::distill_on_text) distill_on_text;
+  decltype(&regroup::compare_on_text) compare_on_text;
+  decltype(&regroup::compare_with_source) compare_with_source;
+  decltype(&regroup::check_logits_options) check_logits_options;
+  decltype(&regroup::measure_logits) measure_logits;
+};
+
+/// Fills the table; only programs with LibTorch have this function.
+void provide_compute_functions();
+
+/// Keeps a reference to `functions`.
+void set_compute_functions(const ComputeFunctions& functions);
+
+/// Null in a program without LibTorch.
+const ComputeFunctions* compute_functions();
+
+/// The table. Throws kUsage, naming `option`, in a program without LibTorch.
+const ComputeFunctions& compute_for(const char* option);
+
+}  // namespace regroup

@@ -1,0 +1,23 @@
+#include "cli/measure/compute_functions.h"
+
+namespace regroup {
+
+void provide_compute_functions() {
+  static constexpr ComputeFunctions kFunctions{.solving_device = solving_device,
+                                               .make_refiner = make_refiner,
+                                               .share_kv_budget = share_kv_budget,
+                                               .check_is_predicted = check_is_predicted,
+                                               .refits_by_default = refits_by_default,
+                                               .prepare_text = prepare_text,
+                                               .calibrate_on_text = calibrate_on_text,
+                                               .why_not_distilled = why_not_distilled,
+                                               .distillation_recipe = distillation_recipe,
+                                               .distill_on_text = distill_on_text,
+                                               .compare_on_text = compare_on_text,
+                                               .compare_with_source = compare_with_source,
+                                               .check_logits_options = check_logits_options,
+                                               .measure_logits = measure_logits};
+  set_compute_functions(kFunctions);
+}
+
+}  // namespace regroup
