@@ -14,7 +14,6 @@
 #include "cli/commands/commands.h"
 #include "cli/process/compute_program.h"
 #include "cli/process/libtorch_choice.h"
-#include "cli/process/malloc_tuning.h"
 #include "cli/process/missing_library.h"
 #include "cli/process/standard_streams.h"
 #include "cli/program.h"

@@ -18,12 +18,8 @@
 #include "cli/help/command_words.h"
 #include "cli/options/config_file.h"
 #include "cli/options/option_needs.h"
-#include "cli/process/interrupt.h"
-#include "cli/process/parent_process.h"
 #include "cli/process/standard_streams.h"
 #include "formats/base/error.h"
-#include "formats/base/interruption.h"
-#include "formats/base/out_of_memory.h"
 #include "formats/base/printable.h"
 #include "formats/version.h"
 

@@ -6,12 +6,12 @@ set(REGROUP_PUBLIC_HEADERS
   formats/checkpoint/checkpoint.h         # its tensors: names, shapes, bytes
   formats/dtype/dtype.h                   # their element types
   formats/spec/model_spec.h               # its config, in one vocabulary for all families
-  formats/spec/layer_tensors.h            # of which: the names of a layer's tensors
-  formats/spec/position_specs.h           # of which: positions
+  formats/spec/model_spec.h            # of which: the names of a layer's tensors
+  formats/spec/model_spec.h           # of which: positions
   formats/spec/alibi.h                    # ALiBi slopes
   formats/inspect/model_summary.h         # what inspect prints of a model
-  formats/inspect/layer_summary.h         # the same of each layer
-  formats/inspect/kv_cache_size.h         # bytes of the KV cache
+  formats/inspect/model_summary.h         # the same of each layer
+  formats/inspect/serving_cost.h         # bytes of the KV cache
   formats/inspect/serving_cost.h          # bytes to serve it, by number of kv heads
   converter/target/kv_head_request.h      # how many kv heads each layer keeps
   converter/pooling/inputs/pool_method.h  # how heads are pooled

@@ -9,8 +9,7 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/json/json.h"
-#include "tokens/text_kind.h"
-#include "tokens/utf8_text.h"
+#include "tokens/text_stream.h"
 
 namespace regroup {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "formats/gguf/gguf_split.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
-#include "formats/vocabulary/tokenizer_json.h"
+#include "formats/vocabulary/tokenizer_files.h"
 #include "tokens/json_tokenizer.h"
 
 namespace regroup {

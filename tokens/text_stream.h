@@ -1,7 +1,8 @@
-// Reads text line by line from a file, a pipe or standard input of any length.
+// Text as a stream: UTF-8 that is checked, what kind of text a file holds, and its pieces.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,6 +11,46 @@
 #include "formats/base/file.h"
 
 namespace regroup {
+
+// Finds and replaces invalid UTF-8, and finds places to cut text.
+
+/// The number of bytes before the first invalid one (see formats/base/printable.h); text.size() if
+/// all are valid.
+std::size_t valid_utf8_prefix(std::string_view text);
+
+/// `text` with each invalid byte replaced by U+FFFD.
+std::string with_replacements(std::string_view text);
+
+/// The place to cut `text`, at most `most` bytes in: before the last single space between two other
+/// characters, where tokenizers cut as well. If there is none in the second half, before the last
+/// white space that follows a non-space, or else between two characters. Never 0 if `most` is at
+/// least 4.
+std::size_t cut_of_text(std::string_view text, std::size_t most);
+
+// What a text input holds, by its first bytes: plain text, JSON lines, or something that must not
+// be taken for text.
+
+/// So many bytes of an input are enough to decide.
+inline constexpr std::size_t kTextSample = 64U << 10;
+
+enum class TextKind {
+  kPlain,
+  kJsonLines,  ///< one JSON object per line
+  kJson,       ///< other JSON: an array, objects over several lines or several on one
+};
+
+/// The kind of text that begins with `start`.
+TextKind text_kind_of(std::string_view start);
+
+/// Throws kBadInput for containers, compressed data, text in UTF-16 or UTF-32 and, if the text is
+/// to be UTF-8, for other bytes that are no text. The message names `name`, the format and a way to
+/// read it.
+void check_is_text(std::string_view start, std::string_view name, bool utf8);
+
+/// Throws kBadInput for JSON that is not JSON lines.
+[[noreturn]] void refuse_json(std::string_view start, std::string_view name);
+
+// Reads text line by line from a file, a pipe or standard input of any length.
 
 class TextStream {
  public:

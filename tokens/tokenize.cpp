@@ -12,7 +12,6 @@
 
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
-#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "tokens/hf/work.h"
 

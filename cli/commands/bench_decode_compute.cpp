@@ -12,18 +12,18 @@
 #include "cli/commands/bench.h"
 #include "cli/measure/precision_warning.h"
 #include "cli/options/command.h"
-#include "cli/options/number_options.h"
-#include "cli/process/interrupt.h"
+#include "cli/options/quantity.h"
+#include "cli/process/standard_streams.h"
 #include "cli/terminal/table.h"
 #include "cli/terminal/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/config/kv_heads_config.h"
+#include "formats/config/config_writers.h"
 #include "formats/model/model.h"
-#include "uptrain/model/decode_speed.h"
+#include "uptrain/model/decode.h"
 #include "uptrain/model/device.h"
-#include "uptrain/model/initialise.h"
 #include "uptrain/model/language_model.h"
+#include "uptrain/model/parameters.h"
 
 namespace regroup {
 namespace {

@@ -8,17 +8,16 @@
 #include "cli/measure/precision_warning.h"
 #include "cli/options/command.h"
 #include "cli/options/memory_check.h"
-#include "cli/options/number_options.h"
+#include "cli/options/quantity.h"
 #include "cli/options/uptrain_options.h"
-#include "cli/process/interrupt.h"
-#include "cli/process/malloc_tuning.h"
+#include "cli/process/standard_streams.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
 #include "formats/base/printable.h"
 #include "uptrain/run/planned_memory.h"
 #include "uptrain/run/training_speed.h"
 #include "uptrain/run/uptrain_plan.h"
-#include "uptrain/trainer/training_flops.h"
+#include "uptrain/trainer/metrics.h"
 
 namespace regroup {
 namespace {

@@ -12,9 +12,8 @@
 
 #include "cli/measure/text_check.h"
 #include "cli/options/command.h"
-#include "cli/options/number_options.h"
 #include "cli/options/option_needs.h"
-#include "cli/options/output_name.h"
+#include "cli/options/quantity.h"
 #include "converter/execute/execute_plan.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"

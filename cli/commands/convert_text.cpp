@@ -7,7 +7,7 @@
 
 #include "cli/measure/compute_functions.h"
 #include "cli/options/option_needs.h"
-#include "cli/report/held_out_report.h"
+#include "cli/report/conversion_measurements.h"
 #include "cli/terminal/text.h"
 #include "converter/card/model_card.h"
 #include "converter/execute/execute_plan.h"

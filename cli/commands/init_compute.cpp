@@ -9,17 +9,16 @@
 
 #include "cli/commands/commands.h"
 #include "cli/options/command.h"
-#include "cli/options/number_options.h"
-#include "cli/options/output_name.h"
+#include "cli/options/quantity.h"
 #include "cli/terminal/text.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/json/json.h"
 #include "formats/loaders/foreign_code.h"
 #include "uptrain/model/device.h"
-#include "uptrain/model/initialise.h"
 #include "uptrain/model/language_model.h"
-#include "uptrain/trainer/training_flops.h"
+#include "uptrain/model/parameters.h"
+#include "uptrain/trainer/metrics.h"
 
 namespace regroup {
 namespace {

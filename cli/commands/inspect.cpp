@@ -5,19 +5,18 @@
 
 #include "cli/commands/commands.h"
 #include "cli/options/command.h"
-#include "cli/options/number_options.h"
+#include "cli/options/quantity.h"
 #include "cli/pages/model_page.h"
-#include "cli/process/interrupt.h"
+#include "cli/process/standard_streams.h"
 #include "cli/report/model_report.h"
 #include "cli/report/report_file.h"
 #include "cli/report/tensor_report.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
 #include "formats/base/error.h"
-#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "formats/directory/model_directory.h"
-#include "formats/inspect/checkpoint_difference.h"
+#include "formats/inspect/tensor_comparison.h"
 
 namespace regroup {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/options/command.h"
-#include "cli/options/number_options.h"
+#include "cli/options/quantity.h"
 #include "cli/pages/plan_page.h"
 #include "cli/report/plan_report.h"
 #include "cli/report/report_file.h"

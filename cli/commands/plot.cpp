@@ -10,7 +10,6 @@
 #include "cli/options/option_needs.h"
 #include "cli/page/page.h"
 #include "cli/pages/training_charts.h"
-#include "cli/pages/training_curve.h"
 #include "cli/report/report_file.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"

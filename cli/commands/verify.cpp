@@ -9,15 +9,14 @@
 #include "cli/options/option_needs.h"
 #include "cli/pages/verify_page.h"
 #include "cli/process/compute_program.h"
-#include "cli/process/interrupt.h"
-#include "cli/report/difference_report.h"
+#include "cli/process/standard_streams.h"
 #include "cli/report/report_file.h"
+#include "cli/report/tensor_report.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
 #include "converter/verify/recorded_request.h"
 #include "converter/verify/verify_conversion.h"
 #include "formats/base/error.h"
-#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 
 namespace regroup {

@@ -9,7 +9,6 @@
 #include "cli/commands/commands.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/base/suggestion.h"
 
 namespace regroup {
 namespace {

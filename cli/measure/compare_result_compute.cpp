@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/process/interrupt.h"
-#include "converter/plan/reference_plan.h"
-#include "converter/target/recorded_target.h"
+#include "cli/process/standard_streams.h"
+#include "converter/plan/conversion_plan.h"
+#include "converter/target/equivalence.h"
 #include "formats/base/error.h"
-#include "uptrain/evaluate/compare_models.h"
+#include "uptrain/evaluate/evaluate.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"
 

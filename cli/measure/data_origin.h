@@ -1,16 +1,27 @@
-// Whether tokens are those of a model: whether its tokenizer made them.
+// Tokens for a model: of a text, or of a file whose tokenizer is compared with the model's.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 
+#include "cli/options/text_input.h"
 #include "cli/terminal/console.h"
+#include "formats/base/staged_directory.h"
 #include "formats/model/model.h"
-#include "formats/token_files/token_origin.h"
+#include "formats/token_files/token_writer.h"
 #include "tokens/tokenizer.h"
 
 namespace regroup {
+
+// Warns of windows of text that are longer than a model was made for.
+
+/// Prints the warning of warning_of_context() on stderr, if there is one.
+void warn_of_context(const Model& model, std::int64_t context, const Console& console);
+
+// Whether tokens are those of a model: whether its tokenizer made them.
 
 /// What a token file made with this tokenizer records.
 TokenOrigin origin_of(const Tokenizer& tokenizer);
@@ -27,5 +38,33 @@ std::string check_origin(const Model& model, const TokenOrigin& origin, const st
 /// not say which tokenizer made it.
 void check_data_origin(const Model& model, const std::filesystem::path& data,
                        const Console& console);
+
+// `--text`: text files where a command takes tokens.
+
+/// Tokens that a command reads of a text of which it uses `used`: windows from all over 16 times as
+/// many, because a text has parts.
+std::int64_t tokens_to_read(std::int64_t used);
+
+/// Writes the tokens of the text to `output`, a new .bin with an .idx: `wanted` of them,
+/// or all if the text has fewer or no number is given; several texts share that number. Throws
+/// kUsage if there is no tokenizer for the model or it is another than the model's, kBadInput for
+/// text that cannot be read.
+void write_tokens(const Model& source, const TextInput& text, int threads,
+                  std::optional<std::int64_t> wanted, const std::filesystem::path& output);
+
+/// A token file of one command: named by the user, or made of text and removed with this object.
+class TokenInput {
+ public:
+  /// One of `data`, a token file, and `text` must be given; throws kUsage for none or both, and
+  /// what write_tokens() throws.
+  TokenInput(const std::string& data, const TextInput& text, const Model& source, int threads,
+             std::optional<std::int64_t> wanted);
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::unique_ptr<StagedDirectory> made_;
+  std::filesystem::path path_;
+};
 
 }  // namespace regroup

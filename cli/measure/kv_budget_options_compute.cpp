@@ -5,12 +5,12 @@
 #include <map>
 
 #include "cli/options/quantity.h"
-#include "cli/process/interrupt.h"
+#include "cli/process/standard_streams.h"
 #include "cli/terminal/progress.h"
-#include "converter/target/kv_budget.h"
+#include "converter/target/kv_head_request.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/inspect/kv_cache_size.h"
+#include "formats/inspect/serving_cost.h"
 #include "uptrain/layerwise/sensitivity.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"

@@ -2,7 +2,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/inspect/context_length.h"
+#include "formats/inspect/serving_cost.h"
 #include "uptrain/layerwise/refit.h"
 #include "uptrain/model/device.h"
 

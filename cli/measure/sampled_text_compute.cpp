@@ -1,7 +1,7 @@
 #include "cli/measure/sampled_text.h"
 
 #include "cli/measure/data_origin.h"
-#include "cli/process/interrupt.h"
+#include "cli/process/standard_streams.h"
 #include "cli/terminal/progress.h"
 #include "formats/token_files/token_writer.h"
 

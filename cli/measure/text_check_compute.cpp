@@ -1,11 +1,11 @@
 #include "cli/measure/text_check.h"
 
-#include "cli/process/interrupt.h"
+#include "cli/process/standard_streams.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "uptrain/layerwise/text_chance.h"
+#include "uptrain/layerwise/text_quality.h"
 #include "uptrain/model/device.h"
 
 namespace regroup {

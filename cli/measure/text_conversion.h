@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/measure/data_origin.h"
 #include "cli/measure/refit_options.h"
-#include "cli/measure/text_tokens.h"
 #include "cli/terminal/console.h"
 #include "converter/plan/conversion_plan.h"
 #include "formats/base/staged_directory.h"

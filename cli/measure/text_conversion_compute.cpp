@@ -11,13 +11,13 @@
 #include <fmt/format.h>
 
 #include "cli/measure/sampled_text.h"
-#include "cli/process/interrupt.h"
+#include "cli/process/standard_streams.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/token_files/token_writer.h"
-#include "uptrain/data/spread_windows.h"
+#include "uptrain/data/data_loader.h"
 #include "uptrain/layerwise/calibrate.h"
 #include "uptrain/layerwise/text_quality.h"
 #include "uptrain/model/device.h"

@@ -6,11 +6,11 @@
 
 #include <fmt/format.h>
 
-#include "cli/process/interrupt.h"
+#include "cli/process/standard_streams.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/text.h"
 #include "converter/card/model_card.h"
-#include "converter/execute/tensor_checksums.h"
+#include "converter/execute/tensor_parts.h"
 #include "converter/provenance/provenance.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "cli/measure/text_tokens.h"
+#include "cli/measure/data_origin.h"
 #include "formats/base/staged_directory.h"
 #include "formats/model/model.h"
 

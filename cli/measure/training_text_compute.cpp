@@ -9,7 +9,6 @@
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
-#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "uptrain/trainer/run_directory.h"
 

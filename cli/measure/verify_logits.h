@@ -22,7 +22,7 @@ struct LogitsOptions {
   int threads = 0;  ///< 0: one per core
 };
 
-/// The measurements, described in uptrain/layerwise/compare_predictions.h.
+/// The measurements, described in uptrain/layerwise/text_quality.h.
 struct LogitsResult {
   std::string data;  ///< the token file; empty: random tokens
   std::int64_t context = 0, tokens = 0;

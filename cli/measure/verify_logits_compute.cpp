@@ -2,17 +2,16 @@
 
 #include <algorithm>
 
-#include "cli/measure/context_warning.h"
 #include "cli/measure/data_origin.h"
 #include "cli/measure/precision_warning.h"
-#include "cli/process/interrupt.h"
+#include "cli/process/standard_streams.h"
 #include "cli/terminal/progress.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
-#include "formats/inspect/context_length.h"
+#include "formats/inspect/serving_cost.h"
 #include "formats/token_files/token_file.h"
-#include "uptrain/layerwise/compare_predictions.h"
+#include "uptrain/layerwise/text_quality.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"
 

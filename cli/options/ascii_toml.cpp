@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
-#include "formats/base/utf8.h"
+#include "formats/base/printable.h"
 
 namespace regroup {
 namespace {

@@ -21,11 +21,10 @@ struct NoToml {};
 #include <toml++/toml.h>
 
 #include "cli/options/ascii_toml.h"
-#include "cli/options/number_options.h"
+#include "cli/options/quantity.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
-#include "formats/base/suggestion.h"
 
 namespace regroup {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/options/command.h"
-#include "uptrain/data/document_windows.h"
+#include "uptrain/data/data_loader.h"
 
 namespace regroup {
 

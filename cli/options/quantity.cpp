@@ -6,15 +6,19 @@
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/terminal/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
+
 namespace {
 
 std::string lower(std::string_view text) {
@@ -163,6 +167,94 @@ std::string shell_quoted(const std::string& text) {
     quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
   }
   return quoted + "'";
+}
+
+namespace {
+
+// The name of an option in messages: "--output" of "output,-o,--output".
+std::string shown_name(const std::string& names) {
+  const std::size_t begin = names.find("--");
+  return begin == names.npos ? names.substr(0, names.find(','))
+                             : names.substr(begin, names.find(',', begin) - begin);
+}
+
+// An option with one value, which is passed to `take` as typed.
+Option add(Command command, const std::string& names, const std::string& text, const char* kind,
+           const std::function<void(const std::string& name, const std::string& typed)>& take) {
+  return command
+      .add_option(
+          names, [name = shown_name(names), take](const std::string& typed) { take(name, typed); },
+          text)
+      .value_name(kind);
+}
+
+}  // namespace
+
+namespace number_options {
+
+Option add_counts(Command command, const std::string& names, const std::string& text,
+                  CountRange range,
+                  const std::function<void(const std::vector<std::uint64_t>&)>& assign) {
+  return add(command, names, text, kCounts, [=](const std::string& name, const std::string& typed) {
+    assign(parse_counts(name, typed, range));
+  });
+}
+
+Option add_one_count(Command command, const std::string& names, const std::string& text,
+                     CountRange range, const std::function<void(std::uint64_t)>& assign) {
+  return add(command, names, text, kCount, [=](const std::string& name, const std::string& typed) {
+    assign(parse_count(name, typed, range));
+  });
+}
+
+Option add_one_number(Command command, const std::string& names, const std::string& text,
+                      NumberRange range, const std::function<void(double)>& assign) {
+  return add(command, names, text, kNumber, [=](const std::string& name, const std::string& typed) {
+    assign(parse_number(name, typed, range));
+  });
+}
+
+}  // namespace number_options
+
+Option add_size(Command command, const std::string& names, std::uint64_t& value,
+                const std::string& text) {
+  return add(command, names, text, kSize,
+             [&value](const std::string& name, const std::string& typed) {
+               value = parse_bytes(name, typed);
+             });
+}
+
+Option add_size(Command command, const std::string& names, std::optional<std::uint64_t>& value,
+                const std::string& text) {
+  return add(command, names, text, kSize,
+             [&value](const std::string& name, const std::string& typed) {
+               value = parse_bytes(name, typed);
+             });
+}
+
+Option add_threads_option(Command command, int& threads, const std::string& text) {
+  return add_count(command, "--threads", threads, text, {1, kMostThreads}).default_text("");
+}
+
+void check_output_name(const std::filesystem::path& path, std::string_view what,
+                       std::initializer_list<std::string_view> endings) {
+  constexpr std::array<std::string_view, 12> kFiles{".gguf", ".safetensors", ".bin",  ".pt",
+                                                    ".pth",  ".npy",         ".idx",  ".json",
+                                                    ".html", ".svg",         ".toml", ".txt"};
+  // "out.gguf/" counts as out.gguf.
+  const auto whole = path.has_filename() ? path : path.parent_path();
+  const std::string ending = whole.extension().string();
+  const bool of_a_file = std::find(kFiles.begin(), kFiles.end(), ending) != kFiles.end();
+  if (of_a_file && std::find(endings.begin(), endings.end(), ending) == endings.end()) {
+    throw_usage("{}: {} is made, whose name cannot end in {}{}", printable(path.string(), 0), what,
+                ending,
+                endings.size() == 0 ? std::string(": leave that out")
+                                    : fmt::format("; allowed is {}", fmt::join(endings, ", ")));
+  }
+}
+
+void check_directory_name(const std::filesystem::path& path) {
+  check_output_name(path, "a directory", {});
 }
 
 }  // namespace regroup

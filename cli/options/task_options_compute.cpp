@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "cli/options/command.h"
-#include "cli/options/number_options.h"
 #include "cli/options/option_needs.h"
+#include "cli/options/quantity.h"
 
 namespace regroup {
 

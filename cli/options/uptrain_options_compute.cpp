@@ -1,7 +1,7 @@
 #include "cli/options/uptrain_options.h"
 
 #include "cli/options/command.h"
-#include "cli/options/number_options.h"
+#include "cli/options/quantity.h"
 
 namespace regroup {
 namespace {

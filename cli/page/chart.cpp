@@ -6,10 +6,11 @@
 
 #include <fmt/format.h>
 
-#include "cli/page/chart_layout.h"
-#include "cli/page/markup.h"
+#include "cli/page/page.h"
+#include "cli/terminal/text.h"
 
 namespace regroup {
+
 namespace {
 
 constexpr double kWidestBar = 36.0;
@@ -229,5 +230,132 @@ std::string element(const Chart& chart, bool whole_document) {
 std::string svg_of(const Chart& chart) { return element(chart, false); }
 
 std::string svg_document(const Chart& chart) { return element(chart, true); }
+
+namespace {
+
+constexpr double kPlotHeight = 200.0;
+constexpr double kLetter = 6.8;
+constexpr double kWidestEndLabel = 120.0;
+
+// All values that an axis has to include. Bars begin at y = 0 and need room at both sides.
+std::vector<double> values(const Chart& chart, const Axis& axis, double ChartPoint::* coordinate) {
+  std::vector<double> found;
+  const bool along = coordinate == &ChartPoint::x;
+  for (const Series& series : chart.series) {
+    const bool bars = series.mark == Series::Mark::kBars;
+    for (const ChartPoint& point : series.points) {
+      if (shows(chart, point)) {
+        found.push_back(point.*coordinate);
+        if (bars && along) {
+          found.insert(found.end(), {point.x - 0.5, point.x + 0.5});
+        }
+      }
+    }
+    if (bars && !along) {
+      found.push_back(0.0);
+    }
+  }
+  for (const Threshold& threshold : chart.thresholds) {
+    if (!along && Ruler::shows(axis, threshold.y)) {
+      found.push_back(threshold.y);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+double width_on_paper(std::string_view text) {
+  return kLetter * static_cast<double>(width_of(text));
+}
+
+bool shows(const Chart& chart, const ChartPoint& point) {
+  return Ruler::shows(chart.x, point.x) && Ruler::shows(chart.y, point.y);
+}
+
+std::size_t key_count(const Chart& chart) { return chart.series.size() + chart.thresholds.size(); }
+
+const std::string& key_name(const Chart& chart, std::size_t i) {
+  const std::size_t series = chart.series.size();
+  return i < series ? chart.series[i].name : chart.thresholds[i - series].name;
+}
+
+ChartLayout::ChartLayout(const Chart& chart, bool titled)
+    : chart_(chart),
+      x_(chart.x, values(chart, chart.x, &ChartPoint::x), true),
+      y_(chart.y, values(chart, chart.y, &ChartPoint::y), false) {
+  double widest = 0.0, longest = 0.0;
+  for (const std::string& label : y_.labels()) {
+    widest = std::max(widest, width_on_paper(label));
+  }
+  for (std::size_t i = 0; i < key_count(chart); ++i) {
+    longest = std::max(longest, width_on_paper(key_name(chart, i)));
+  }
+  end_labels_ = chart.key == Chart::Key::kEndLabels && longest <= kWidestEndLabel;
+  const double last = x_.labels().empty() ? 0.0 : width_on_paper(x_.labels().back()) / 2;
+  left_ = kChartEdge + widest + 6.0;
+  right_ = kChartWidth - std::max(end_labels_ ? longest + 12.0 : 2 * kChartEdge, last + kChartEdge);
+  top_ = (titled ? 1.5 * kChartLine : 0.0) + lay_out_legend() + kChartLine + 14.0;
+  bottom_ = top_ + kPlotHeight;
+}
+
+// Returns the height of the legend.
+double ChartLayout::lay_out_legend() {
+  if (end_labels_ || key_count(chart_) < 2) {
+    return 0.0;
+  }
+  double at = kChartEdge, row = 0.0;
+  for (std::size_t i = 0; i < key_count(chart_); ++i) {
+    const double width = 24.0 + width_on_paper(key_name(chart_, i)) + 12.0;
+    if (at + width > kChartWidth && at > kChartEdge) {
+      at = kChartEdge;
+      row += kChartLine;
+    }
+    legend_.push_back({at, row});
+    at += width;
+  }
+  return row + kChartLine;
+}
+
+double ChartLayout::x(double value) const { return left_ + (right_ - left_) * x_.position(value); }
+
+double ChartLayout::y(double value) const { return bottom_ - kPlotHeight * y_.position(value); }
+
+double ChartLayout::height() const { return bottom_ + 2 * kChartLine + kChartEdge; }
+
+// Colours have a contrast of at least 3:1 with their backgrounds and can be distinguished by
+// colour-blind readers (after Okabe and Ito). Each colour also has its own dashes. Series that are
+// steps of one quantity use r0 to r7, from violet to yellow.
+std::string_view chart_style() {
+  return R"(
+.chart{--ground:#fff;--ink:#1b1f24;--soft:#57606a;--rule:#d8dee4;--c0:#0068a8;--c1:#c2540a;--c2:#00785a;
+--c3:#a8447f;--c4:#5c4bb3;--c5:#8a6d00;--c6:#2b8aa8;--c7:#6e7781;
+--r0:#3b2a7a;--r1:#34489c;--r2:#1f66ad;--r3:#107fa3;--r4:#0b8a84;--r5:#2a8a58;--r6:#5f8426;--r7:#8f7400;
+font:12px system-ui,sans-serif}
+@media screen and (prefers-color-scheme:dark){.chart{--ground:#14171a;--ink:#e6e9ec;--soft:#a3abb3;
+--rule:#343a40;--c0:#5ab0ee;--c1:#f5915a;--c2:#3cc7a0;--c3:#e592c2;--c4:#a99bf5;--c5:#d9b83f;--c6:#6cc7e0;
+--c7:#a3abb3;--r0:#b9a6ff;--r1:#97aeff;--r2:#72bbff;--r3:#4fc6ea;--r4:#3fcfc4;--r5:#62d492;--r6:#a2d35c;--r7:#e0c84a}}
+.chart text{fill:var(--soft)}.chart .label{fill:var(--ink)}
+.chart .chart-title{fill:var(--ink);font-size:14px;font-weight:600}
+.chart .ground{fill:var(--ground)}
+.chart path{fill:none}
+.chart .grid{stroke:var(--rule);stroke-width:.7}.chart .base{stroke:var(--soft);stroke-width:1}
+.chart .threshold{stroke:var(--ink);stroke-width:1.2;stroke-dasharray:1 3}
+.chart .line{stroke-width:1.8;stroke-linejoin:round;stroke-linecap:round}
+.chart .faint{stroke-width:1.2;stroke-opacity:.75}
+.chart .dot{stroke:var(--ground);stroke-width:.8}
+.chart .line.c0{stroke:var(--c0)}.chart .line.c1{stroke:var(--c1);stroke-dasharray:6 3}
+.chart .line.c2{stroke:var(--c2);stroke-dasharray:1.5 3}.chart .line.c3{stroke:var(--c3);stroke-dasharray:8 3 2 3}
+.chart .line.c4{stroke:var(--c4);stroke-dasharray:3 3}.chart .line.c5{stroke:var(--c5);stroke-dasharray:10 4}
+.chart .line.c6{stroke:var(--c6);stroke-dasharray:2 2 6 2}.chart .line.c7{stroke:var(--c7);stroke-dasharray:4 2 1 2}
+.chart .dot.c0,.chart .bar.c0{fill:var(--c0)}.chart .dot.c1,.chart .bar.c1{fill:var(--c1)}.chart .dot.c2,.chart .bar.c2{fill:var(--c2)}
+.chart .dot.c3,.chart .bar.c3{fill:var(--c3)}.chart .dot.c4,.chart .bar.c4{fill:var(--c4)}.chart .dot.c5,.chart .bar.c5{fill:var(--c5)}
+.chart .dot.c6,.chart .bar.c6{fill:var(--c6)}.chart .dot.c7,.chart .bar.c7{fill:var(--c7)}
+.chart .line.r0{stroke:var(--r0)}.chart .dot.r0{fill:var(--r0)}.chart .line.r1{stroke:var(--r1)}.chart .dot.r1{fill:var(--r1)}
+.chart .line.r2{stroke:var(--r2)}.chart .dot.r2{fill:var(--r2)}.chart .line.r3{stroke:var(--r3)}.chart .dot.r3{fill:var(--r3)}
+.chart .line.r4{stroke:var(--r4)}.chart .dot.r4{fill:var(--r4)}.chart .line.r5{stroke:var(--r5)}.chart .dot.r5{fill:var(--r5)}
+.chart .line.r6{stroke:var(--r6)}.chart .dot.r6{fill:var(--r6)}.chart .line.r7{stroke:var(--r7)}.chart .dot.r7{fill:var(--r7)}
+)";
+}
 
 }  // namespace regroup

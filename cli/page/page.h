@@ -1,7 +1,8 @@
-// A report as one self-contained HTML page without scripts, for light and dark schemes and print.
+// A page: its markup, its style, its parts.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,19 @@
 #include "cli/terminal/table.h"
 
 namespace regroup {
+
+// Escapes text for HTML and SVG: names in a checkpoint must not inject markup into a page.
+
+/// `text` for use between tags and in quoted attributes: applies printable() and replaces & < > " '
+/// by entities.
+std::string escaped(std::string_view text);
+
+// The style of pages for narrow and wide screens, light and dark schemes and print.
+
+/// CSS rules for everything except charts, which have their own.
+std::string_view page_style();
+
+// A report as one self-contained HTML page without scripts, for light and dark schemes and print.
 
 /// Names and values, both plain text.
 using Facts = std::vector<std::pair<std::string, std::string>>;

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "cli/page/page.h"
-#include "cli/pages/model_charts.h"
+#include "cli/pages/model_page.h"
 #include "cli/terminal/text.h"
 
 namespace regroup {

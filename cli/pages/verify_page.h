@@ -1,14 +1,29 @@
-// The HTML page of `regroup verify`.
+// Pages of verify and diff.
 #pragma once
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/measure/verify_logits.h"
 #include "cli/pages/model_page.h"
 #include "converter/verify/verify_conversion.h"
+#include "formats/inspect/tensor_comparison.h"
 
 namespace regroup {
+
+// The HTML page of `regroup diff`.
+
+struct DiffPage {
+  std::string before, after;  ///< paths as given on the command line
+  const std::vector<TensorDifference>& tensors;
+  const std::vector<JsonDifference>& settings;
+};
+
+/// A complete HTML document.
+std::string diff_page(const DiffPage& facts);
+
+// The HTML page of `regroup verify`.
 
 struct VerifyPage {
   std::string source, result;  ///< paths as given on the command line

@@ -12,7 +12,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "formats/base/error.h"
-#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "uptrain/model/device.h"
 

@@ -1,15 +1,28 @@
-// What a conversion measured of its layers, for its report.
+// What was measured of a conversion, and what its user is warned of.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "cli/measure/text_conversion.h"
+#include "cli/terminal/console.h"
 #include "cli/terminal/table.h"
+#include "converter/execute/execute_plan.h"
 #include "converter/grouping/similar_grouping.h"
+#include "converter/plan/conversion_plan.h"
 #include "converter/pooling/attention_pooler.h"
 #include "formats/json/json.h"
 
 namespace regroup {
+
+// The comparison of models on held-out text, as text and JSON.
+
+Json held_out_json(const HeldOutReport& report);
+
+/// A line that names the text, and a table with a row for each model.
+std::string held_out_table(const HeldOutReport& report, const Console& console);
+
+// What a conversion measured of its layers, for its report.
 
 /// Each layer as in json_of(), with its groups if they were measured over a text.
 Json layers_json(const std::vector<LayerReport>& layers);
@@ -34,5 +47,12 @@ Json groupings_json(const std::vector<LayerGrouping>& groupings);
 
 /// A line that begins with a line break: their means over all layers. Empty without groupings.
 std::string grouping_text(const std::vector<LayerGrouping>& groupings);
+
+// Warnings about the quality of a conversion's result, and about runtimes that misread it.
+
+/// One line for each warning; those about quality name the option that gives a better result.
+/// `layers` are the measurements, if any.
+std::vector<std::string> conversion_warnings(const ConversionPlan& plan,
+                                             const std::vector<LayerReport>& layers);
 
 }  // namespace regroup

@@ -2,7 +2,7 @@
 
 #include "cli/measure/verify_logits.h"
 #include "cli/options/command.h"
-#include "cli/options/number_options.h"
+#include "cli/options/quantity.h"
 #include "cli/terminal/text.h"
 #include "formats/base/printable.h"
 

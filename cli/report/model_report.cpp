@@ -11,8 +11,8 @@
 #include "cli/report/conversion_facts.h"
 #include "cli/terminal/text.h"
 #include "formats/base/printable.h"
-#include "formats/config/kv_heads_config.h"
-#include "formats/json/optional_json.h"
+#include "formats/config/config_writers.h"
+#include "formats/json/json.h"
 
 namespace regroup {
 namespace {

@@ -8,7 +8,7 @@
 #include "cli/options/quantity.h"
 #include "cli/terminal/text.h"
 #include "formats/base/printable.h"
-#include "formats/config/kv_heads_config.h"
+#include "formats/config/config_writers.h"
 
 namespace regroup {
 namespace {

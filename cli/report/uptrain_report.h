@@ -8,7 +8,7 @@
 #include "cli/terminal/console.h"
 #include "cli/terminal/progress.h"
 #include "formats/json/json.h"
-#include "uptrain/run/choose_rate.h"
+#include "uptrain/run/distill.h"
 #include "uptrain/run/uptrain.h"
 
 namespace regroup {

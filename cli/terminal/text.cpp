@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "formats/base/utf8.h"
+#include "formats/base/printable.h"
 
 namespace regroup {
 namespace {

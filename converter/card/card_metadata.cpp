@@ -3,12 +3,22 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
+#include "converter/target/runtimes.h"
+#include "converter/target/target.h"
+#include "formats/base/error.h"
+#include "formats/families/family.h"
+#include "formats/families/gguf/gguf_model.h"
 #include "formats/json/json.h"
+#include "formats/loaders/loader_code.h"
 
 namespace regroup {
+
 namespace {
 
 constexpr std::array<std::string_view, 7> kLastingKeys{"base_model",   "license",  "license_name",
@@ -158,6 +168,182 @@ std::string without_metadata(std::string_view metadata, std::string_view key) {
     others += dropped ? "" : std::string(*line) + "\n";
   }
   return others;
+}
+
+namespace {
+
+// Who supports the model's heads in transformers.
+enum class LoadedBy { kStockClasses, kCarriedCode, kOwnCode, kUnknown, kNoConfigClass, kNothing };
+
+LoadedBy loaded_by(const Json& config, const ModelSpec& spec, const DirectoryCode& code) {
+  if (code.carried) {
+    return LoadedBy::kCarriedCode;
+  }
+  if (has_own_code(config) || has_loader_code(config)) {
+    return LoadedBy::kOwnCode;
+  }
+  if (loaders_are_unknown(spec)) {
+    return LoadedBy::kUnknown;
+  }
+  if (!spec.layer_configs_key.empty()) {
+    return LoadedBy::kNoConfigClass;
+  }
+  return loaders_take_heads(spec) && !has_alibi_names(config) ? LoadedBy::kStockClasses
+                                                              : LoadedBy::kNothing;
+}
+
+constexpr std::string_view kNoConfigClass = "no: it has no config class for this model_type";
+constexpr std::string_view kNoClasses =
+    "no: it has neither a config class nor a model class for this model_type";
+constexpr std::string_view kWithoutHead = "AutoModel";
+
+std::string_view auto_class_of(const ModelSpec& spec) {
+  const std::string_view name = spec.architecture;
+  if (name.ends_with("ForCausalLM") || name.ends_with("LMHeadModel")) {
+    return "AutoModelForCausalLM";
+  }
+  if (name.ends_with("ForConditionalGeneration") || name.ends_with("MTModel")) {
+    return spec.spectrum.present() ? "AutoModelForSpeechSeq2Seq" : "AutoModelForSeq2SeqLM";
+  }
+  return name.ends_with("ForMaskedLM") ? "AutoModelForMaskedLM" : kWithoutHead;
+}
+
+std::string in_transformers(LoadedBy loader, const ModelSpec& spec) {
+  const auto call = [&](std::string_view options) {
+    return fmt::format(
+        "`{}.from_pretrained(DIRECTORY{})`",
+        spec.whole_model.empty() ? std::string(auto_class_of(spec)) : card_word(spec.architecture),
+        options);
+  };
+  switch (loader) {
+    case LoadedBy::kStockClasses:
+      return call("") + (transformers_caches_all_heads(spec)
+                             ? "; its cache has all query heads all the same"
+                             : "");
+    case LoadedBy::kCarriedCode:
+      return call(", trust_remote_code=True") + ": runs the two Python files of this directory";
+    case LoadedBy::kOwnCode:
+      return call(", trust_remote_code=True") + ", if the model's own code supports these heads";
+    case LoadedBy::kUnknown: return "not known for this architecture";
+    case LoadedBy::kNoConfigClass: return std::string(kNoClasses);
+    case LoadedBy::kNothing: break;
+  }
+  return "no: its classes do not support these heads";
+}
+
+// sentence-transformers loads the model as transformers does.
+std::string sentence_transformers_row(LoadedBy loader, std::string_view metadata) {
+  if (metadata.find("library_name: sentence-transformers\n") == std::string_view::npos ||
+      loader == LoadedBy::kUnknown || loader == LoadedBy::kNothing) {
+    return "";
+  }
+  return fmt::format("| sentence-transformers | `SentenceTransformer(DIRECTORY{})` |\n",
+                     loader == LoadedBy::kStockClasses ? "" : ", trust_remote_code=True");
+}
+
+struct Commands {
+  Runtime runtime;
+  std::string_view plain, with_code;  // the second lets the code in the directory run
+};
+
+constexpr std::array kCommands{
+    Commands{Runtime::kVllm, "vllm serve DIRECTORY",
+             "vllm serve DIRECTORY --trust-remote-code --model-impl transformers"},
+    Commands{Runtime::kMlxLm, "mlx_lm.generate --model DIRECTORY", ""},
+    Commands{Runtime::kCTranslate2,
+             "ct2-transformers-converter --model DIRECTORY --output_dir CONVERTED", ""},
+};
+
+std::string command_in(const Commands& commands, LoadedBy loader, const Served& served) {
+  const Loading loading = loader == LoadedBy::kOwnCode || loader == LoadedBy::kUnknown
+                              ? Loading::kUnknown
+                              : loading_in(commands.runtime, served);
+  switch (loading) {
+    case Loading::kSame: return fmt::format("`{}`", commands.plain);
+    case Loading::kByCarriedCode: return fmt::format("`{}`", commands.with_code);
+    case Loading::kNotThisResult: return "no: it does not load these heads";
+    case Loading::kNotThisFamily: return "no: it does not load this architecture";
+    case Loading::kNoConfigClass: return std::string(kNoConfigClass);
+    case Loading::kSomethingElse:
+      return fmt::format("**no**: it computes something else, without an error: {}",
+                         difference_in(commands.runtime, served));
+    case Loading::kUnknown: break;
+  }
+  return "not tried";
+}
+
+std::string runtime_rows(LoadedBy loader, const Served& served) {
+  std::string rows;
+  for (const Commands& commands : kCommands) {
+    rows += fmt::format("| {} | {} |\n", name_of(commands.runtime),
+                        command_in(commands, loader, served));
+  }
+  return rows;
+}
+
+std::string in_llama_cpp(const Json& config, const ModelSpec& spec) {
+  if (!spec.whole_model.empty()) {
+    return "not tried";
+  }
+  try {
+    if (!has_alibi_names(config) && !spec.attention_only() && auto_class_of(spec) != kWithoutHead) {
+      gguf_metadata_for(spec);
+      return "after `regroup convert DIRECTORY model.gguf --to gguf`";
+    }
+  } catch (const Error&) {  // no graph computes this model
+  }
+  return "no: it has no graph that computes this model";
+}
+
+// What the table does not vouch for.
+std::string foreign_code_list(const DirectoryCode& code) {
+  constexpr std::size_t kShown = 100;
+  constexpr std::string_view kInPaths = "/: ";
+  if (code.foreign.empty()) {
+    return "";
+  }
+  std::string list =
+      "\n**Code that regroup did not write.** It was here before the conversion, and loaders may "
+      "run "
+      "it. Read it before you let them, as with `trust_remote_code=True`.\n\n";
+  for (const ForeignCode& each :
+       std::span(code.foreign).first(std::min(code.foreign.size(), kShown))) {
+    list += fmt::format("- `{}`{}\n", card_word(each.place, kInPaths),
+                        each.code.empty() ? "" : " = `" + card_word(each.code, kInPaths) + "`");
+  }
+  return list + (code.foreign.size() > kShown
+                     ? fmt::format("- and {} more\n", code.foreign.size() - kShown)
+                     : "");
+}
+
+}  // namespace
+
+std::string card_word(std::string_view text, std::string_view also) {
+  std::string word(text.substr(0, 200));
+  std::replace_if(
+      word.begin(), word.end(),
+      [&](char c) {
+        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                           (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
+        return !plain && also.find(c) == also.npos;
+      },
+      '?');
+  return word;
+}
+
+std::string loading_section(const Json& config, const ModelSpec& spec, std::string_view metadata,
+                            const DirectoryCode& code) {
+  const LoadedBy loader = loaded_by(config, spec, code);
+  return fmt::format(
+      "\n## How to load it\n\n| Runtime | |\n|---|---|\n| transformers | {} |\n{}{}"
+      "| llama.cpp | {} |\n| regroup | {} |\n{}",
+      in_transformers(loader, spec), sentence_transformers_row(loader, metadata),
+      runtime_rows(has_alibi_names(config) ? LoadedBy::kUnknown : loader, {config, spec}),
+      in_llama_cpp(config, spec),
+      spec.not_computable.empty() && auto_class_of(spec) != kWithoutHead
+          ? "`regroup eval DIRECTORY --data tokens.bin`"
+          : "`regroup inspect DIRECTORY`",
+      foreign_code_list(code));
 }
 
 }  // namespace regroup

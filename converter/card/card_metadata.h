@@ -1,11 +1,17 @@
-// The metadata in the first lines of a model card, README.md.
-// https://huggingface.co/docs/hub/model-cards#model-card-metadata
+// Parts of the model card: metadata, and how to load the result.
 #pragma once
 
 #include <string>
 #include <string_view>
 
+#include "formats/json/json.h"
+#include "formats/loaders/foreign_code.h"
+#include "formats/spec/model_spec.h"
+
 namespace regroup {
+
+// The metadata in the first lines of a model card, README.md.
+// https://huggingface.co/docs/hub/model-cards#model-card-metadata
 
 /// `text` as a YAML value that every reader takes for this text: in quotes unless it begins with a
 /// letter, has only letters, digits and "._-/:+~%?=", and is none of YAML's words, such as yes.
@@ -22,5 +28,18 @@ bool has_metadata(std::string_view metadata, std::string_view key);
 
 /// `metadata` without `key`.
 std::string without_metadata(std::string_view metadata, std::string_view key);
+
+// The section of a model card on how to load the model.
+
+/// `text` if it consists of letters, digits, "_.-" and `also`, as names do; other characters become
+/// "?".
+std::string card_word(std::string_view text, std::string_view also = "");
+
+/// What transformers, vLLM, mlx-lm, CTranslate2, llama.cpp and regroup need to load a directory
+/// with this config.json and spec, as Markdown; also sentence-transformers if `metadata`
+/// (lasting_metadata()) names it. Only if the directory's `code` is regroup's is that said of it;
+/// what regroup did not write is listed.
+std::string loading_section(const Json& config, const ModelSpec& spec, std::string_view metadata,
+                            const DirectoryCode& code);
 
 }  // namespace regroup

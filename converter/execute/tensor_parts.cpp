@@ -5,11 +5,121 @@
 #include <map>
 #include <numeric>
 #include <span>
+#include <vector>
 
+#include <fmt/format.h>
+
+#include "formats/base/checksum.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "formats/checkpoint/tensor_reader.h"
-#include "formats/dtype/numbers.h"
+#include "formats/dtype/dtype.h"
+#include "formats/inspect/tensor_comparison.h"
+#include "formats/json/json.h"
 
 namespace regroup {
+
+bool may_hold_nonfinite(const OutputTensor& result, bool allow_nonfinite) {
+  return allow_nonfinite && !is_block_type(result.dtype);
+}
+
+void refuse_numbers(const Checkpoint& checkpoint, const TensorInfo& source,
+                    const OutputTensor& result) {
+  const TensorStatistics found = statistics_of(checkpoint, source);
+  const double largest = largest_number(result.dtype);
+  if (!found.finite()) {
+    throw_bad_input("{}: {} NaN and {} infinite of {} elements; {}", place_of(checkpoint, source),
+                    found.nan, found.infinite, found.elements,
+                    is_block_type(result.dtype)
+                        ? fmt::format("{} holds neither, --dtype fp32 and bf16 do with "
+                                      "--allow-nonfinite",
+                                      name_of(result.dtype))
+                        : "--allow-nonfinite converts them anyway");
+  }
+  if (found.largest > largest) {
+    throw_bad_input("{}: holds {:.6g}, {} at most {:.6g}; --dtype bf16 or fp32 holds it",
+                    place_of(checkpoint, source), found.largest, name_of(result.dtype), largest);
+  }
+  if (largest >= largest_number(DType::kBF16)) {
+    throw_bad_input(
+        "{}: tensor {}: what is computed for it is not finite; statistics of a text that hardly "
+        "varies do this: take one with more different words",
+        place_of(checkpoint), printable(result.name));
+  }
+  throw_bad_input(
+      "{}: tensor {}: what is computed for it does not fit {}, which holds at most {:.6g}; --dtype "
+      "bf16 or fp32 holds more",
+      place_of(checkpoint), printable(result.name), name_of(result.dtype), largest);
+}
+
+namespace {
+
+constexpr std::size_t kDigits = 16;
+
+bool is_checksum(const Json& value) {
+  if (!value.is_string()) {
+    return false;
+  }
+  const auto& text = value.get_ref<const std::string&>();
+  return text.size() == kDigits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+}  // namespace
+
+bool has_checksum(const ConversionPlan& plan, const TensorStep& step) {
+  return step.solved() != nullptr && plan.pooling.needs_checksums();
+}
+
+TensorChecksums checksums_to_come(const ConversionPlan& plan) {
+  TensorChecksums checksums;
+  for (const TensorStep& step : plan.steps) {
+    if (has_checksum(plan, step)) {
+      checksums[step.output.name] = std::string(kDigits, '0');
+    }
+  }
+  return checksums;
+}
+
+std::string config_with_checksums(const std::string& config_text,
+                                  const TensorChecksums& checksums) {
+  std::string lines;
+  for (const auto& [tensor, checksum] : checksums) {
+    lines += fmt::format("{}\n      {}: \"{}\"", lines.empty() ? "" : ",", Json(tensor).dump(),
+                         checksum);
+  }
+  return lines.empty()
+             ? config_text
+             : with_member(config_text, {"regroup", kChecksumsKey}, "{" + lines + "\n    }");
+}
+
+GgufMetadata gguf_with_checksums(GgufMetadata metadata, const TensorChecksums& checksums) {
+  if (!checksums.empty()) {
+    metadata.set_string(std::string("regroup.") + kChecksumsKey, Json(checksums).dump());
+  }
+  return metadata;
+}
+
+std::optional<TensorChecksums> recorded_checksums(const Json& facts, const std::string& where) {
+  const auto recorded = facts.find(kChecksumsKey);
+  if (recorded == facts.end()) {
+    return std::nullopt;
+  }
+  if (!recorded->is_object() || !std::all_of(recorded->begin(), recorded->end(), is_checksum)) {
+    throw_bad_input(
+        "{}: its recorded checksums are {}, an object of {} hexadecimal digits each is "
+        "needed",
+        where, printable_json(*recorded), kDigits);
+  }
+  return recorded->get<TensorChecksums>();
+}
+
+std::string stored_checksum(const Checkpoint& checkpoint, const TensorInfo& tensor) {
+  std::vector<std::byte> bytes(tensor.bytes());
+  checkpoint.read(tensor, bytes);
+  return checksum_of(bytes);
+}
+
 namespace {
 
 const std::vector<std::int64_t>& sources_of(const TensorPart& part) {

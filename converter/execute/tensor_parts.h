@@ -1,16 +1,60 @@
-// Makes a tensor of moved heads part by part, in bounded memory.
+// Tensors in parts: reading, refusing what is no number, checksums.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "converter/plan/conversion_plan.h"
 #include "converter/tensor_mapping/tensor_step.h"
 #include "formats/checkpoint/checkpoint.h"
+#include "formats/checkpoint/checkpoint_writer.h"
+#include "formats/json/json.h"
+#include "formats/record/conversion_record.h"
 
 namespace regroup {
+
+// Errors about numbers that a result cannot hold, naming their tensor.
+
+/// Whether a conversion may write `result` with non-finite numbers; block types cannot hold them.
+bool may_hold_nonfinite(const OutputTensor& result, bool allow_nonfinite);
+
+/// Throws kBadInput that says why `result` cannot be made from `source`. Reads its numbers again:
+/// it holds NaN or infinities, or numbers out of the range of the result's type; otherwise the
+/// computed values are at fault.
+[[noreturn]] void refuse_numbers(const Checkpoint& checkpoint, const TensorInfo& source,
+                                 const OutputTensor& result);
+
+// Checksums of tensors that are not recomputed for verification: refitted ones, and those solved
+// for on another device than the CPU, which rounds differently.
+
+/// checksum_of() a tensor's stored bytes, by its name.
+using TensorChecksums = std::map<std::string, std::string>;
+
+/// Whether the result of that step is verified by its checksum.
+bool has_checksum(const ConversionPlan& plan, const TensorStep& step);
+
+/// Placeholders of the same length as the checksums of the plan's tensors, for a header.
+TensorChecksums checksums_to_come(const ConversionPlan& plan);
+
+/// `config_text` with them in its "regroup" block; unchanged if there are none.
+std::string config_with_checksums(const std::string& config_text, const TensorChecksums& checksums);
+
+/// The same for the metadata of a GGUF file.
+GgufMetadata gguf_with_checksums(GgufMetadata metadata, const TensorChecksums& checksums);
+
+/// The checksums in a record, `facts`; none if it has no such member. Throws kBadInput, prefixed
+/// with `where`, unless it is an object of checksums.
+std::optional<TensorChecksums> recorded_checksums(const Json& facts, const std::string& where);
+
+/// The checksum of a tensor as it is stored; holds it in memory.
+std::string stored_checksum(const Checkpoint& checkpoint, const TensorInfo& tensor);
+
+// Makes a tensor of moved heads part by part, in bounded memory.
 
 inline constexpr std::uint64_t kPartBytes = 4U << 20;
 

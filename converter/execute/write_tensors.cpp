@@ -15,7 +15,6 @@
 #include "formats/base/callback.h"
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
-#include "formats/base/interruption.h"
 
 namespace regroup {
 namespace {

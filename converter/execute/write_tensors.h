@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "converter/execute/execute_plan.h"
-#include "converter/execute/tensor_checksums.h"
+#include "converter/execute/tensor_parts.h"
 
 namespace regroup {
 

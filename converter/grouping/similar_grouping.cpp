@@ -1,13 +1,128 @@
 #include "converter/grouping/similar_grouping.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
+#include <utility>
 
 #include "converter/execute/execute_plan.h"
-#include "converter/grouping/shared_head_order.h"
 #include "formats/base/callback.h"
 
 namespace regroup {
+
+namespace {
+
+// Caches the losses of groups per layer, so that each is requested only once.
+class StackLosses {
+ public:
+  StackLosses(const std::vector<std::int64_t>& groups, const LayerLosses& losses)
+      : groups_(groups), losses_(losses), known_(groups.size()) {}
+
+  // The losses, summed over the layers with `count` groups.
+  std::vector<double> sums(std::int64_t count, const std::vector<HeadGroup>& groups) {
+    std::vector<double> sums(groups.size(), 0.0);
+    for (std::size_t layer = 0; layer < groups_.size(); ++layer) {
+      if (groups_[layer] == count) {
+        const std::vector<double> each = of_layer(layer, groups);
+        std::transform(each.begin(), each.end(), sums.begin(), sums.begin(), std::plus<>());
+      }
+    }
+    return sums;
+  }
+
+  // The losses of every layer if it groups neighbours in this order.
+  std::vector<double> in_order(const std::vector<std::int64_t>& order) {
+    std::vector<double> found;
+    for (std::size_t layer = 0; layer < groups_.size(); ++layer) {
+      std::vector<HeadGroup> groups = contiguous_partition(std::ssize(order), groups_[layer]);
+      for (HeadGroup& group : groups) {
+        for (std::int64_t& head : group) {
+          head = order[static_cast<std::size_t>(head)];
+        }
+      }
+      const std::vector<double> each = of_layer(layer, groups);
+      found.push_back(std::accumulate(each.begin(), each.end(), 0.0));
+    }
+    return found;
+  }
+
+ private:
+  std::vector<double> of_layer(std::size_t layer, const std::vector<HeadGroup>& groups) {
+    std::map<HeadGroup, double>& known = known_[layer];
+    std::vector<HeadGroup> unknown;
+    for (const HeadGroup& group : groups) {
+      if (known.try_emplace(group, 0.0).second) {
+        unknown.push_back(group);
+      }
+    }
+    if (!unknown.empty()) {
+      const std::vector<double> found = losses_(layer, unknown);
+      for (std::size_t i = 0; i < unknown.size(); ++i) {
+        known[unknown[i]] = found[i];
+      }
+    }
+    std::vector<double> all;
+    for (const HeadGroup& group : groups) {
+      all.push_back(known.at(group));
+    }
+    return all;
+  }
+
+  const std::vector<std::int64_t>& groups_;
+  const LayerLosses& losses_;
+  std::vector<std::map<HeadGroup, double>> known_;  // by layer
+};
+
+std::vector<std::int64_t> joined(const Partition& parts) {
+  std::vector<std::int64_t> all;
+  for (const HeadGroup& part : parts) {
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+// Flattens groups of groups into groups of heads.
+std::vector<HeadGroup> heads_in(const std::vector<HeadGroup>& groups, const Partition& parts) {
+  std::vector<HeadGroup> found;
+  for (const HeadGroup& group : groups) {
+    HeadGroup& heads = found.emplace_back();
+    for (const std::int64_t part : group) {
+      const HeadGroup& members = parts[static_cast<std::size_t>(part)];
+      heads.insert(heads.end(), members.begin(), members.end());
+    }
+  }
+  return found;
+}
+
+double sum_of(const std::vector<double>& losses) {
+  return std::accumulate(losses.begin(), losses.end(), 0.0);
+}
+
+}  // namespace
+
+SharedHeadOrder find_shared_head_order(std::int64_t heads, const std::vector<std::int64_t>& groups,
+                                       const LayerLosses& losses) {
+  StackLosses stack(groups, losses);
+  const std::set<std::int64_t, std::greater<>> counts(groups.begin(), groups.end());
+  Partition parts = contiguous_partition(heads, heads);
+  const std::vector<std::int64_t> as_they_are = joined(parts);
+  for (const std::int64_t count : counts) {
+    if (std::ssize(parts) % count == 0) {
+      const GroupCosts costs = [&](const std::vector<HeadGroup>& some) {
+        return stack.sums(count, heads_in(some, parts));
+      };
+      parts = heads_in(similar_partition(std::ssize(parts), count, costs), parts);
+    }
+  }
+  SharedHeadOrder found{joined(parts), {}, stack.in_order(as_they_are)};
+  found.losses = stack.in_order(found.order);
+  if (sum_of(found.losses) >= sum_of(found.contiguous_losses)) {
+    found.order = as_they_are;
+    found.losses = found.contiguous_losses;
+  }
+  return found;
+}
+
 namespace {
 
 class Search {

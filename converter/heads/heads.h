@@ -1,13 +1,19 @@
-// A view of a stored projection as heads [H, d, D].
+// Heads of an attention and their order.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
+#include "formats/spec/model_spec.h"
 
 namespace regroup {
+
+// A view of a stored projection as heads [H, d, D].
 
 /// Offsets and strides of heads in one stored tensor, in elements: the weight of feature r of head
 /// h for input c is element first[h] + r·row_stride + c·column_stride. A whole tensor is one head
@@ -33,5 +39,96 @@ HeadBlocks head_blocks(const Shape& shape, bool input_major,
 /// each block stored `after` / `groups` times. Of two consecutive counts one divides the other.
 std::vector<std::vector<std::int64_t>> heads_of_groups(std::int64_t before, std::int64_t groups,
                                                        std::int64_t after);
+
+// The order of the source's heads in a result, so that heads of a group are neighbours.
+
+/// Per role and layer a permutation of the kv heads, with which their query heads move.
+class HeadOrder {
+ public:
+  /// `kv_heads`: the source head at each place.
+  void set(AttentionRole role, std::size_t layer, std::vector<std::int64_t> kv_heads);
+
+  /// Whether all heads keep their places.
+  bool empty() const { return orders_.empty(); }
+  bool moves(AttentionRole role, std::size_t layer) const;
+
+  /// The orders of all layers whose heads move.
+  using Place = std::pair<AttentionRole, std::size_t>;
+  const std::map<Place, std::vector<std::int64_t>>& orders() const { return orders_; }
+
+  /// The source head at each of `count` places: kv heads, or query heads with equally many per kv
+  /// head.
+  std::vector<std::int64_t> heads(AttentionRole role, std::size_t layer, std::int64_t count) const;
+
+ private:
+  std::map<Place, std::vector<std::int64_t>> orders_;
+};
+
+/// The layers, including this one, whose heads must move together: those that share a table of
+/// relative biases with one column per query head, as in each of T5's stacks. Otherwise only this
+/// layer.
+std::vector<std::size_t> layers_in_step(const ModelSpec& source, AttentionRole role,
+                                        std::size_t layer);
+
+/// Throws kUsage unless every order is a permutation of its layer's kv heads, and layers that move
+/// together have their query heads in the same order.
+void check_order(const HeadOrder& order, const ModelSpec& source);
+
+/// Whether the heads of that layer may be reordered; ALiBi slopes and relative biases move with
+/// them. Layers that move together must have the same number of kv heads.
+bool heads_can_move(const ModelSpec& source, AttentionRole role, std::size_t layer);
+
+/// Sets the ALiBi slopes of `grouped` to those of `source` in that order, if both have ALiBi.
+void move_slopes(const HeadOrder& order, const ModelSpec& source, ModelSpec& grouped);
+
+// All heads of one attention layer in double: input and output of pooling methods.
+
+/// The linear maps of an attention.
+enum class AttentionPart { kQuery, kKey, kValue, kOutput };
+
+/// One stored tensor of a pooled attention.
+struct PooledTensor {
+  AttentionRole role = AttentionRole::kSelf;
+  std::size_t layer = 0;
+  AttentionPart part = AttentionPart::kKey;
+  bool bias = false;
+};
+
+/// A linear map, row-major.
+struct DenseLinear {
+  std::int64_t outputs = 0;
+  std::int64_t inputs = 0;
+  std::vector<double> weight;  ///< [outputs, inputs]
+  std::vector<double> bias;    ///< [outputs], or empty where there is none
+};
+
+/// H query heads and G kv heads of d features each, in order, independent of the stored packing.
+struct AttentionHeads {
+  std::int64_t query_heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  DenseLinear q;  ///< [H·d, D]
+  DenseLinear k;  ///< [G·d, D], of the encoder's D in cross-attention
+  DenseLinear v;  ///< [G·d, D]
+  DenseLinear o;  ///< [D, H·d]
+
+  const DenseLinear& part(AttentionPart part) const;
+
+  /// The values of that part: its weight, row-major, or its bias.
+  const std::vector<double>& values(const PooledTensor& tensor) const;
+};
+
+/// Reads the attention of one layer. Throws kBadInput for tensors that are not numeric.
+AttentionHeads read_attention_heads(const ModelSpec& spec, AttentionRole role, std::size_t layer,
+                                    const Checkpoint& checkpoint);
+
+/// The same attention with permuted kv heads and their query heads: place p holds kv head order[p].
+AttentionHeads in_order(const AttentionHeads& heads, const std::vector<std::int64_t>& order);
+
+/// Whether every number is finite.
+bool all_finite(const AttentionHeads& heads);
+
+/// The name, from `names`, of the first tensor that holds NaN or infinity; empty if none does.
+std::string nonfinite_tensor(const AttentionHeads& heads, const AttentionLayout& names);
 
 }  // namespace regroup

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "formats/dtype/numbers.h"
+#include "formats/dtype/dtype.h"
 
 namespace regroup {
 namespace {

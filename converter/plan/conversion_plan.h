@@ -1,4 +1,4 @@
-// A conversion as plain data, checked before any tensor is read.
+// The plan of a conversion.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "converter/heads/head_order.h"
+#include "converter/heads/heads.h"
 #include "converter/pooling/attention_pooler.h"
 #include "converter/target/loader_choice.h"
 #include "converter/target/target.h"
@@ -17,6 +17,8 @@
 #include "formats/safetensors/safetensors_writer.h"
 
 namespace regroup {
+
+// A conversion as plain data, checked before any tensor is read.
 
 /// How the model's positions are converted.
 enum class PositionChange {
@@ -97,5 +99,17 @@ ConversionPlan plan_conversion(const Model& source, const ConversionRequest& req
 /// Bytes of keys and values that one token adds to the cache over all layers.
 std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std::int64_t head_dim,
                                  DType dtype);
+
+// The plan of the reference that a result is compared with before it is published.
+
+/// plan_conversion() for a result that stays in memory: since no loader reads it, it may be one
+/// that loaders would misread.
+ConversionPlan plan_reference(const Model& source, const ConversionRequest& request);
+
+// The record of a conversion that its plan writes into the result.
+
+/// Fills in the plan's metadata, and its config or GGUF metadata: those of `target` with the record
+/// of the conversion. The rest of the plan must be set. Moves target.gguf.
+void add_record(ConversionPlan& plan, const Model& source, Target& target);
 
 }  // namespace regroup

@@ -2,7 +2,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/checkpoint/tensor_place.h"
+#include "formats/checkpoint/checkpoint.h"
 
 namespace regroup {
 

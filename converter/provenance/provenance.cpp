@@ -1,14 +1,20 @@
 #include "converter/provenance/provenance.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "formats/config/kv_heads_config.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/config/config_writers.h"
 #include "formats/json/json.h"
 #include "formats/version.h"
 
 namespace regroup {
+
 namespace {
 
 template <typename T>
@@ -141,6 +147,141 @@ std::map<std::string, std::string> metadata_with_provenance(
     }
   }
   return metadata;
+}
+
+namespace {
+
+double energy_kept(const LayerReport& layer, double GroupReport::* kept,
+                   double GroupReport::* share) {
+  double lost = 0.0;
+  for (const GroupReport& group : layer.groups) {
+    lost += group.*share * (1.0 - group.*kept);
+  }
+  return 1.0 - lost;
+}
+
+// Rounds numbers to six digits, because further digits differ between machines.
+std::string short_text(const Json& layer) {
+  Json rounded = layer;
+  for (auto& [key, value] : rounded.items()) {
+    if (value.is_number_float()) {
+      value = Json::parse(fmt::format("{:.6g}", value.get<double>()), nullptr, false);
+    }
+  }
+  return rounded.dump();
+}
+
+}  // namespace
+
+double keys_kept(const LayerReport& layer) {
+  return energy_kept(layer, &GroupReport::key_energy, &GroupReport::key_share);
+}
+
+double values_kept(const LayerReport& layer) {
+  return energy_kept(layer, &GroupReport::value_energy, &GroupReport::value_share);
+}
+
+Json json_of(const LayerReport& layer) {
+  Json json{{"attention", name_of(layer.role)}, {"layer", layer.layer}};
+  if (!layer.groups.empty() && layer.over_text) {
+    json["key_energy_kept"] = keys_kept(layer);
+    json["value_energy_kept"] = values_kept(layer);
+  }
+  if (layer.refinement) {
+    json["output_error_before_refit"] = layer.refinement->error_before;
+    json["output_error_after_refit"] = layer.refinement->error_after;
+    json["refit_learning_rate"] = layer.refinement->learning_rate;
+  }
+  return json;
+}
+
+std::string config_with_layers(const std::string& config_text,
+                               const std::vector<LayerReport>& layers) {
+  std::string lines;
+  for (const LayerReport& layer : layers) {
+    if (!layer.over_text && !layer.refinement) {
+      continue;
+    }
+    lines += fmt::format("{}\n      {}", lines.empty() ? "" : ",", short_text(json_of(layer)));
+  }
+  return lines.empty()
+             ? config_text
+             : with_member(config_text, {kRecordKey, kLayersKey}, "[" + lines + "\n    ]");
+}
+
+namespace {
+
+using Heads = std::vector<std::int64_t>;
+
+bool is_permutation_of(std::int64_t count, Heads heads) {
+  std::sort(heads.begin(), heads.end());
+  return heads == HeadOrder().heads(AttentionRole::kSelf, 0, count);
+}
+
+// The order of query heads in a JSON list, or none if it is not a permutation.
+Heads heads_in(const Json& recorded, std::int64_t count) {
+  const auto is_head = [&](const Json& value) {
+    return value.is_number_unsigned() &&
+           value.get<std::uint64_t>() < static_cast<std::uint64_t>(count);
+  };
+  if (!recorded.is_array() || !std::all_of(recorded.begin(), recorded.end(), is_head)) {
+    return {};
+  }
+  Heads heads = recorded.get<Heads>();
+  return is_permutation_of(count, heads) ? heads : Heads{};
+}
+
+// The order of kv heads. Every `readers`-th query head determines one.
+Heads kv_heads_of(const Heads& query_heads, std::int64_t readers) {
+  Heads kv_heads;
+  for (std::size_t i = 0; i < query_heads.size(); i += static_cast<std::size_t>(readers)) {
+    kv_heads.push_back(query_heads[i] / readers);
+  }
+  return kv_heads;
+}
+
+bool set_layer(HeadOrder& order, const ModelSpec& source, AttentionRole role, std::size_t layer,
+               const Json& recorded) {
+  const Heads queries = heads_in(recorded, source.query_heads);
+  if (queries.empty() || queries == HeadOrder().heads(role, layer, source.query_heads)) {
+    return !queries.empty();  // also in layers without kv heads
+  }
+  const std::int64_t count = source.kv_heads_of(role)[layer];
+  Heads kv_heads = count > 0 ? kv_heads_of(queries, source.query_heads / count) : Heads{};
+  if (!is_permutation_of(count, kv_heads)) {
+    return false;
+  }
+  order.set(role, layer, std::move(kv_heads));
+  return order.heads(role, layer, source.query_heads) == queries;
+}
+
+}  // namespace
+
+HeadOrder recorded_order(const Json& recorded, const ModelSpec& source, const std::string& where) {
+  HeadOrder order;
+  if (recorded.is_null()) {
+    return order;
+  }
+  for (const AttentionRole role : source.roles()) {
+    const std::string key(name_of(role));
+    const Json layers = !source.has_encoder()  ? recorded
+                        : recorded.is_object() ? recorded.value(key, Json(nullptr))
+                                               : Json(nullptr);
+    const std::size_t count = source.stack(role).size();
+    if (!layers.is_array() || layers.size() != count) {
+      throw_bad_input("{}: recorded query_order: a list of {} {} layers is needed", where, count,
+                      name_of(role));
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!set_layer(order, source, role, i, layers[i])) {
+        throw_bad_input(
+            "{}: recorded query_order of {} layer {} is {}: a permutation of {} query heads that "
+            "keeps those of a kv head together is needed",
+            where, name_of(role), i, printable_json(layers[i]), source.query_heads);
+      }
+    }
+  }
+  return order;
 }
 
 }  // namespace regroup

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <limits>
+#include <numeric>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -10,6 +13,7 @@
 #include "formats/base/printable.h"
 
 namespace regroup {
+
 namespace {
 
 std::vector<std::int64_t> divisors(std::int64_t number) {
@@ -79,6 +83,88 @@ bool is_uniform(const std::vector<std::int64_t>& kv_heads) {
   std::set<std::int64_t> counts(kv_heads.begin(), kv_heads.end());
   counts.erase(0);
   return counts.size() <= 1;
+}
+
+namespace {
+
+// No measurement is larger. Summed over as many layers as a model can have, it stays finite.
+constexpr double kLargestCost = 1e300;
+
+// The largest number of bytes that divides all options.
+std::uint64_t common_unit(const std::vector<std::vector<LayerOption>>& layers) {
+  std::uint64_t unit = 0;
+  for (const auto& options : layers) {
+    for (const LayerOption& option : options) {
+      unit = std::gcd(unit, option.bytes);
+    }
+  }
+  return std::max<std::uint64_t>(unit, 1);
+}
+
+std::uint64_t sum_of(const std::vector<std::vector<LayerOption>>& layers, bool most) {
+  std::uint64_t sum = 0;
+  for (const auto& options : layers) {
+    const auto [low, high] =
+        std::minmax_element(options.begin(), options.end(),
+                            [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+    sum += most ? high->bytes : low->bytes;
+  }
+  return sum;
+}
+
+void check_costs(const std::vector<std::vector<LayerOption>>& layers) {
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    for (const LayerOption& option : layers[layer]) {
+      if (!std::isfinite(option.cost) || std::abs(option.cost) > kLargestCost) {
+        throw_bad_input(
+            "--kv-budget: layer {} with {} kv heads: the measured cost is {}; regroup eval tells "
+            "whether the model gives finite predictions on that text, regroup inspect --stats "
+            "which tensors hold NaN, infinities or numbers near the largest",
+            layer, option.kv_heads, option.cost);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::size_t> choose_within(const std::vector<std::vector<LayerOption>>& layers,
+                                       std::uint64_t budget) {
+  check_costs(layers);
+  if (sum_of(layers, false) > budget) {
+    throw_usage("--kv-budget: {} bytes per token, the fewest kv heads need {}", budget,
+                sum_of(layers, false));
+  }
+  const std::uint64_t unit = common_unit(layers);
+  const auto room = static_cast<std::size_t>(std::min(budget, sum_of(layers, true)) / unit);
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  // least[u]: the least cost of the layers so far in exactly u units. choice[l][u]: the option that
+  // layer l has in it.
+  std::vector<double> least(room + 1, kNever);
+  least[0] = 0.0;
+  std::vector<std::vector<std::size_t>> choice;
+  for (const auto& options : layers) {
+    std::vector<double> next(room + 1, kNever);
+    std::vector<std::size_t>& chosen = choice.emplace_back(room + 1, 0);
+    for (std::size_t o = 0; o < options.size(); ++o) {
+      const auto units = static_cast<std::size_t>(options[o].bytes / unit);
+      for (std::size_t u = units; u <= room; ++u) {
+        if (least[u - units] + options[o].cost < next[u]) {
+          next[u] = least[u - units] + options[o].cost;
+          chosen[u] = o;
+        }
+      }
+    }
+    least = std::move(next);
+  }
+  auto units =
+      static_cast<std::size_t>(std::min_element(least.begin(), least.end()) - least.begin());
+  std::vector<std::size_t> result(layers.size());
+  for (std::size_t l = layers.size(); l-- > 0;) {
+    result[l] = choice[l][units];
+    units -= static_cast<std::size_t>(layers[l][result[l]].bytes / unit);
+  }
+  return result;
 }
 
 }  // namespace regroup

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/base/named_text.h"
+#include "formats/base/printable.h"
 #include "formats/loaders/loader_files.h"
 #include "formats/model/model.h"
 #include "formats/spec/model_spec.h"

@@ -10,14 +10,14 @@
 
 #include "converter/card/model_card.h"
 #include "converter/execute/execute_plan.h"
-#include "converter/execute/tensor_checksums.h"
+#include "converter/execute/tensor_parts.h"
 #include "converter/provenance/provenance.h"
-#include "converter/target/recorded_target.h"
+#include "converter/target/equivalence.h"
 #include "converter/verify/recorded_request.h"
 #include "formats/base/callback.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
-#include "formats/record/record_words.h"
+#include "formats/record/conversion_record.h"
 #include "formats/version.h"
 
 namespace regroup {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "converter/plan/conversion_plan.h"
-#include "formats/inspect/checkpoint_difference.h"
+#include "formats/inspect/tensor_comparison.h"
 #include "formats/model/model.h"
 
 namespace regroup {

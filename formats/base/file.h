@@ -1,14 +1,19 @@
-// RAII file descriptors. Every error message names the path.
+// Files: the one place where they are opened, read, written, copied and appended to.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace regroup {
+
+// RAII file descriptors. Every error message names the path.
 
 /// Block size in bytes for sharing extents between files (XFS, btrfs) and for direct I/O. A copy is
 /// cheap or free if its two offsets are equal modulo this size.
@@ -102,5 +107,54 @@ void write_text(const std::filesystem::path& path, std::string_view text);
 
 /// Flushes a directory's entries to the device.
 void sync_directory(const std::filesystem::path& path);
+
+// Reads numbers from files.
+
+static_assert(std::endian::native == std::endian::little, "numbers are read in memory order");
+
+/// The little-endian number at byte `offset`. Throws like File::read_at().
+template <typename T>
+T read_number(const File& file, std::uint64_t offset) {
+  std::array<std::byte, sizeof(T)> bytes;
+  file.read_at(offset, bytes);
+  return std::bit_cast<T>(bytes);
+}
+
+// Errors for paths that cannot be opened or examined.
+
+/// Throws the error for a call on `path` that failed with errno `code`: kBadInput if the path is
+/// wrong (it does not exist or is not a file), kEnvironment otherwise (for example missing
+/// permission or too many open files).
+[[noreturn]] void throw_cannot_open(const std::filesystem::path& path, int code);
+
+/// Whether `path` is an existing directory or a regular file, respectively. Throws like
+/// throw_cannot_open() if that cannot be determined: a directory that cannot be entered does not
+/// count as absent.
+bool is_directory_there(const std::filesystem::path& path);
+bool is_file_there(const std::filesystem::path& path);
+
+// A new file that is written sequentially through a buffer.
+
+class AppendedFile {
+ public:
+  /// Throws kEnvironment, also when `path` exists.
+  explicit AppendedFile(const std::filesystem::path& path) : file_(File::create(path)) {}
+
+  void append(std::span<const std::byte> bytes);
+
+  /// Writes the buffered bytes to the file.
+  void flush();
+
+  /// Bytes appended so far.
+  std::uint64_t size() const { return written_ + buffer_.size(); }
+
+  /// The underlying file. Flushed bytes can be read from it and overwritten.
+  File& file() { return file_; }
+
+ private:
+  File file_;
+  std::vector<std::byte> buffer_;
+  std::uint64_t written_ = 0;
+};
 
 }  // namespace regroup

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "formats/base/utf8.h"
+#include "formats/base/printable.h"
 
 namespace regroup {
 namespace {

@@ -1,11 +1,23 @@
-// Finds models by their Hugging Face hub name in the local cache. Nothing is downloaded.
-// https://huggingface.co/docs/huggingface_hub/guides/manage-cache
+// Where models lie: paths as users write them, and the cache of the Hugging Face hub.
 #pragma once
 
 #include <filesystem>
 #include <string>
 
 namespace regroup {
+
+// Where paths really point after links and mounts are resolved.
+
+/// Whether `path`, which need not exist, is `directory` or is inside it. Links are followed.
+/// Directories are compared by device and inode, so one that is mounted twice counts as the same.
+bool lies_inside(const std::filesystem::path& path, const std::filesystem::path& directory);
+
+/// Whether an entry of a model directory is a link that points outside it. Links into the blobs of
+/// a hub cache do not count, because snapshots are stored that way.
+bool leads_out(const std::filesystem::path& entry);
+
+// Finds models by their Hugging Face hub name in the local cache. Nothing is downloaded.
+// https://huggingface.co/docs/huggingface_hub/guides/manage-cache
 
 /// The environment variables that locate the cache. Empty means not set.
 struct HubEnvironment {

@@ -1,12 +1,46 @@
 #include "formats/base/printable.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <iterator>
 
 #include <fmt/format.h>
 
-#include "formats/base/utf8.h"
-
 namespace regroup {
+
+namespace {
+
+std::size_t length_of(unsigned char lead) {
+  return lead < 0x80                    ? 1
+         : lead >= 0xc2 && lead <= 0xdf ? 2
+         : (lead & 0xf0) == 0xe0        ? 3
+         : lead >= 0xf0 && lead <= 0xf4 ? 4
+                                        : 0;
+}
+
+// Whether a continuation byte may follow this first byte.
+bool may_follow(unsigned char lead, unsigned char second) {
+  switch (lead) {
+    case 0xe0: return second >= 0xa0;
+    case 0xed: return second <= 0x9f;
+    case 0xf0: return second >= 0x90;
+    case 0xf4: return second <= 0x8f;
+    default: return true;
+  }
+}
+
+}  // namespace
+
+std::size_t utf8_sequence(std::string_view text, std::size_t at) {
+  const auto lead = static_cast<unsigned char>(text[at]);
+  const std::size_t length = length_of(lead);
+  const std::string_view rest = text.substr(at + 1, length == 0 ? 0 : length - 1);
+  const bool complete = length > 0 && rest.size() == length - 1 &&
+                        std::all_of(rest.begin(), rest.end(), continues_utf8);
+  return complete && (length == 1 || may_follow(lead, static_cast<unsigned char>(rest[0]))) ? length
+                                                                                            : 0;
+}
+
 namespace {
 
 // Length of the well-formed, printable UTF-8 sequence at `at`, or 0.
@@ -42,6 +76,62 @@ std::string printable(std::string_view text, std::size_t max_bytes) {
     }
   }
   return shown;
+}
+
+// The optimal string alignment distance (Damerau-Levenshtein without repeated edits of a part).
+// Only three rows of the table of distances between prefixes are kept.
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) {
+    row[j] = j;
+  }
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    before.swap(last);
+    last.swap(row);
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, replaced});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        row[j] = std::min(row[j], before[j - 2] + 1);
+      }
+    }
+  }
+  return row[b.size()];
+}
+
+std::string nearest_name(std::string_view typed, const std::vector<std::string>& names) {
+  constexpr std::size_t kLongest = 64;  // longer words are not misspelt names
+  std::string nearest;
+  std::size_t least = std::max<std::size_t>(1, typed.size() / 3) + 1;
+  for (const std::string& name : names) {
+    const std::size_t distance = typed.size() > kLongest ? least : edit_distance(typed, name);
+    if (distance < least) {
+      least = distance;
+      nearest = name;
+    }
+  }
+  const auto begun = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
+    return typed.size() > 2 && name.starts_with(typed);
+  });
+  return nearest.empty() && begun != names.end() ? *begun : nearest;
+}
+
+std::string base64_of(std::string_view bytes) {
+  constexpr std::string_view kLetters =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (std::size_t at = 0; at < bytes.size(); at += 3) {
+    const std::size_t count = bytes.size() - at < 3 ? bytes.size() - at : 3;
+    std::uint32_t group = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      group = group << 8 | (i < count ? static_cast<unsigned char>(bytes[at + i]) : 0U);
+    }
+    for (std::size_t i = 0; i < 4; ++i) {
+      text += i <= count ? kLetters[group >> (18 - 6 * i) & 63] : '=';
+    }
+  }
+  return text;
 }
 
 }  // namespace regroup

@@ -1,13 +1,49 @@
-// Makes names read from files safe to print, so that a checkpoint cannot send terminal escapes.
+// Text: UTF-8, names made safe to print, the nearest known word, Base64.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace regroup {
+
+// UTF-8 validation; the only implementation in the project.
+
+/// Length in bytes (1 to 4) of the well-formed sequence that begins at `at`, or 0 if there is none.
+/// Well-formed is Unicode 15, table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF.
+/// `at` must be inside `text`.
+std::size_t utf8_sequence(std::string_view text, std::size_t at = 0);
+
+/// Whether `byte` is a continuation byte.
+constexpr bool continues_utf8(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
+}
+
+// Makes names read from files safe to print, so that a checkpoint cannot send terminal escapes.
 
 /// Returns `text` with control bytes, escapes and invalid UTF-8 shown as \xNN, cut to `max_bytes`
 /// (0: no limit).
 std::string printable(std::string_view text, std::size_t max_bytes = 200);
+
+// Suggests a known name for a misspelt one.
+
+/// The number of letters to add, remove, replace or swap with a neighbour to turn `a` into `b`.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+/// The name nearest to `typed`. Empty if for all names more than a third of the letters differ and
+/// none begins with `typed`.
+std::string nearest_name(std::string_view typed, const std::vector<std::string>& names);
+
+// Base64 with padding, RFC 4648.
+
+std::string base64_of(std::string_view bytes);
+
+// A small file that is yet to be written.
+
+struct NamedText {
+  std::string name;  ///< of the file, without a folder
+  std::string text;  ///< its bytes
+};
 
 }  // namespace regroup

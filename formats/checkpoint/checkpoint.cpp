@@ -3,12 +3,12 @@
 #include <cstring>
 #include <iterator>
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/checkpoint/element_count.h"
-#include "formats/checkpoint/tensor_place.h"
 
 namespace regroup {
 
@@ -163,6 +163,43 @@ void Checkpoint::read_pieces(const TensorInfo& tensor, std::span<std::byte> out)
     }
     at += run;
   }
+}
+
+std::string shard_name(std::size_t shard, std::size_t count, const WeightNames& names) {
+  return count == 1
+             ? fmt::format("{}{}", names.stem, names.extension)
+             : fmt::format("{}-{:05}-of-{:05}{}", names.stem, shard + 1, count, names.extension);
+}
+
+std::string encode_index(std::span<const std::pair<std::string, std::size_t>> tensors,
+                         std::size_t shard_count, std::uint64_t total_bytes,
+                         const WeightNames& names) {
+  nlohmann::json weight_map = nlohmann::json::object();  // sorted by name, as is usual
+  for (const auto& [name, shard] : tensors) {
+    weight_map[name] = shard_name(shard, shard_count, names);
+  }
+  const nlohmann::json index = {{"metadata", {{"total_size", total_bytes}}},
+                                {"weight_map", std::move(weight_map)}};
+  return index.dump(2) + "\n";
+}
+
+std::string place_of(const Checkpoint& checkpoint) {
+  const auto& files = checkpoint.files();
+  if (files.empty()) {
+    return "a model without weights";
+  }
+  if (files.size() == 1) {
+    return printable(files.front().path().string(), 0);
+  }
+  const auto directory = files.front().path().parent_path();
+  return directory.empty() ? "." : printable(directory.string(), 0);
+}
+
+std::string place_of(const Checkpoint& checkpoint, const TensorInfo& tensor) {
+  const std::string file = checkpoint.files().empty()
+                               ? place_of(checkpoint)
+                               : printable(checkpoint.file_of(tensor).path().string(), 0);
+  return fmt::format("{}: tensor {}", file, printable(tensor.name));
 }
 
 }  // namespace regroup

@@ -1,12 +1,16 @@
-// A checkpoint: named tensors in files, with one interface for every container format.
+// The tensors of a checkpoint: names, shapes, dtypes, and the place of their bytes in files.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/base/file.h"
@@ -14,6 +18,8 @@
 #include "formats/dtype/dtype.h"
 
 namespace regroup {
+
+// A checkpoint: named tensors in files, with one interface for every container format.
 
 /// Dimensions, outermost first. A scalar has none.
 using Shape = std::vector<std::int64_t>;
@@ -103,5 +109,43 @@ class Checkpoint {
   NameTable by_name_;  // of tensors_
   std::map<std::string, std::string> metadata_;
 };
+
+// How many elements a shape has.
+
+/// 1 for an empty shape. Does not check for overflow, as tensor_bytes() does.
+inline std::int64_t element_count(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+// The names of weight files and shards in a model directory, and the text of their index.
+
+inline constexpr std::string_view kIndexFile = "model.safetensors.index.json";
+inline constexpr std::string_view kSingleFile = "model.safetensors";
+inline constexpr std::string_view kTorchIndexFile = "pytorch_model.bin.index.json";
+inline constexpr std::string_view kTorchSingleFile = "pytorch_model.bin";
+
+/// File names used by a container format.
+struct WeightNames {
+  std::string_view stem, extension;
+};
+inline constexpr WeightNames kSafetensorsWeightNames{"model", ".safetensors"};
+inline constexpr WeightNames kTorchWeightNames{"pytorch_model", ".bin"};
+
+/// "model-00001-of-00003.safetensors" for shard 0 of 3; "model.safetensors" for a single shard.
+std::string shard_name(std::size_t shard, std::size_t count,
+                       const WeightNames& names = kSafetensorsWeightNames);
+
+/// The JSON text of an index. `tensors` pairs each tensor name with its shard number.
+std::string encode_index(std::span<const std::pair<std::string, std::size_t>> tensors,
+                         std::size_t shard_count, std::uint64_t total_bytes,
+                         const WeightNames& names = kSafetensorsWeightNames);
+
+// How errors name a tensor and its file.
+
+/// The path of the checkpoint's only file, or the directory of its files.
+std::string place_of(const Checkpoint& checkpoint);
+
+/// "model/model.safetensors: tensor lm_head.weight".
+std::string place_of(const Checkpoint& checkpoint, const TensorInfo& tensor);
 
 }  // namespace regroup

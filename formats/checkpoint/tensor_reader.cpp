@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "formats/dtype/numbers.h"
+#include "formats/dtype/dtype.h"
 
 namespace regroup {
 

@@ -8,7 +8,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/directory/container.h"
+#include "formats/directory/model_directory.h"
 
 namespace regroup {
 namespace {

@@ -3,20 +3,96 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "formats/base/error.h"
+#include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
-#include "formats/base/open_failure.h"
-#include "formats/base/places.h"
 #include "formats/base/printable.h"
-#include "formats/directory/container.h"
 #include "formats/directory/meta_checkpoint.h"
-#include "formats/directory/training_wrappers.h"
 #include "formats/directory/weight_index.h"
+#include "formats/gguf/gguf.h"
 #include "formats/gguf/gguf_split.h"
+#include "formats/safetensors/safetensors.h"
+#include "formats/torch/torch_checkpoint.h"
 
 namespace regroup {
+
+namespace {
+
+std::string first_bytes(const File& file) {
+  std::string bytes(std::min<std::uint64_t>(file.size(), kLegacyTorchMagic.size()), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
+}
+
+}  // namespace
+
+Checkpoint::Part open_weight_file(const std::filesystem::path& path) {
+  File file = File::open(path);
+  const std::string first = first_bytes(file);
+  if (first.starts_with("PK\x03\x04")) {
+    return open_torch_checkpoint(path);
+  }
+  if (first.starts_with(kGgufMagic)) {
+    return open_gguf(path).part;
+  }
+  if (first == kLegacyTorchMagic) {
+    return open_legacy_torch_checkpoint(path);
+  }
+  return open_safetensors(std::move(file));
+}
+
+namespace {
+
+constexpr std::string_view kWrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
+                                          "_checkpoint_wrapped_module."};
+constexpr std::string_view kParallel = "module.";
+
+// A wrapper's name is a whole part of the name, between dots.
+void remove_everywhere(std::string& name, std::string_view wrapper) {
+  std::size_t at = name.find(wrapper);
+  while (at != std::string::npos) {
+    const bool whole = at == 0 || name[at - 1] == '.';
+    if (whole) {
+      name.erase(at, wrapper.size());
+    }
+    at = name.find(wrapper, whole ? at : at + 1);
+  }
+}
+
+void refuse_flat(const Checkpoint::Part& part, const TensorInfo& tensor) {
+  if (tensor.name.ends_with("_flat_param")) {
+    throw_bad_input(
+        "{}: tensor {}: FSDP's flat parameters are not the model's tensors: save the model with a "
+        "full state dict (StateDictType.FULL_STATE_DICT)",
+        printable(part.file.path().string(), 0), printable(tensor.name));
+  }
+}
+
+}  // namespace
+
+void remove_training_wrappers(std::vector<Checkpoint::Part>& parts) {
+  bool parallel = true;
+  for (Checkpoint::Part& part : parts) {
+    for (TensorInfo& tensor : part.tensors) {
+      refuse_flat(part, tensor);
+      for (const std::string_view wrapper : kWrappers) {
+        remove_everywhere(tensor.name, wrapper);
+      }
+      parallel = parallel && tensor.name.starts_with(kParallel);
+    }
+  }
+  for (Checkpoint::Part& part : parts) {
+    for (TensorInfo& tensor : part.tensors) {
+      tensor.name.erase(0, parallel ? kParallel.size() : 0);
+    }
+  }
+}
+
 namespace {
 
 namespace fs = std::filesystem;

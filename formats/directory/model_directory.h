@@ -1,5 +1,4 @@
-// A model in Hugging Face's layout: config.json, weights in one file or in indexed shards, and
-// companion files such as the tokenizer.
+// The files of a model's directory.
 #pragma once
 
 #include <filesystem>
@@ -11,6 +10,23 @@
 #include "formats/json/json.h"
 
 namespace regroup {
+
+// Detects a file's container format from its first bytes, not its name.
+
+/// Opens one weight file in any supported container: safetensors, both torch formats, GGUF.
+/// Throws kBadInput for other files and for any error in a header.
+Checkpoint::Part open_weight_file(const std::filesystem::path& path);
+
+// Names of tensors saved from inside a wrapper of training, such as torch.compile's.
+
+/// Removes from the names in `parts` what wrappers add: "_orig_mod." (torch.compile),
+/// "_fsdp_wrapped_module." (FSDP) and "_checkpoint_wrapped_module." (activation checkpointing) at
+/// any depth, then "module." (DDP, DeepSpeed) if every name begins with it. Throws kBadInput for
+/// FSDP's flat parameters, which are not tensors of the model.
+void remove_training_wrappers(std::vector<Checkpoint::Part>& parts);
+
+// A model in Hugging Face's layout: config.json, weights in one file or in indexed shards, and
+// companion files such as the tokenizer.
 
 /// The largest config file accepted, in bytes.
 inline constexpr std::uint64_t kMaxConfigBytes = 4U << 20;

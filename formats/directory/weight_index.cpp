@@ -9,15 +9,201 @@
 #include <set>
 #include <system_error>
 #include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "formats/base/error.h"
+#include "formats/base/name_table.h"
 #include "formats/base/printable.h"
-#include "formats/directory/container.h"
-#include "formats/directory/weight_index_parser.h"
+#include "formats/directory/model_directory.h"
+#include "formats/json/json_events.h"
 
 namespace regroup {
+
+namespace {
+
+constexpr std::size_t kMaxIndexDepth = 64;
+// Published indices have up to 207,000 tensors, in 200 shards.
+constexpr std::size_t kMaxIndexedTensors = 500'000;
+constexpr std::size_t kMaxShards = 10'000;
+
+// Tracks the position of events in the document. Derived classes process the events.
+class IndexEvents : public JsonEvents {
+ public:
+  bool null() override { return take("null"); }
+  bool boolean(bool) override { return take("boolean"); }
+  bool whole_number(std::uint64_t number) override {
+    return is_total_size() ? total_size(number) : take("number");
+  }
+  bool other_number(std::string_view) override { return take("number"); }
+  bool string(std::string_view text) override {
+    return in_weight_map() ? shard(text) : take("string");
+  }
+
+  bool start_object() override { return open("object"); }
+  bool start_array() override { return open("array"); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool broken(std::size_t, std::string_view) override { return false; }
+  bool key(std::string_view name) override {
+    if (depth_ == 1) {
+      member_ = name;
+    } else if (depth_ == 2) {
+      inner_ = name;
+    }
+    return named(name);
+  }
+
+ protected:
+  virtual void value(std::string_view /*type*/) {}
+  virtual bool shard(std::string_view /*file*/) { return true; }
+  virtual bool total_size(std::uint64_t /*bytes*/) { return true; }
+  virtual bool named(std::string_view /*name*/) { return true; }
+  virtual bool too_deep() { return false; }
+
+  bool in_weight_map() const { return depth_ == 2 && member_ == "weight_map"; }
+  bool is_total_size() const {
+    return depth_ == 2 && member_ == "metadata" && inner_ == "total_size";
+  }
+
+  std::size_t depth_ = 0;
+  std::string member_, inner_;  // the last key in the document, and in an object of it
+
+ private:
+  bool take(std::string_view type) {
+    value(type);
+    return true;
+  }
+  bool open(std::string_view type) {
+    value(type);
+    return ++depth_ <= kMaxIndexDepth || too_deep();
+  }
+  bool close() {
+    --depth_;
+    return true;
+  }
+};
+
+class WeightMapReader : public IndexEvents {
+ public:
+  WeightMapReader(std::string_view text, std::string_view where)
+      : text_(text), where_(where), tensors_(std::min(text.size() / kUsualEntry, kEnough)) {}
+
+  WeightIndex read() {
+    read_json_events(text_, *this);
+    if (!members_.contains("weight_map")) {
+      throw_bad_input("{}: weight_map is missing, an object is needed", where_);
+    }
+    if (found_.shards.empty()) {
+      throw_bad_input("{}: weight_map is empty", where_);
+    }
+    return std::move(found_);
+  }
+
+ private:
+  static constexpr std::size_t kUsualEntry = 128;  // bytes
+  static constexpr std::size_t kEnough = 1 << 16;  // entries
+
+  void value(std::string_view type) override {
+    if (depth_ == 0 && type != "object") {
+      throw_bad_input("{}: holds a JSON {}, an object is needed", where_, type);
+    }
+    if (depth_ == 1 && member_ == "weight_map" && type != "object") {
+      throw_bad_input("{}: weight_map is not an object", where_);
+    }
+    if (in_weight_map()) {
+      throw_bad_input("{}: weight_map entry {} is not a string", where_, printable(inner_));
+    }
+  }
+
+  bool shard(std::string_view file) override {
+    if (found_.shards.empty() || found_.shards[last_].file != file) {
+      const auto [known, is_new] = number_of_.emplace(file, found_.shards.size());
+      if (is_new && found_.shards.size() == kMaxShards) {
+        throw_bad_input("{}: more than {} shards", where_, kMaxShards);
+      }
+      if (is_new) {
+        found_.shards.push_back({std::string(file), {}});
+      }
+      last_ = known->second;
+    }
+    found_.shards[last_].tensors.push_back(tensor_);
+    return true;
+  }
+
+  bool named(std::string_view name) override {
+    if (in_weight_map()) {
+      take_tensor(name);
+    } else {
+      refuse_unless_new(depth_ != 1 || members_.insert(member_).second, name);
+    }
+    return true;
+  }
+
+  // A name without escapes stays a view of the text.
+  void take_tensor(std::string_view name) {
+    if (count_++ == kMaxIndexedTensors) {
+      throw_bad_input("{}: more than {} tensors", where_, kMaxIndexedTensors);
+    }
+    const bool in_text = !std::less<>()(name.data(), text_.data()) &&
+                         !std::less<>()(text_.data() + text_.size(), name.data() + name.size());
+    tensor_ = in_text ? name : found_.unescaped.emplace_back(name);
+    refuse_unless_new(!tensors_.insert(tensor_, 0), name);
+  }
+
+  void refuse_unless_new(bool is_new, std::string_view key) const {
+    if (!is_new) {
+      throw_bad_input("{}: duplicate key \"{}\"", where_, printable(key));
+    }
+  }
+
+  bool too_deep() override {
+    throw_bad_input("{}: JSON nested deeper than {}", where_, kMaxIndexDepth);
+  }
+
+  bool broken(std::size_t position, std::string_view why) override {
+    throw_bad_input("{}: not valid JSON at byte {}: {}", where_, position, why);
+  }
+
+  std::string_view text_, where_;
+  WeightIndex found_;
+  NameTable tensors_;
+  std::size_t count_ = 0;
+  std::string_view tensor_;                                 // the last one read
+  std::unordered_map<std::string, std::size_t> number_of_;  // of each shard, by name
+  std::unordered_set<std::string> members_;
+  std::size_t last_ = 0;
+};
+
+class TotalSizeReader : public IndexEvents {
+ public:
+  std::optional<std::uint64_t> read(std::string_view text) {
+    read_json_events(text, *this);
+    return found_;
+  }
+
+ private:
+  bool total_size(std::uint64_t bytes) override {
+    found_ = bytes;
+    return false;  // stops parsing
+  }
+
+  std::optional<std::uint64_t> found_;
+};
+
+}  // namespace
+
+WeightIndex parse_weight_index(std::string_view text, std::string_view where) {
+  return WeightMapReader(text, where).read();
+}
+
+std::optional<std::uint64_t> parse_total_size(std::string_view text) {
+  return TotalSizeReader().read(text);
+}
+
 namespace {
 
 constexpr std::uint64_t kMaxIndexBytes = 64U << 20;

@@ -1,5 +1,4 @@
-// Element types of safetensors and ggml's quantised block types, and exact conversion of the
-// floating-point ones.
+// Element types, their sizes, and arithmetic that does not overflow.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +8,9 @@
 #include <string_view>
 
 namespace regroup {
+
+// Element types of safetensors and ggml's quantised block types, and exact conversion of the
+// floating-point ones.
 
 enum class DType : std::uint8_t {
   kBool,
@@ -89,5 +91,27 @@ void decode_to_double(DType dtype, std::span<const std::byte> bytes, std::span<d
 /// Writes doubles as `dtype`, rounding once to nearest, ties to even. There is no intermediate
 /// float: double rounding would be off by one unit in rare cases.
 void encode_from_double(DType dtype, std::span<const double> values, std::span<std::byte> bytes);
+
+// Converts stored elements to and from doubles: floats of all widths and ggml's block types.
+
+/// Whether decode_numbers() reads the type: F16, BF16, F32, F64 and the types for which
+/// can_dequantise() is true.
+bool can_decode(DType dtype);
+
+/// Whether encode_numbers() writes the type: F16, BF16, F32, F64, Q8_0.
+bool can_encode(DType dtype);
+
+/// The largest magnitude that stays finite when written as `dtype`.
+double largest_number(DType dtype);
+
+/// Bytes of `elements` elements, which must be whole blocks for block types.
+std::size_t bytes_of_elements(DType dtype, std::size_t elements);
+
+/// Reads values.size() elements, exactly. Throws kUsage for a type that cannot be decoded or a
+/// wrong length.
+void decode_numbers(DType dtype, std::span<const std::byte> bytes, std::span<double> values);
+
+/// Writes numbers, each rounded once. Throws kUsage for a type that cannot be encoded.
+void encode_numbers(DType dtype, std::span<const double> values, std::span<std::byte> bytes);
 
 }  // namespace regroup

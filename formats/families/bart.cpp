@@ -1,10 +1,157 @@
-// BART and mBART: encoder-decoders with learned positions, where both embeddings have two rows
-// before that of the first position, and a norm after the embeddings. BART's blocks normalise after
-// each residual, mBART's before, with a last norm in both stacks.
-#include "formats/families/bart_layout.h"
+#include "formats/families/bart.h"
+
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "formats/base/error.h"
+#include "formats/config/config_reader.h"
 #include "formats/families/families.h"
 
 namespace regroup {
+
+namespace {
+
+void read_bart_heads(ModelSpec& spec, const ConfigReader& config) {
+  set_heads(spec, config, {"encoder_attention_heads", "num_attention_heads"}, std::nullopt);
+  const std::int64_t decoder =
+      config.optional_count({"decoder_attention_heads"}).value_or(spec.query_heads);
+  if (decoder != spec.query_heads) {
+    throw_bad_input(
+        "{}: encoder_attention_heads is {}, decoder_attention_heads is {}: only equal numbers are "
+        "supported",
+        config.where(), spec.query_heads, decoder);
+  }
+}
+
+void read_bart_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
+  spec.hidden_size = config.count({"d_model", "hidden_size"});
+  read_bart_heads(spec, config);
+  const std::int64_t encoder =
+      read_layer_count(config, {"encoder_layers", "num_hidden_layers"}, checkpoint);
+  const std::int64_t decoder = read_layer_count(config, {"decoder_layers"}, checkpoint);
+  spec.encoder_layers.resize(static_cast<std::size_t>(encoder));
+  spec.layers.resize(static_cast<std::size_t>(decoder));
+  spec.intermediate_size = config.count({"decoder_ffn_dim"});
+  const std::int64_t encoder_width = config.count({"encoder_ffn_dim"});
+  for (LayerTensors& layer : spec.encoder_layers) {
+    layer.intermediate_size = encoder_width == spec.intermediate_size ? 0 : encoder_width;
+  }
+  spec.vocab_size = config.count({"vocab_size"});
+  for (const AttentionRole role : spec.roles()) {
+    spec.kv_heads_of(role) = config.kv_heads(spec.kv_heads_key_of(role).back(),
+                                             static_cast<std::int64_t>(spec.stack(role).size()),
+                                             spec.query_heads, spec.query_heads);
+  }
+}
+
+void read_bart_start(ModelSpec& spec, const ConfigReader& config, std::int64_t absent) {
+  spec.decoder_start_token = config.optional_token("decoder_start_token_id", spec.vocab_size);
+  if (!spec.decoder_start_token && absent < spec.vocab_size) {
+    spec.decoder_start_token = absent;
+  }
+}
+
+AttentionLayout bart_attention(const std::string& name, bool key_bias) {
+  return {Packing::kSeparate,
+          linear_at(name + ".q_proj", true),
+          linear_at(name + ".k_proj", key_bias),
+          linear_at(name + ".v_proj", true),
+          linear_at(name + ".out_proj", true),
+          {},
+          {}};
+}
+
+void name_bart_layer(LayerTensors& layer, const std::string& name, bool decoder, bool key_bias) {
+  layer.attention_norm = norm_at(name + ".self_attn_layer_norm", true);
+  layer.attention = bart_attention(name + ".self_attn", key_bias);
+  if (decoder) {
+    layer.cross_norm = norm_at(name + ".encoder_attn_layer_norm", true);
+    layer.cross_attention = bart_attention(name + ".encoder_attn", key_bias);
+  }
+  layer.mlp_norm = norm_at(name + ".final_layer_norm", true);
+  layer.up = linear_at(name + ".fc1", true);
+  layer.down = linear_at(name + ".fc2", true);
+}
+
+void add_obstacle(ModelSpec& spec, const std::string& reason) {
+  spec.not_computable += (spec.not_computable.empty() ? "" : ", ") + reason;
+}
+
+}  // namespace
+
+void read_bart_config(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                      const BartDefaults& defaults) {
+  read_bart_sizes(spec, config, checkpoint);
+  read_bart_start(spec, config, defaults.start_token);
+  spec.norm = NormKind::kLayerNorm;
+  spec.norm_epsilon = 1e-5;
+  spec.activation = activation_from_name(
+      config.text_or({"activation_function"}, defaults.activation), config.where());
+  if (config.flag_or({"scale_embedding"}, defaults.scaled)) {
+    spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
+  }
+}
+
+void name_bart_stacks(ModelSpec& spec, const BartNames& names) {
+  const std::string encoder = names.prefix + "encoder.", decoder = names.prefix + "decoder.";
+  for (std::size_t i = 0; i < spec.encoder_layers.size(); ++i) {
+    name_bart_layer(spec.encoder_layers[i], fmt::format("{}layers.{}", encoder, i), false,
+                    names.key_bias);
+  }
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    name_bart_layer(spec.layers[i], fmt::format("{}layers.{}", decoder, i), true, names.key_bias);
+  }
+  if (names.final_norms) {
+    spec.encoder_final_norm = norm_at(encoder + "layer_norm", true);
+    spec.final_norm = norm_at(decoder + "layer_norm", true);
+  }
+  if (names.embedding_norms) {
+    spec.encoder_embedding_norm = norm_at(encoder + "layernorm_embedding", true);
+    spec.embedding_norm = norm_at(decoder + "layernorm_embedding", true);
+  }
+}
+
+std::string bart_prefix(const Checkpoint& checkpoint) {
+  return find_prefix(checkpoint, {"model.", ""}, "decoder.layers.0.self_attn.k_proj.weight");
+}
+
+void name_shared_embedding(ModelSpec& spec, const ConfigReader& config, const std::string& prefix) {
+  spec.token_embedding = prefix + "shared.weight";
+  spec.tied_head = "lm_head.weight";
+  spec.tied_lookups = {prefix + "encoder.embed_tokens.weight",
+                       prefix + "decoder.embed_tokens.weight"};
+  if (!config.flag_or({"tie_word_embeddings"}, true)) {
+    add_obstacle(spec, "tie_word_embeddings = false");
+    spec.loaders_compute = true;
+  }
+}
+
+void name_logits_bias(ModelSpec& spec, const Checkpoint& checkpoint) {
+  const std::string name = "final_logits_bias";
+  if (checkpoint.find(name) != nullptr) {
+    spec.lm_head_bias = name;
+    spec.lm_head_bias_is_row = true;
+    spec.constant_tensors.push_back(name);
+  }
+}
+
+void check_old_keys(ModelSpec& spec, const ConfigReader& config, const OldBlockKeys& fixed) {
+  const std::pair<const char*, bool> keys[] = {{"normalize_before", fixed.normalize_before},
+                                               {"add_final_layer_norm", fixed.add_final_layer_norm},
+                                               {"normalize_embedding", fixed.normalize_embedding}};
+  for (const auto& [key, value] : keys) {
+    if (config.flag_or({key}, value) != value) {
+      add_obstacle(spec, fmt::format("{} = {}", key, !value));
+      spec.loaders_compute = false;  // they ignore the key
+    }
+  }
+}
+
+// BART and mBART: encoder-decoders with learned positions, where both embeddings have two rows
+// before that of the first position, and a norm after the embeddings. BART's blocks normalise after
+// each residual, mBART's before, with a last norm in both stacks.
+
 namespace {
 
 ModelSpec describe_with_norms(const ConfigReader& config, const Checkpoint& checkpoint,
@@ -35,6 +182,122 @@ ModelSpec describe_bart(const ConfigReader& config, const Checkpoint& checkpoint
 
 ModelSpec describe_mbart(const ConfigReader& config, const Checkpoint& checkpoint) {
   return describe_with_norms(config, checkpoint, true);
+}
+
+// Marian, M2M100 (also NLLB) and Pegasus: BART's blocks with sinusoidal positions. They were
+// trained on pairs of texts.
+
+namespace {
+
+void read_sinusoids(ModelSpec& spec, const ConfigReader& config, std::int64_t steps) {
+  spec.max_positions = config.count({"max_position_embeddings"});
+  spec.positions = PositionKind::kSinusoidal;
+  spec.sinusoids.steps = steps;
+  if (spec.hidden_size % 2 != 0 || steps < 1) {
+    throw_bad_input("{}: d_model is {}: sinusoidal positions need an even number above 2",
+                    config.where(), spec.hidden_size);
+  }
+}
+
+// Older files have the tables of positions, which loaders then use.
+void name_stored_tables(ModelSpec& spec, const Checkpoint& checkpoint, const std::string& prefix) {
+  const auto name_if_stored = [&](std::string& name, const char* stack) {
+    const std::string table = prefix + stack + ".embed_positions.weight";
+    if (checkpoint.find(table) != nullptr) {
+      name = table;
+      spec.constant_tensors.push_back(table);
+    }
+  };
+  name_if_stored(spec.position_embedding, "decoder");
+  name_if_stored(spec.encoder_position_embedding, "encoder");
+}
+
+// Encoder and decoder of different vocabularies. Each has its own embedding.
+void use_two_vocabularies(ModelSpec& spec, const ConfigReader& config, const std::string& prefix) {
+  spec.vocab_size = config.optional_count({"decoder_vocab_size"}).value_or(spec.vocab_size);
+  spec.token_embedding = prefix + "decoder.embed_tokens.weight";
+  spec.tied_lookups.clear();
+  spec.not_computable = "share_encoder_decoder_embeddings = false";
+  spec.loaders_compute = true;
+}
+
+}  // namespace
+
+ModelSpec describe_marian(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  read_bart_config(spec, config, checkpoint, {.start_token = 58100});
+  read_sinusoids(spec, config, spec.hidden_size / 2);
+  spec.norm_placement = NormPlacement::kAfterResidual;
+  spec.denoising = Denoising::kNone;
+  const std::string prefix = bart_prefix(checkpoint);
+  name_shared_embedding(spec, config, prefix);
+  if (!config.flag_or({"share_encoder_decoder_embeddings"}, true)) {
+    use_two_vocabularies(spec, config, prefix);
+  }
+  name_stored_tables(spec, checkpoint, prefix);
+  name_bart_stacks(spec, {prefix});
+  name_logits_bias(spec, checkpoint);
+  check_old_keys(spec, config, {false, false, false});
+  return spec;
+}
+
+ModelSpec describe_m2m_100(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  read_bart_config(spec, config, checkpoint, {.activation = "relu", .scaled = true});
+  read_sinusoids(spec, config, spec.hidden_size / 2 - 1);
+  // Positions count from the padding token's id on. Text without padding never uses earlier ones.
+  spec.position_offset = config.optional_token("pad_token_id", spec.vocab_size).value_or(1) + 1;
+  spec.denoising = Denoising::kNone;
+  const std::string prefix = bart_prefix(checkpoint);
+  name_shared_embedding(spec, config, prefix);
+  name_bart_stacks(spec, {prefix, true});
+  check_old_keys(spec, config, {true, true, false});
+  return spec;
+}
+
+ModelSpec describe_pegasus(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  read_bart_config(spec, config, checkpoint, {.start_token = 0});
+  read_sinusoids(spec, config, spec.hidden_size / 2);
+  spec.denoising = Denoising::kNone;
+  const std::string prefix = bart_prefix(checkpoint);
+  name_shared_embedding(spec, config, prefix);
+  name_stored_tables(spec, checkpoint, prefix);
+  name_bart_stacks(spec, {prefix, true});
+  name_logits_bias(spec, checkpoint);
+  check_old_keys(spec, config, {true, true, false});
+  return spec;
+}
+
+// Whisper: mBART's blocks without a bias of keys, and an encoder that reads log-mel spectra through
+// two convolutions. Its kv heads have their own keys, because transformers reads
+// num_key_value_heads as another name of encoder_attention_heads.
+
+ModelSpec describe_whisper(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  spec.kv_heads_key = {"kv_heads"};
+  read_bart_config(spec, config, checkpoint, {.start_token = 50257});
+  spec.embedding_scale = 1.0;  // transformers ignores scale_embedding
+  spec.max_positions = config.count({"max_target_positions"});
+  spec.positions = PositionKind::kLearned;
+  spec.denoising = Denoising::kNone;
+  if (spec.not_computable.empty()) {
+    spec.not_computable = "an encoder that reads audio";
+  }
+  spec.loaders_compute = true;
+  const std::string prefix = bart_prefix(checkpoint);
+  const std::string encoder = prefix + "encoder.", decoder = prefix + "decoder.";
+  spec.token_embedding = decoder + "embed_tokens.weight";
+  name_output(spec, config, "proj_out.weight", /*tied=*/true);
+  spec.position_embedding = decoder + "embed_positions.weight";
+  spec.encoder_position_embedding = encoder + "embed_positions.weight";
+  spec.constant_tensors.push_back(spec.encoder_position_embedding);
+  spec.spectrum = {{encoder + "conv1.weight", encoder + "conv1.bias", false},
+                   {encoder + "conv2.weight", encoder + "conv2.bias", false},
+                   config.count({"num_mel_bins"}),
+                   config.count({"max_source_positions"})};
+  name_bart_stacks(spec, {prefix, true, false, false});
+  return spec;
 }
 
 }  // namespace regroup

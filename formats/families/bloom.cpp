@@ -1,8 +1,17 @@
-// BLOOM: heads stored as [H, 3, d], ALiBi instead of position embeddings.
-#include "formats/config/decoder_sizes.h"
+// Decoders that use ALiBi, or may.
+#include <fmt/format.h>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/config/config_reader.h"
+#include "formats/config/rope_config.h"
 #include "formats/families/families.h"
+#include "formats/families/llama.h"
 
 namespace regroup {
+
+// BLOOM: heads stored as [H, 3, d], ALiBi instead of position embeddings.
+
 namespace {
 
 LayerTensors bloom_layer(const std::string& name) {
@@ -50,6 +59,264 @@ ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoin
   spec.embedding_norm = norm_at(prefix + "word_embeddings_layernorm", true);
   spec.final_norm = norm_at(prefix + "ln_f", true);
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
+  return spec;
+}
+
+// MPT as transformers computes it: fused q‖k‖v, ALiBi, LayerNorm without biases.
+
+namespace {
+
+// Settings that MPT's own code reads and transformers' loader ignores. A model that uses them would
+// be computed wrongly.
+std::string unsupported_setting(const ConfigReader& config, const ConfigReader& attention) {
+  if (!attention.flag_or({"alibi"}, true)) {
+    return "attn_config.alibi = false";
+  }
+  if (attention.flag_or({"qk_ln"}, false)) {
+    return "attn_config.qk_ln = true";
+  }
+  for (const char* key : {"prefix_lm", "rope", "qk_gn"}) {
+    if (attention.flag_or({key}, false)) {
+      return fmt::format("attn_config.{} = true", key);
+    }
+  }
+  if (attention.number_or({"sliding_window_size"}, -1.0) > 0.0) {
+    return "attn_config.sliding_window_size";
+  }
+  const std::string norm = config.text_or({"norm_type"}, "layernorm");
+  if (norm != "layernorm" && norm != "low_precision_layernorm") {
+    return "norm_type " + printable(norm);
+  }
+  if (!config.flag_or({"no_bias"}, true)) {
+    return "no_bias = false";
+  }
+  return config.find("logit_scale") != nullptr ? "logit_scale" : "";
+}
+
+void read_mpt_sizes(ModelSpec& spec, const ConfigReader& config, const ConfigReader& attention,
+                    const Checkpoint& checkpoint) {
+  spec.hidden_size = config.count({"d_model", "hidden_size"});
+  set_heads(spec, config, {"n_heads", "num_attention_heads"}, std::nullopt);
+  const std::int64_t layers =
+      read_layer_count(config, {"n_layers", "num_hidden_layers"}, checkpoint);
+  spec.layers.resize(static_cast<std::size_t>(layers));
+  spec.intermediate_size =
+      config.optional_count({"expansion_ratio"}).value_or(4) * spec.hidden_size;
+  spec.vocab_size = config.count({"vocab_size"});
+  spec.max_positions = config.optional_count({"max_seq_len"});
+  spec.kv_heads = attention.kv_heads("kv_n_heads", layers, spec.query_heads, spec.query_heads);
+  spec.kv_heads_key = {"attn_config", "kv_n_heads"};
+}
+
+void read_mpt_attention(ModelSpec& spec, const ConfigReader& attention) {
+  spec.positions = PositionKind::kAlibi;
+  spec.alibi.bias_max = attention.number_or({"alibi_bias_max"}, 8.0);
+  const double clip = attention.number_or({"clip_qkv"}, 0.0);
+  if (clip > 0.0) {
+    spec.clip_qkv = clip;
+  }
+  if (attention.find("softmax_scale") != nullptr) {
+    spec.attention_scale = attention.number_or({"softmax_scale"}, 0.0);
+  }
+}
+
+LayerTensors mpt_layer(const std::string& name) {
+  const LinearTensors fused = linear_at(name + ".attn.Wqkv", false);
+  LayerTensors layer;
+  layer.attention_norm = norm_at(name + ".norm_1", false);
+  layer.attention = {Packing::kQueryKeyValue,
+                     fused,
+                     fused,
+                     fused,
+                     linear_at(name + ".attn.out_proj", false),
+                     {},
+                     {}};
+  layer.mlp_norm = norm_at(name + ".norm_2", false);
+  layer.up = linear_at(name + ".ffn.up_proj", false);
+  layer.down = linear_at(name + ".ffn.down_proj", false);
+  return layer;
+}
+
+}  // namespace
+
+ModelSpec describe_mpt(const ConfigReader& config, const Checkpoint& checkpoint) {
+  const ConfigReader attention = config.object("attn_config");
+  ModelSpec spec;
+  read_mpt_sizes(spec, config, attention, checkpoint);
+  read_mpt_attention(spec, attention);
+  spec.norm = NormKind::kLayerNorm;
+  spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-5);
+  spec.activation = Activation::kGeluErf;
+  spec.not_computable = unsupported_setting(config, attention);
+  const std::string prefix = find_prefix(checkpoint, {"transformer.", ""}, "wte.weight");
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i] = mpt_layer(prefix + "blocks." + std::to_string(i));
+  }
+  spec.token_embedding = prefix + "wte.weight";
+  spec.final_norm = norm_at(prefix + "norm_f", false);
+  name_output(spec, config, "lm_head.weight", /*tied=*/true);
+  return spec;
+}
+
+// Falcon: G groups of [H/G query heads, key, value] in all its layouts; ALiBi (RW) or RoPE.
+
+namespace {
+
+// The flags that distinguish Falcon's layouts. multi_query and parallel_attn are true by default.
+struct FalconLayout {
+  bool grouped = false;   // new_decoder_architecture: 40B, 180B, 11B
+  bool parallel = false;  // attention and MLP in parallel
+  bool two_norms = false;
+  bool biases = false;
+};
+
+FalconLayout read_layout(const ConfigReader& config) {
+  FalconLayout layout;
+  layout.grouped = config.flag_or({"new_decoder_architecture"}, false);
+  layout.parallel = config.flag_or({"parallel_attn"}, true);
+  layout.biases = config.flag_or({"bias"}, false);
+  if (layout.grouped && !layout.parallel) {
+    throw_bad_input("{}: new_decoder_architecture with parallel_attn = false is no known Falcon",
+                    config.where());
+  }
+  const auto norms = config.optional_count({"num_ln_in_parallel_attn"});
+  layout.two_norms = layout.grouped && norms.value_or(2) == 2;
+  return layout;
+}
+
+void read_kv_heads(ModelSpec& spec, const ConfigReader& config, const FalconLayout& layout,
+                   std::int64_t layers) {
+  if (layout.grouped) {
+    spec.kv_heads = config.kv_heads("num_kv_heads", layers, spec.query_heads, spec.query_heads);
+    spec.kv_heads_key = {"num_kv_heads"};
+    spec.loaders_read_kv_heads = true;
+    return;
+  }
+  const bool multi_query = config.flag_or({"multi_query"}, true);
+  spec.kv_heads = config.kv_heads("num_key_value_heads", layers, spec.query_heads,
+                                  multi_query ? 1 : spec.query_heads);
+  spec.multi_query_key = "multi_query";
+}
+
+LayerTensors layer_at(const std::string& name, const FalconLayout& layout) {
+  LayerTensors layer;
+  const LinearTensors fused = linear_at(name + ".self_attention.query_key_value", layout.biases);
+  layer.attention = {Packing::kPerGroup,
+                     fused,
+                     fused,
+                     fused,
+                     linear_at(name + ".self_attention.dense", layout.biases),
+                     {},
+                     {}};
+  if (layout.two_norms) {
+    layer.attention_norm = norm_at(name + ".ln_attn", true);
+    layer.mlp_norm = norm_at(name + ".ln_mlp", true);
+  } else {
+    layer.attention_norm = norm_at(name + ".input_layernorm", true);
+    layer.mlp_norm =
+        layout.parallel ? NormTensors{} : norm_at(name + ".post_attention_layernorm", true);
+  }
+  layer.up = linear_at(name + ".mlp.dense_h_to_4h", layout.biases);
+  layer.down = linear_at(name + ".mlp.dense_4h_to_h", layout.biases);
+  return layer;
+}
+
+}  // namespace
+
+ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoint) {
+  const FalconLayout layout = read_layout(config);
+  ModelSpec spec;
+  spec.hidden_size = config.count({"hidden_size"});
+  set_heads(spec, config, {"num_attention_heads", "n_head"}, std::nullopt);
+  const std::int64_t layers =
+      read_layer_count(config, {"num_hidden_layers", "n_layer"}, checkpoint);
+  spec.intermediate_size =
+      config.optional_count({"ffn_hidden_size"}).value_or(4 * spec.hidden_size);
+  spec.vocab_size = config.count({"vocab_size"});
+  spec.max_positions = config.optional_count({"max_position_embeddings"});
+  read_kv_heads(spec, config, layout, layers);
+  if (config.flag_or({"alibi"}, false)) {
+    spec.positions = PositionKind::kAlibi;
+    spec.alibi.scaled = true;
+  } else {
+    read_rope(spec, config);
+  }
+  spec.norm = NormKind::kLayerNorm;
+  spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-5);
+  spec.activation = activation_from_name(config.text_or({"activation"}, "gelu"), config.where());
+  spec.parallel_residual = layout.parallel;
+  if (config.flag_or({"apply_residual_connection_post_layernorm"}, false)) {
+    spec.not_computable = "apply_residual_connection_post_layernorm = true";
+  }
+
+  const std::string prefix =
+      find_prefix(checkpoint, {"transformer.", ""}, "word_embeddings.weight");
+  for (std::int64_t i = 0; i < layers; ++i) {
+    spec.layers.push_back(layer_at(prefix + "h." + std::to_string(i), layout));
+  }
+  spec.token_embedding = prefix + "word_embeddings.weight";
+  spec.final_norm = norm_at(prefix + "ln_f", true);
+  name_output(spec, config, "lm_head.weight", /*tied=*/true);
+  return spec;
+}
+
+// Baichuan and Baichuan 2: Llama's block with q‖k‖v in one tensor. The 7B has RoPE, the 13B ALiBi.
+
+namespace {
+
+// The published sizes. Loaders (vLLM, llama.cpp) tell the two models apart by their size.
+constexpr std::int64_t kHiddenSizeOf7B = 4096, kHiddenSizeOf13B = 5120;
+
+// Other sizes are told apart by the key that only the 7B's config class has: the 13B's has
+// model_max_length.
+bool has_rope(const ModelSpec& spec) {
+  return spec.hidden_size == kHiddenSizeOf7B ||
+         (spec.hidden_size != kHiddenSizeOf13B && spec.max_positions.has_value());
+}
+
+void read_baichuan_positions(ModelSpec& spec, const ConfigReader& config,
+                             const Checkpoint& checkpoint) {
+  if (has_rope(spec)) {
+    read_rope(spec, config);
+    return;
+  }
+  const std::string frequencies =
+      llama_layer_name(checkpoint, 0) + ".self_attn.rotary_emb.inv_freq";
+  if (checkpoint.find(frequencies) != nullptr) {
+    throw_bad_input(
+        "{}: the checkpoint has {}, so RoPE, but the config has no max_position_embeddings, which "
+        "means ALiBi; add that key",
+        config.where(), frequencies);
+  }
+  spec.positions = PositionKind::kAlibi;
+  spec.max_positions = config.optional_count({"model_max_length"}).value_or(4096);
+}
+
+// Baichuan 2 divides each row of the output projection by its norm. Its config class alone has
+// z_loss_weight; both sizes have a vocabulary of their own.
+bool normalises_head(const ModelSpec& spec, const ConfigReader& config) {
+  constexpr std::int64_t kVocabularyOfBaichuan2 = 125696;
+  return config.find("z_loss_weight") != nullptr || spec.vocab_size == kVocabularyOfBaichuan2;
+}
+
+}  // namespace
+
+ModelSpec describe_baichuan(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  read_llama_sizes(spec, config, checkpoint);
+  spec.loaders_read_kv_heads = false;
+  read_baichuan_positions(spec, config, checkpoint);
+  spec.norm = NormKind::kRmsNorm;
+  spec.norm_epsilon = config.number_or({"rms_norm_eps"}, 1e-6);
+  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
+  name_llama_tensors(spec, config, checkpoint, {});
+  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
+    AttentionLayout& attention = spec.layers[static_cast<std::size_t>(i)].attention;
+    attention.packing = Packing::kQueryKeyValue;
+    attention.q = attention.k = attention.v =
+        linear_at(llama_layer_name(checkpoint, i) + ".self_attn.W_pack", false);
+  }
+  spec.lm_head_normalised = normalises_head(spec, config);
   return spec;
 }
 

@@ -5,7 +5,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/checkpoint/tensor_place.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "formats/families/family.h"
 
 namespace regroup {

@@ -1,15 +1,17 @@
-// Gemma, Gemma 2 (norms around attention and MLP, soft-capped scores and logits, a window in every
-// other layer) and Gemma 3 (norms of queries and keys, another RoPE in layers with a window).
+// Decoders with Llama's block and other norms, scales or caps.
 #include <cmath>
 
 #include "formats/base/error.h"
-#include "formats/config/decoder_sizes.h"
-#include "formats/config/layer_windows.h"
+#include "formats/config/config_reader.h"
 #include "formats/config/rope_config.h"
 #include "formats/families/families.h"
-#include "formats/families/llama_layout.h"
+#include "formats/families/llama.h"
 
 namespace regroup {
+
+// Gemma, Gemma 2 (norms around attention and MLP, soft-capped scores and logits, a window in every
+// other layer) and Gemma 3 (norms of queries and keys, another RoPE in layers with a window).
+
 namespace {
 
 void scale_like_gemma(ModelSpec& spec) {
@@ -90,6 +92,144 @@ ModelSpec describe_gemma3(const ConfigReader& config, const Checkpoint& checkpoi
     spec.not_computable = "attn_logit_softcapping, which transformers ignores";
   }
   add_qk_norms(spec, checkpoint, QkNorm::kSharedAcrossHeads);
+  return spec;
+}
+
+// OLMo (norms without parameters), OLMo 2 (norms after attention and MLP) and OLMo 3 (a window in
+// three of four layers, which scaled RoPE does not apply to).
+
+namespace {
+
+void name_olmo2_tensors(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
+  spec.norm_placement = NormPlacement::kAfterSublayer;
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
+  add_qk_norms(spec, checkpoint, QkNorm::kProjection);
+  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
+    LayerTensors& layer = spec.layers[static_cast<std::size_t>(i)];
+    layer.attention_norm = layer.mlp_norm;  // post_attention_layernorm
+    layer.mlp_norm =
+        norm_at(llama_layer_name(checkpoint, i) + ".post_feedforward_layernorm", false);
+  }
+}
+
+}  // namespace
+
+ModelSpec describe_olmo(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_llama_like(config, checkpoint, {});
+  spec.norm = NormKind::kLayerNorm;
+  spec.norm_epsilon = 1e-5;
+  spec.norm_without_parameters = true;
+  if (config.find("clip_qkv") != nullptr) {
+    spec.clip_qkv = config.number_or({"clip_qkv"}, 0.0);
+  }
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
+  for (LayerTensors& layer : spec.layers) {
+    layer.attention_norm = layer.mlp_norm = {};
+  }
+  spec.final_norm = {};
+  return spec;
+}
+
+ModelSpec describe_olmo2(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_llama_like(config, checkpoint, {}, /*default_epsilon=*/1e-5);
+  name_olmo2_tensors(spec, config, checkpoint);
+  return spec;
+}
+
+ModelSpec describe_olmo3(const ConfigReader& config, const Checkpoint& checkpoint) {
+  constexpr double kTheta = 500000.0;
+  ModelSpec spec;
+  read_llama_sizes(spec, config, checkpoint);
+  spec.norm_epsilon = config.number_or({"rms_norm_eps"}, 1e-5);
+  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
+  read_layer_windows(spec, config, 4);
+  read_rope_of_windows(spec, config, {.theta = config.number_or({"rope_theta"}, kTheta)},
+                       {.theta = kTheta});
+  // transformers 4 reads this key for all layers, transformers 5 for those without a window.
+  if (config.number_or({"rope_theta"}, kTheta) != kTheta &&
+      config.find("rope_parameters") == nullptr) {
+    spec.not_computable = "rope_theta, which transformers 4 and 5 read differently";
+  }
+  name_olmo2_tensors(spec, config, checkpoint);
+  return spec;
+}
+
+// Command-R: Llama's tensors in a parallel block with one LayerNorm, and interleaved RoPE.
+// Command-R7B and Command-A (cohere2) have a window in three of four layers, and RoPE only there.
+
+namespace {
+
+ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoint, double theta) {
+  ModelSpec spec;
+  read_llama_sizes(spec, config, checkpoint);
+  read_rope(spec, config, {.theta = theta});
+  spec.rope.interleaved = true;
+  spec.norm = NormKind::kLayerNorm;
+  spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-5);
+  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
+  spec.parallel_residual = true;
+  spec.output_scale = config.number_or({"logit_scale"}, 0.0625);
+  const bool bias = config.flag_or({"attention_bias"}, false);
+  name_llama_tensors(spec, config, checkpoint, {.qkv = bias, .o = bias}, /*tied_by_default=*/true);
+  for (LayerTensors& layer : spec.layers) {
+    layer.mlp_norm = {};
+  }
+  return spec;
+}
+
+}  // namespace
+
+ModelSpec describe_cohere(const ConfigReader& config, const Checkpoint& checkpoint) {
+  if (config.flag_or({"use_qk_norm"}, false)) {
+    throw_bad_input(
+        "{}: use_qk_norm: each key head has a norm of its own, so heads cannot be shared",
+        config.where());
+  }
+  return describe_common(config, checkpoint, 500000.0);
+}
+
+ModelSpec describe_cohere2(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_common(config, checkpoint, 10000.0);
+  read_layer_windows(spec, config, config.optional_count({"sliding_window_pattern"}).value_or(4));
+  for (LayerTensors& layer : spec.layers) {
+    layer.without_rope = !spec.window_of(layer);
+  }
+  return spec;
+}
+
+// MiniCPM (1, 2 and 4): Llama's block with scaled embeddings, residuals and outputs.
+
+namespace {
+
+double scale_at(const ConfigReader& config, std::string_view key) {
+  const double scale = config.number_or({key}, 0.0);
+  if (!(scale > 0.0) || !std::isfinite(scale)) {
+    throw_bad_input("{}: {} is {}, a positive number is needed", config.where(), key,
+                    config.find(key) == nullptr ? "missing" : std::to_string(scale));
+  }
+  return scale;
+}
+
+}  // namespace
+
+ModelSpec describe_minicpm(const ConfigReader& config, const Checkpoint& checkpoint) {
+  if (config.number_or({"num_experts"}, 0.0) > 0.0) {
+    throw_bad_input("{}: num_experts: models with several experts are not supported",
+                    config.where());
+  }
+  ModelSpec spec = describe_llama_like(config, checkpoint, {});
+  spec.embedding_scale = scale_at(config, "scale_emb");
+  spec.residual_scale =
+      scale_at(config, "scale_depth") / std::sqrt(static_cast<double>(spec.layer_count()));
+  spec.output_scale = scale_at(config, "dim_model_base") / static_cast<double>(spec.hidden_size);
+  if (spec.rope.scaling.kind != RopeScaling::Kind::kNone) {
+    spec.not_computable = "rope_scaling, which MiniCPM's own code computes";
+  }
+  if (config.find("sparse_config") != nullptr) {
+    spec.not_computable = "sparse_config";
+  }
+  spec.loaders_read_kv_heads = true;  // its own code does
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config), /*tied_by_default=*/true);
   return spec;
 }
 

@@ -7,8 +7,8 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/checkpoint/tensor_place.h"
-#include "formats/json/printable_json.h"
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/json/json.h"
 #include "formats/spec/tensor_names.h"
 
 namespace regroup {

@@ -11,7 +11,6 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/config/config_reader.h"
-#include "formats/config/decoder_sizes.h"
 
 namespace regroup {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "formats/base/error.h"
-#include "formats/config/decoder_sizes.h"
+#include "formats/config/config_reader.h"
 #include "formats/families/families.h"
 
 namespace regroup {

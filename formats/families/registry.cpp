@@ -10,10 +10,9 @@
 #include "formats/families/families.h"
 #include "formats/families/family.h"
 #include "formats/families/language_part.h"
-#include "formats/families/quantised_weights.h"
 #include "formats/families/unknown_architecture.h"
 #include "formats/spec/alibi.h"
-#include "formats/spec/head.h"
+#include "formats/spec/tensor_names.h"
 
 namespace regroup {
 namespace {

@@ -1,13 +1,22 @@
-// What to say about a config of no known family.
+// What is refused: unknown architectures, and weights that are quantised in other ways.
 #pragma once
 
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "formats/checkpoint/checkpoint.h"
 #include "formats/config/config_reader.h"
 
 namespace regroup {
+
+// Checkpoints whose weights are quantised, in the ways that transformers reads.
+
+/// Throws kBadInput, saying what to use instead, if `config` (or the object of a language model in
+/// it) or the names in `checkpoint` show that weights are quantised.
+void refuse_quantised(const ConfigReader& config, const Checkpoint& checkpoint);
+
+// What to say about a config of no known family.
 
 /// Model types whose attention has no heads of keys and values that queries could share, or whose
 /// other parts are not computed, and the reason.

@@ -1,16 +1,34 @@
-// The GGUF container, versions 2 and 3: metadata, tensor descriptions, tensor data.
-// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+// Reading GGUF: the header, and the checkpoint.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "formats/base/file.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/gguf/gguf_metadata.h"
 
 namespace regroup {
+
+// Parses the untrusted header of a GGUF file: everything before the tensor data.
+
+struct GgufHeader {
+  GgufMetadata metadata;
+  /// In file order, with offsets in the file. Shapes are in torch's order, the reverse of the
+  /// file's.
+  std::vector<TensorInfo> tensors;
+};
+
+/// Error messages begin with `where` (a file name). Tensors must be contiguous, each padded to the
+/// alignment, and inside the file. Throws kBadInput.
+GgufHeader read_gguf_header(const File& file, const std::string& where);
+
+// The GGUF container, versions 2 and 3: metadata, tensor descriptions, tensor data.
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 inline constexpr std::string_view kGgufMagic = "GGUF";
 inline constexpr std::uint32_t kGgufVersion = 3;

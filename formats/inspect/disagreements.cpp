@@ -9,8 +9,8 @@
 #include "formats/directory/model_directory.h"
 #include "formats/directory/weight_index.h"
 #include "formats/families/family.h"
-#include "formats/loaders/loader_agreement.h"
-#include "formats/spec/head.h"
+#include "formats/loaders/loader_code.h"
+#include "formats/spec/tensor_names.h"
 
 namespace regroup {
 namespace {

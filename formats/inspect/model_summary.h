@@ -1,4 +1,4 @@
-// Summarises a checkpoint from headers and config alone, for `regroup inspect`.
+// What inspect prints of a model: its parts, its layers, and the whole.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +6,76 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
-#include "formats/inspect/kv_cache_size.h"
+#include "formats/inspect/serving_cost.h"
 #include "formats/record/conversion_record.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {
+
+// Summarises each layer: heads, window, parameters, KV cache.
+
+/// One attention of one layer, with the layer's MLP and norms. In a decoder layer, MLP and norms
+/// are counted with self-attention, not with cross-attention.
+struct LayerSummary {
+  AttentionRole role = AttentionRole::kSelf;
+  std::size_t layer = 0;
+  std::int64_t query_heads = 0;  ///< 0 in a layer without attention
+  std::int64_t kv_heads = 0;     ///< as the tensors' shapes say
+  std::int64_t config_kv_heads = 0;
+  std::optional<std::int64_t> window = std::nullopt;  ///< tokens a query sees
+  std::uint64_t parameters = 0;
+  std::uint64_t bytes = 0;
+  /// Bytes of KV cache per token; none if there is no cache.
+  std::optional<std::uint64_t> kv_bytes_per_token = std::nullopt;
+};
+
+/// All layers, role by role. Throws kBadInput if shapes do not give a whole number of heads.
+std::vector<LayerSummary> summarize_layers(const ModelSpec& spec, const Checkpoint& checkpoint);
+
+// Assigns each tensor to a part of the model.
+
+enum class ModelPart {
+  kEmbedding,
+  kPositions,
+  kEncoder,
+  kAttention,
+  kCross,
+  kMlp,
+  kExperts,
+  kNorms,
+  kOutput
+};
+
+/// "embedding", "positions", "encoder" (the whole stack of an encoder-decoder), "attention",
+/// "cross-attention", "mlp", "experts" (with their routers), "norms" or "output".
+std::string_view name_of(ModelPart part);
+
+/// Tensor names, each once. They are views of the spec or layer, which must outlive this.
+using ModelParts = std::vector<std::pair<std::string_view, ModelPart>>;
+
+/// Every tensor the model uses, and its part.
+ModelParts parts_of(const ModelSpec& spec);
+
+/// The same for one layer of any stack: kAttention, kCross, kMlp, kExperts, kNorms, and kPositions
+/// for T5's relative biases.
+ModelParts parts_of_layer(const LayerTensors& layer);
+
+/// The tensors that generating one token reads: all except embeddings that are only looked up and
+/// the encoder, which runs once before.
+std::vector<std::string> names_read_per_step(const ModelSpec& spec);
+
+/// The bytes of these tensors; of experts only the share that one token uses.
+std::uint64_t bytes_read_per_step(const ModelSpec& spec, const Checkpoint& checkpoint);
+
+/// The bytes of all experts, without their routers.
+std::uint64_t bytes_of_experts(const ModelSpec& spec, const Checkpoint& checkpoint);
+
+// Summarises a checkpoint from headers and config alone, for `regroup inspect`.
 
 /// One of a model's attentions.
 struct AttentionSummary {

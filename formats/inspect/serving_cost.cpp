@@ -1,15 +1,87 @@
 #include "formats/inspect/serving_cost.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <unordered_map>
+
+#include <fmt/format.h>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/dtype/numbers.h"
+#include "formats/dtype/dtype.h"
 #include "formats/families/family.h"
-#include "formats/inspect/model_parts.h"
+#include "formats/inspect/model_summary.h"
 
 namespace regroup {
+
+namespace {
+
+std::uint64_t sum_of(const std::vector<std::uint64_t>& bytes) {
+  return std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{0});
+}
+
+// Bytes of the keys and values of one token per layer, 0 without attention. Block types take whole
+// blocks.
+std::vector<std::uint64_t> bytes_per_layer(const ModelSpec& spec, AttentionRole role,
+                                           const std::vector<std::int64_t>& kv_heads, DType dtype) {
+  std::vector<std::uint64_t> bytes;
+  for (std::size_t i = 0; i < kv_heads.size(); ++i) {
+    const bool attends = spec.attention(role, i).present();
+    const auto elements = static_cast<std::uint64_t>(attends ? kv_heads[i] * spec.head_dim : 0);
+    const std::uint64_t in_block = block_elements(dtype);
+    bytes.push_back(2 * ((elements + in_block - 1) / in_block) * block_bytes(dtype));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+DType cache_dtype_of(DType weights) { return is_pooling_dtype(weights) ? weights : DType::kF16; }
+
+DType cache_dtype_of(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  for (const LayerTensors& layer : spec.layers) {
+    if (layer.attention.present()) {
+      return cache_dtype_of(checkpoint.at(layer.attention.k.weight).dtype);
+    }
+  }
+  return DType::kF16;
+}
+
+std::uint64_t KvCacheCost::per_token() const { return sum_of(self); }
+
+std::uint64_t KvCacheCost::cross_per_token() const { return sum_of(cross); }
+
+std::uint64_t KvCacheCost::at(std::uint64_t tokens) const {
+  return (per_token() - unlimited) * std::min(tokens, window.value_or(tokens)) +
+         (unlimited + cross_per_token()) * tokens;
+}
+
+std::optional<KvCacheCost> kv_cache_cost(const ModelSpec& spec, DType dtype) {
+  return kv_cache_cost(spec, spec.kv_heads, spec.cross_kv_heads, dtype);
+}
+
+std::optional<KvCacheCost> kv_cache_cost(const ModelSpec& spec,
+                                         const std::vector<std::int64_t>& self_heads,
+                                         const std::vector<std::int64_t>& cross_heads,
+                                         DType dtype) {
+  if (!spec.causal) {
+    return std::nullopt;
+  }
+  KvCacheCost cost;
+  cost.self = bytes_per_layer(spec, AttentionRole::kSelf, self_heads, dtype);
+  if (spec.has_encoder()) {
+    cost.cross = bytes_per_layer(spec, AttentionRole::kCross, cross_heads, dtype);
+  }
+  if (spec.sliding_window) {
+    cost.window = static_cast<std::uint64_t>(*spec.sliding_window);
+    for (std::size_t i = 0; i < cost.self.size(); ++i) {
+      cost.unlimited += spec.layers[i].without_window ? cost.self[i] : 0;
+    }
+  }
+  return cost;
+}
+
 namespace {
 
 // Roles that are both requested and present.
@@ -149,6 +221,47 @@ std::vector<ServingCost> serving_costs(const Model& model, const ServingQuestion
     costs.push_back(cost_with(kv_heads, roles, costs.front(), dtype, checkpoint));
   }
   return costs;
+}
+
+namespace {
+
+std::optional<std::int64_t> declared_positions(const Model& model) {
+  const bool scales = model.spec.positions == PositionKind::kRope &&
+                      model.spec.rope.scaling.kind == RopeScaling::Kind::kDynamic;
+  return scales ? std::nullopt : model.spec.max_positions;
+}
+
+std::optional<std::int64_t> uptrained_length(const Model& model) {
+  const ConversionRecord record = record_of(model);
+  const Json& length = member_of(record.at(kTrainingKey), "sequence_length");
+  return length.is_number_integer() && length > 0 ? std::optional(length.get<std::int64_t>())
+                                                  : std::nullopt;
+}
+
+}  // namespace
+
+std::int64_t usual_context(const Model& model, std::int64_t wanted) {
+  return std::min({wanted, declared_positions(model).value_or(wanted),
+                   uptrained_length(model).value_or(wanted)});
+}
+
+std::string warning_of_positions(const Model& model, std::int64_t length) {
+  const auto declared = declared_positions(model);
+  return declared && length > *declared
+             ? fmt::format("{}: windows of {} tokens, the config declares {} positions",
+                           printable(model.path.string(), 0), length, *declared)
+             : "";
+}
+
+std::string warning_of_context(const Model& model, std::int64_t length) {
+  const auto trained = uptrained_length(model);
+  if (std::string warning = warning_of_positions(model, length); !warning.empty()) {
+    return warning;
+  }
+  return trained && length > *trained
+             ? fmt::format("{}: windows of {} tokens, the model was uptrained on sequences of {}",
+                           printable(model.path.string(), 0), length, *trained)
+             : "";
 }
 
 }  // namespace regroup

@@ -1,6 +1,7 @@
-// Parses untrusted JSON, and edits JSON text while keeping every other byte.
+// JSON: parsing with bounds, printing, comparing, and changing one member of a text.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <string>
@@ -10,6 +11,8 @@
 #include <nlohmann/json.hpp>
 
 namespace regroup {
+
+// Parses untrusted JSON, and edits JSON text while keeping every other byte.
 
 using Json = nlohmann::ordered_json;
 
@@ -46,5 +49,41 @@ std::string json_number(double value);
 /// `value`, or null if there is none or it is not finite, which JSON cannot hold; and back.
 Json number_or_null(std::optional<double> value);
 std::optional<double> number_if_any(const Json& json);
+
+// Values that may be missing, as JSON.
+
+template <typename T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+// Formats untrusted JSON values for messages.
+
+/// `value` on one line of printable ASCII, at most `limit` characters (0: no limit). Invalid UTF-8,
+/// which non-JSON metadata can contain, becomes replacement characters. Never throws because of the
+/// value's contents.
+std::string printable_json(const Json& value, std::size_t limit = 100);
+
+// Where two JSON documents differ, key by key.
+
+/// One difference. Paths look like "rope_scaling.factor" or "regroup.alibi.slopes[3]".
+struct JsonDifference {
+  std::string path;
+  std::optional<Json> before;  ///< none: the path does not exist
+  std::optional<Json> after;
+};
+
+/// All differences in the order of `before`, then the additions. Objects are compared member by
+/// member in any order, lists of equal length element by element, numbers by value. `path` is
+/// prepended to every path.
+std::vector<JsonDifference> differences_between(const Json& before, const Json& after,
+                                                const std::string& path = "");
+
+// Decodes the escapes in JSON strings, for json_events.cpp.
+
+/// Decodes the escape whose backslash is text[at], or the two escapes of a surrogate pair. Appends
+/// the character to `out` and moves `at` past the escape. For an invalid escape, returns why it is
+/// invalid and leaves `at` at the error; otherwise returns an empty text.
+std::string_view append_unescaped(std::string_view text, std::size_t& at, std::string& out);
 
 }  // namespace regroup

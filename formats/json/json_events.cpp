@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "formats/base/utf8.h"
-#include "formats/json/json_escapes.h"
+#include "formats/base/printable.h"
+#include "formats/json/json.h"
 
 namespace regroup {
 namespace {

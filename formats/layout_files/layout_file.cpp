@@ -12,9 +12,8 @@
 #include "formats/base/printable.h"
 #include "formats/config/config_reader.h"
 #include "formats/families/family.h"
-#include "formats/json/printable_json.h"
+#include "formats/json/json.h"
 #include "formats/layout_files/layout_tensors.h"
-#include "formats/layout_files/layout_values.h"
 
 namespace regroup {
 namespace {

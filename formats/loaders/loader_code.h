@@ -1,5 +1,4 @@
-// The Python code by which transformers loads results whose kv heads its own classes do not
-// support.
+// The Python code that a result carries for stock loaders, and where loaders would misread it.
 #pragma once
 
 #include <optional>
@@ -12,6 +11,20 @@
 #include "formats/spec/model_spec.h"
 
 namespace regroup {
+
+// Where stock loaders would compute something different from regroup, because they derive it from
+// the config and the head index while regroup uses recorded values.
+
+/// Sentences about what a stock loader would derive differently from `spec`: ALiBi slopes, from the
+/// family's formula. Empty if there is no difference.
+std::vector<std::string> derived_otherwise(const ModelSpec& spec);
+
+/// The same, but also empty if the names in `config` prevent stock loaders from loading the model.
+/// Always empty for results that regroup writes, because of keep_from_stock_loaders().
+std::vector<std::string> misread_by_loaders(const ModelSpec& spec, const Json& config);
+
+// The Python code by which transformers loads results whose kv heads its own classes do not
+// support.
 
 /// The file that the code of every family imports.
 inline constexpr std::string_view kSharedLoaderFile = "regroup_heads.py";

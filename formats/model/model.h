@@ -1,16 +1,25 @@
-// An open model: its files and its ModelSpec.
+// Opening a model, and its fingerprint.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
 
+#include "formats/checkpoint/checkpoint.h"
 #include "formats/directory/model_directory.h"
 #include "formats/gguf/gguf_metadata.h"
 #include "formats/record/conversion_record.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {
+
+// A short checksum that distinguishes checkpoints by their contents.
+
+/// A checksum of all tensors' names, dtypes and shapes, samples of their contents, and `text` (such
+/// as the config). Reads a few kilobytes of each tensor.
+std::string fingerprint_of(const Checkpoint& checkpoint, const std::string& text);
+
+// An open model: its files and its ModelSpec.
 
 /// Whose format the model's config and tensor names follow.
 enum class Convention {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/checkpoint/shard_names.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "formats/safetensors/safetensors.h"
 
 namespace regroup {

@@ -7,10 +7,11 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/checkpoint/tensor_place.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "formats/spec/alibi.h"
 
 namespace regroup {
+
 namespace {
 
 constexpr std::int64_t kPartitions = 4;  // of CodeGen's checkpoints, one per device of its training

@@ -1,8 +1,15 @@
 #include "formats/spec/tensor_names.h"
 
+#include <algorithm>
 #include <initializer_list>
 
+#include <fmt/format.h>
+
+#include "formats/base/printable.h"
+#include "formats/checkpoint/tensor_reader.h"
+
 namespace regroup {
+
 namespace {
 
 class Renaming {
@@ -81,6 +88,52 @@ void rename_tensors(ModelSpec& spec, const std::function<std::string(const std::
       renaming.apply(layer);
     }
   }
+}
+
+void settle_ties(ModelSpec& spec, const Checkpoint& checkpoint) {
+  std::vector<std::string> tied = spec.tied_lookups;
+  tied.push_back(spec.tied_head);
+  std::erase_if(tied, [&](const auto& name) { return checkpoint.find(name) == nullptr; });
+  if (!tied.empty() && checkpoint.find(spec.token_embedding) == nullptr) {
+    spec.token_embedding = tied.front();
+  }
+  for (const std::string& name : tied) {
+    if (same_contents(checkpoint, checkpoint.at(name), checkpoint.at(spec.token_embedding))) {
+      continue;
+    }
+    spec.contradictions.push_back(
+        fmt::format("the config ties {} to {}, but they differ: both are used, as in transformers "
+                    "5, where older "
+                    "loaders use the second alone",
+                    printable(name), printable(spec.token_embedding)));
+    if (name == spec.tied_head) {
+      spec.lm_head = name;
+    } else if (spec.not_computable.empty()) {
+      spec.not_computable = fmt::format("{} differs from {}", name, spec.token_embedding);
+      spec.loaders_compute = true;
+    }
+  }
+}
+
+ModelSpec without_head(ModelSpec spec) {
+  spec.head_transform = {};
+  spec.head_norm = {};
+  spec.lm_head.clear();
+  spec.lm_head_bias.clear();
+  return spec;
+}
+
+std::string missing_head(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  std::string first;
+  for (const std::string& name :
+       {spec.head_transform.weight, spec.head_transform.bias, spec.head_norm.weight,
+        spec.head_norm.bias, spec.lm_head, spec.lm_head_bias}) {
+    if (!name.empty() && checkpoint.find(name) != nullptr) {
+      return "";
+    }
+    first = first.empty() ? name : first;
+  }
+  return first;
 }
 
 }  // namespace regroup

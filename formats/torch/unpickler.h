@@ -1,14 +1,18 @@
-// Reads the pickles in torch files as data, with an allowlist of opcodes and globals. Nothing is
-// imported or called. https://docs.python.org/3/library/pickletools.html
+// A pickle machine that builds tensors and containers and calls nothing, and the state dict it
+// leaves.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace regroup {
+
+// Reads the pickles in torch files as data, with an allowlist of opcodes and globals. Nothing is
+// imported or called. https://docs.python.org/3/library/pickletools.html
 
 /// A tensor: a view of a storage in another entry of the file. Offset and strides are in elements.
 /// Strings are views of the pickle.
@@ -108,5 +112,20 @@ class Unpickler {
   std::vector<Ref> stack_;
   std::vector<Ref> memo_;  // by slot
 };
+
+// Reads the named tensors of a pickled state dict.
+
+using NamedPickledTensors = std::vector<std::pair<std::string_view, PickledTensor>>;
+
+/// Returns the tensors of a pickled state dict in order; names are views of `pickle`. Other entries
+/// are ignored. If the dict has an entry "state_dict" or "model" that is a dict, that one is read
+/// instead. Error messages begin with `where` (a file name). Throws kBadInput for an opcode or
+/// global that is not on the allowlist, a truncated or malformed pickle, a duplicate name, and a
+/// pickle without tensors.
+NamedPickledTensors read_state_dict(std::string_view pickle, std::string_view where);
+
+/// The same for a pickle that is already loaded; `root` is the value it produced.
+NamedPickledTensors tensors_of(const Unpickler& unpickler, const Unpickler::Value& root,
+                               std::string_view where);
 
 }  // namespace regroup

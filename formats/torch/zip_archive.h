@@ -1,5 +1,4 @@
-// Reads the ZIP archives that torch.save writes: uncompressed entries, each a byte range of the
-// file. APPNOTE.TXT 6.3.10, sections 4.3 and 4.5
+// Stored members of a zip archive, and where a writer puts them.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +8,48 @@
 #include "formats/base/file.h"
 
 namespace regroup {
+
+// The layout of a ZIP archive to be written, the same as torch.save's. APPNOTE.TXT 6.3.10, sections
+// 4.3 and 4.5
+
+/// Entries are uncompressed; a padding field in each header aligns the data. Sizes and CRC follow
+/// the data, so that headers can be written first. torch may compute offsets instead of reading
+/// them (get_record_offset_no_read), so this layout must match torch's exactly.
+class ZipLayout {
+ public:
+  /// Alignment of every entry's data, in bytes.
+  static constexpr std::uint64_t kAlignment = 64;
+
+  struct Entry {
+    std::string name;
+    std::uint64_t header_at = 0;
+    std::uint64_t data_at = 0;
+    std::uint64_t size = 0;
+    std::uint32_t crc32 = 0;  ///< set it before calling trailer() and directory()
+  };
+
+  /// Appends an entry; returns its number.
+  std::size_t add(std::string name, std::uint64_t size);
+
+  std::size_t entry_count() const { return entries_.size(); }
+  const Entry& entry(std::size_t number) const { return entries_[number]; }
+  void set_crc32(std::size_t number, std::uint32_t crc32) { entries_[number].crc32 = crc32; }
+
+  /// The bytes before the data, from header_at to data_at.
+  std::string header(std::size_t number) const;
+  /// The bytes after the data; empty for an entry without data.
+  std::string trailer(std::size_t number) const;
+  /// The bytes after the last entry, from directory_at() on.
+  std::string directory() const;
+  std::uint64_t directory_at() const { return end_; }
+
+ private:
+  std::vector<Entry> entries_;
+  std::uint64_t end_ = 0;
+};
+
+// Reads the ZIP archives that torch.save writes: uncompressed entries, each a byte range of the
+// file. APPNOTE.TXT 6.3.10, sections 4.3 and 4.5
 
 struct ZipEntry {
   std::string name;

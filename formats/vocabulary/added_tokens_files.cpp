@@ -6,11 +6,14 @@
 #include <utility>
 
 #include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/hub_cache.h"
 #include "formats/base/printable.h"
-#include "formats/json/printable_json.h"
-#include "formats/vocabulary/vocabulary_builder.h"
+#include "formats/json/json.h"
+#include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -128,6 +131,143 @@ std::string named_token(const fs::path& directory, const std::string& role) {
     }
   }
   return "";
+}
+
+// Reads special and added tokens, which several files may define.
+
+namespace {
+
+constexpr std::array<std::string_view, 6> kRoles{"bos", "eos", "unk", "sep", "pad", "mask"};
+constexpr std::uint64_t kMaxTemplateBytes = 4U << 20;
+
+std::int64_t id_of(const SortedJson& id, const std::string& where) {
+  if (!id.is_number_integer()) {
+    throw_bad_input("{}: an added token has the id {}, a whole number is needed", where,
+                    printable_json(id));
+  }
+  return id.get<std::int64_t>();
+}
+
+void put_listed(VocabularyBuilder& builder, const SortedJson& list, const std::string& where) {
+  for (const SortedJson& token : list) {
+    if (!token.is_object() || !member_of(token, "content").is_string()) {
+      throw_bad_input("{}: added_tokens contains an entry that is not a token", where);
+    }
+    const SortedJson& special = member_of(token, "special");
+    builder.put_added(id_of(member_of(token, "id"), where), token_text(token, "content"),
+                      special.is_boolean() && special.get<bool>(), where);
+  }
+}
+
+// The id in a config; the first if there are several ("eos_token_id": [2, 7]).
+std::optional<std::uint32_t> id_in(const SortedJson& config, const std::string& key,
+                                   std::size_t tokens) {
+  const SortedJson& member = member_of(config, key);
+  const SortedJson& id = member.is_array() && !member.empty() ? member.front() : member;
+  const bool fits = id.is_number_unsigned() && id.get<std::uint64_t>() < tokens;
+  return fits ? std::optional(id.get<std::uint32_t>()) : std::nullopt;
+}
+
+void set_flag(std::optional<bool>& flag, const SortedJson& value) {
+  if (value.is_boolean()) {
+    flag = value.get<bool>();
+  }
+}
+
+// The tokens that a post-processor adds around a text. Overrides the flags in
+// tokenizer_config.json.
+void read_post_processor(Vocabulary& vocabulary, const VocabularyBuilder& builder,
+                         const SortedJson& processor) {
+  const std::string type = token_text(processor, "type");
+  const SortedJson& single = member_of(processor, "single");
+  if (type == "Sequence" && member_of(processor, "processors").is_array()) {
+    for (const SortedJson& part : member_of(processor, "processors")) {
+      if (token_text(part, "type") != "Sequence") {
+        read_post_processor(vocabulary, builder, part);
+      }
+    }
+  } else if (type == "TemplateProcessing" && single.is_array() && single.size() > 1) {
+    const auto matches = [&](const SortedJson& part, const char* role) -> std::optional<bool> {
+      const std::string text = token_text(member_of(part, "SpecialToken"), "id");
+      const auto id = vocabulary.special_ids.find(role);
+      return text.empty() ? std::nullopt
+                          : std::optional(id != vocabulary.special_ids.end() &&
+                                          builder.find(text) == id->second);
+    };
+    const auto begins = matches(single.front(), "bos");
+    const auto ends = matches(single.back(), "eos");
+    vocabulary.add_bos = begins ? begins : vocabulary.add_bos;
+    vocabulary.add_eos = ends ? ends : vocabulary.add_eos;
+  }
+}
+
+void read_chat_template(Vocabulary& vocabulary, const fs::path& directory,
+                        const SortedJson& tokenizer_config) {
+  const SortedJson& stated = member_of(tokenizer_config, "chat_template");
+  if (stated.is_string()) {
+    vocabulary.chat_template = stated.get<std::string>();
+  } else if (stated.is_array()) {
+    for (const SortedJson& named : stated) {
+      if (token_text(named, "name") == "default") {
+        vocabulary.chat_template = token_text(named, "template");
+      } else {
+        vocabulary.notes.push_back(fmt::format("the chat template {} is left out, one is kept",
+                                               printable(token_text(named, "name"), 60)));
+      }
+    }
+  } else if (path_exists(directory / "chat_template.jinja") &&
+             leads_out(directory / "chat_template.jinja")) {
+    vocabulary.notes.push_back(
+        "chat_template.jinja is left out: it is a link to outside the model's directory");
+  } else if (path_exists(directory / "chat_template.jinja")) {
+    vocabulary.chat_template = read_text(directory / "chat_template.jinja", kMaxTemplateBytes);
+  } else {
+    vocabulary.chat_template =
+        token_text(read_json_if_there(directory, "chat_template.json"), "chat_template");
+  }
+}
+
+}  // namespace
+
+void put_added_tokens(VocabularyBuilder& builder, const fs::path& directory,
+                      const SortedJson& tokenizer) {
+  if (member_of(tokenizer, "added_tokens").is_array()) {
+    put_listed(builder, member_of(tokenizer, "added_tokens"),
+               printable((directory / "tokenizer.json").string(), 0));
+  }
+  for (StoredAddedToken& token : added_tokens_beside(directory)) {
+    builder.put_added(token.id, std::move(token.content), token.special, token.where);
+  }
+}
+
+void read_special_tokens(VocabularyBuilder& builder, const fs::path& directory,
+                         const SortedJson& tokenizer) {
+  Vocabulary& vocabulary = builder.vocabulary();
+  const SortedJson tokenizer_config = read_json_if_there(directory, "tokenizer_config.json");
+  const SortedJson config = read_json_if_there(directory, "config.json");
+  const SortedJson generation = read_json_if_there(directory, "generation_config.json");
+  for (const std::string_view view : kRoles) {
+    const std::string role(view);
+    const std::string named = named_token(directory, role);
+    std::optional<std::uint32_t> id = named.empty() ? std::nullopt : builder.find(named);
+    // A token of the vocabulary with a role is never part of text, even if nothing says so.
+    if (id && builder.type(*id) == TokenType::kNormal) {
+      builder.set_type(*id, TokenType::kControl);
+    }
+    for (const SortedJson* file : {&config, &generation}) {
+      id = id ? id : id_in(*file, role + "_token_id", vocabulary.tokens.size());
+    }
+    if (id) {
+      vocabulary.special_ids.emplace(role, *id);
+    }
+  }
+  set_flag(vocabulary.add_bos, member_of(tokenizer_config, "add_bos_token"));
+  set_flag(vocabulary.add_eos, member_of(tokenizer_config, "add_eos_token"));
+  if (vocabulary.model == "llama") {  // byte-level loaders never add one
+    set_flag(vocabulary.add_space_prefix, member_of(tokenizer_config, "add_prefix_space"));
+  }
+  read_post_processor(vocabulary, builder, member_of(tokenizer, "post_processor"));
+  read_chat_template(vocabulary, directory, tokenizer_config);
 }
 
 }  // namespace regroup

@@ -1,14 +1,20 @@
-// Reads BPE tokenizers: tokenizer.json (byte-level or SentencePiece style) and GPT-2's files.
+// A tokenizer.json as a GGUF vocabulary: byte-pair merges and words.
 #include <algorithm>
+#include <unordered_set>
+#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
-#include "formats/json/printable_json.h"
-#include "formats/vocabulary/merges_by_score.h"
-#include "formats/vocabulary/vocabulary_builder.h"
+#include "formats/json/json.h"
+#include "formats/vocabulary/gguf_vocabulary.h"
+#include "formats/vocabulary/pre_tokenizations.h"
+#include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
+
+// Reads BPE tokenizers: tokenizer.json (byte-level or SentencePiece style) and GPT-2's files.
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -193,6 +199,236 @@ VocabularyBuilder read_vocab_and_merges(const fs::path& directory, std::int64_t 
     vocabulary.merges.push_back(std::move(line));
   }
   return builder;
+}
+
+// Byte-level BPE and SentencePiece's BPE as parts of a tokenizer.json.
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kByteTokens = 256;
+
+json bpe_model(const Vocabulary& vocabulary, json merges) {
+  return {{"type", "BPE"},
+          {"dropout", nullptr},
+          {"unk_token", nullptr},
+          {"continuing_subword_prefix", nullptr},
+          {"end_of_word_suffix", nullptr},
+          {"fuse_unk", false},
+          {"byte_fallback", false},
+          {"ignore_merges", false},
+          {"vocab", token_ids_of(vocabulary.tokens)},
+          {"merges", std::move(merges)}};
+}
+
+}  // namespace
+
+json token_ids_of(const std::vector<std::string>& tokens) {
+  json ids = json::object();
+  for (std::size_t id = 0; id < tokens.size(); ++id) {
+    ids.emplace(tokens[id], id);
+  }
+  return ids;
+}
+
+json replacement_of(json pattern, std::string_view content) {
+  return {{"type", "Replace"}, {"pattern", std::move(pattern)}, {"content", content}};
+}
+
+std::uint32_t unknown_id_of(const Vocabulary& vocabulary, std::string_view where) {
+  const auto id = vocabulary.special_ids.find("unk");
+  if (id == vocabulary.special_ids.end()) {
+    throw_bad_input("{}: the vocabulary needs an unknown token (tokenizer.ggml.unknown_token_id)",
+                    where);
+  }
+  return id->second;
+}
+
+bool has_byte_tokens(const Vocabulary& vocabulary, std::string_view where) {
+  std::unordered_set<std::string_view> bytes;
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    if (static_cast<TokenType>(vocabulary.types[id]) == TokenType::kByte) {
+      bytes.insert(vocabulary.tokens[id]);
+    }
+  }
+  std::size_t found = 0;
+  for (std::size_t byte = 0; byte < kByteTokens; ++byte) {
+    found += bytes.contains(fmt::format("<0x{:02X}>", byte)) ? 1 : 0;
+  }
+  if (found != bytes.size() || (found > 0 && found < kByteTokens)) {
+    throw_bad_input("{}: the vocabulary has {} byte tokens, {} of the 256 from <0x00> to <0xFF>",
+                    where, bytes.size(), found);
+  }
+  return found == kByteTokens;
+}
+
+TokenizerParts byte_level_parts(const Vocabulary& vocabulary, std::string_view where) {
+  const PreTokenization* pre = find_pre_tokenization(vocabulary.pre);
+  if (pre == nullptr) {
+    throw_bad_input(
+        "{}: tokenizer.ggml.pre is {}, a way to split text that regroup does not know; it knows "
+        "{}. Give the original model's tokenizer.json",
+        where, vocabulary.pre.empty() ? "missing" : printable(vocabulary.pre, 60),
+        pre_tokenization_names());
+  }
+  TokenizerParts parts;
+  parts.model = bpe_model(vocabulary, vocabulary.merges);
+  parts.model["ignore_merges"] = pre->whole_words;
+  parts.pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", pre->steps()}};
+  if (pre->composes) {
+    parts.normalizer = {{"type", "NFC"}};
+  }
+  parts.decoder = {{"type", "ByteLevel"},
+                   {"add_prefix_space", true},
+                   {"trim_offsets", true},
+                   {"use_regex", true}};
+  return parts;
+}
+
+// SentencePiece's BPE. The text is one word, whose spaces are marks.
+TokenizerParts scored_parts(const Vocabulary& vocabulary, std::string_view where) {
+  json merges = json::array();
+  for (const auto& [left, right] : merges_by_score(vocabulary, where)) {
+    if (left.find(' ') == std::string_view::npos && right.find(' ') == std::string_view::npos) {
+      merges.push_back(std::string(left).append(" ").append(right));
+    } else {
+      merges.push_back({left, right});
+    }
+  }
+  TokenizerParts parts;
+  parts.model = bpe_model(vocabulary, std::move(merges));
+  parts.model["unk_token"] = vocabulary.tokens[unknown_id_of(vocabulary, where)];
+  parts.model["fuse_unk"] = true;
+  parts.model["byte_fallback"] = has_byte_tokens(vocabulary, where);
+  const bool prefix = vocabulary.add_space_prefix.value_or(true);
+  json steps = json::array();
+  if (prefix) {
+    steps.push_back({{"type", "Prepend"}, {"prepend", kSpaceOfPieces}});
+  }
+  steps.push_back(replacement_of({{"String", " "}}, kSpaceOfPieces));
+  parts.normalizer = {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
+  json decoders = {replacement_of({{"String", kSpaceOfPieces}}, " "),
+                   {{"type", "ByteFallback"}},
+                   {{"type", "Fuse"}}};
+  if (prefix) {
+    decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  }
+  parts.decoder = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
+  return parts;
+}
+
+// Unigram and WordPiece as parts of a tokenizer.json.
+
+namespace {
+
+constexpr std::uint32_t kLongestWord = 100;  // BERT's, in characters
+
+json metaspace(std::string_view prepend, bool split) {
+  return {{"type", "Metaspace"},
+          {"replacement", kSpaceOfPieces},
+          {"prepend_scheme", prepend},
+          {"split", split}};
+}
+
+// Whether no token goes on after a space, so that words can be encoded one by one.
+bool splits_at_spaces(const Vocabulary& vocabulary) {
+  return std::all_of(vocabulary.tokens.begin(), vocabulary.tokens.end(), [](const auto& token) {
+    return token.find(kSpaceOfPieces, 1) == std::string::npos;
+  });
+}
+
+// SentencePiece's rules, and its spaces: collapsed and left out at the end, or kept as they are.
+json unigram_normalizers(const Vocabulary& vocabulary) {
+  json steps = json::array();
+  if (!vocabulary.charsmap.empty()) {
+    steps.push_back(
+        {{"type", "Precompiled"}, {"precompiled_charsmap", base64_of(vocabulary.charsmap)}});
+  }
+  if (vocabulary.removes_extra_spaces.value_or(false)) {
+    steps.push_back(replacement_of({{"Regex", R"( +\z)"}}, ""));
+    steps.push_back(replacement_of({{"Regex", " {2,}"}}, " "));
+  } else if (vocabulary.add_space_prefix.value_or(false)) {
+    steps.push_back({{"type", "Prepend"}, {"prepend", kSpaceOfPieces}});
+  }
+  return steps;
+}
+
+// llama.cpp marks tokens that begin a word, the original those that do not.
+std::vector<std::string> word_pieces(const Vocabulary& vocabulary, std::string_view where) {
+  std::vector<std::string> tokens = vocabulary.tokens;
+  std::unordered_set<std::string> known;
+  for (std::size_t id = 0; id < tokens.size(); ++id) {
+    std::string& token = tokens[id];
+    const TokenType type = static_cast<TokenType>(vocabulary.types[id]);
+    const bool bracketed = token.size() > 2 && token.front() == '[' && token.back() == ']';
+    if (token.starts_with(kSpaceOfPieces)) {
+      token.erase(0, kSpaceOfPieces.size());
+    } else if (type == TokenType::kNormal && !bracketed) {
+      token.insert(0, "##");
+    }
+    if (!known.insert(token).second) {
+      throw_bad_input("{}: two tokens of the vocabulary stand for {}", where, printable(token, 60));
+    }
+  }
+  return tokens;
+}
+
+// With lower-cased text, no token with a capital letter would ever be found.
+bool has_capitals(const Vocabulary& vocabulary) {
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const std::string& token = vocabulary.tokens[id];
+    if (token.starts_with(kSpaceOfPieces) &&
+        static_cast<TokenType>(vocabulary.types[id]) == TokenType::kNormal &&
+        std::any_of(token.begin(), token.end(), [](char c) { return c >= 'A' && c <= 'Z'; })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+TokenizerParts unigram_parts(const Vocabulary& vocabulary, std::string_view where) {
+  json pieces = json::array();
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    pieces.push_back({vocabulary.tokens[id], static_cast<double>(vocabulary.scores[id])});
+  }
+  TokenizerParts parts;
+  parts.model = {{"type", "Unigram"},
+                 {"unk_id", unknown_id_of(vocabulary, where)},
+                 {"vocab", std::move(pieces)},
+                 {"byte_fallback", has_byte_tokens(vocabulary, where)}};
+  const bool prefix = vocabulary.add_space_prefix.value_or(false);
+  parts.normalizer = {{"type", "Sequence"}, {"normalizers", unigram_normalizers(vocabulary)}};
+  // Without extra spaces, a space at the beginning is the prefix; else it follows one.
+  const bool once = vocabulary.removes_extra_spaces.value_or(false);
+  parts.pre_tokenizer =
+      metaspace(prefix && once ? "always" : "never", splits_at_spaces(vocabulary));
+  parts.decoder = metaspace(prefix ? "always" : "never", true);
+  return parts;
+}
+
+TokenizerParts word_piece_parts(Vocabulary& vocabulary, std::string_view where) {
+  const bool lower = vocabulary.lower_case.value_or(!has_capitals(vocabulary));
+  vocabulary.tokens = word_pieces(vocabulary, where);
+  TokenizerParts parts;
+  parts.model = {{"type", "WordPiece"},
+                 {"unk_token", vocabulary.tokens[unknown_id_of(vocabulary, where)]},
+                 {"continuing_subword_prefix", "##"},
+                 {"max_input_chars_per_word", kLongestWord},
+                 {"vocab", token_ids_of(vocabulary.tokens)}};
+  parts.normalizer = {{"type", "BertNormalizer"},
+                      {"clean_text", true},
+                      {"handle_chinese_chars", true},
+                      {"strip_accents", nullptr},
+                      {"lowercase", lower}};
+  if (vocabulary.strip_accents) {
+    parts.normalizer["strip_accents"] = *vocabulary.strip_accents;
+  }
+  parts.pre_tokenizer = {{"type", "BertPreTokenizer"}};
+  parts.decoder = {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}};
+  return parts;
 }
 
 }  // namespace regroup

@@ -1,10 +1,180 @@
 #include "formats/vocabulary/gguf_vocabulary.h"
 
+#include <algorithm>
 #include <array>
+#include <functional>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+
 namespace regroup {
+
+namespace {
+
+// The sum of the squares of the tokens' lengths, which bounds the time and the bytes of all merges.
+// Known vocabularies have up to 4e7.
+constexpr std::uint64_t kMaxMergeWork = std::uint64_t{1} << 28;
+
+using TokenScores = std::unordered_map<std::string_view, float>;
+
+TokenScores normal_tokens(const Vocabulary& vocabulary, std::string_view where) {
+  TokenScores tokens;
+  std::uint64_t work = 0;
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const std::string& text = vocabulary.tokens[id];
+    if (static_cast<TokenType>(vocabulary.types[id]) == TokenType::kNormal) {
+      tokens.emplace(text, vocabulary.scores[id]);
+      work += std::uint64_t{text.size()} * text.size();
+    }
+  }
+  if (work > kMaxMergeWork) {
+    throw_bad_input(
+        "{}: the tokens are too long: the squares of their lengths sum to {}, at most "
+        "{} are allowed",
+        where, work, kMaxMergeWork);
+  }
+  return tokens;
+}
+
+// Where `token` can be cut into two tokens, the longest first half first.
+std::vector<std::size_t> cuts_of(const TokenScores& tokens, std::string_view token) {
+  std::vector<std::size_t> cuts;
+  for (std::size_t cut = token.size(); cut-- > 1;) {
+    if (!continues_utf8(token[cut]) && tokens.contains(token.substr(0, cut)) &&
+        tokens.contains(token.substr(cut))) {
+      cuts.push_back(cut);
+    }
+  }
+  return cuts;
+}
+
+// Two pairs that make `token` can overlap in a text, as l m and m r in "l m r" with l m = m r. The
+// left one is cut after a period of the token, the right one as far from the other end. It must
+// come first.
+void put_leftmost_first(std::vector<std::size_t>& cuts, std::string_view token) {
+  const auto is_period = [&](std::size_t length) {
+    return token.substr(length) == token.substr(0, token.size() - length);
+  };
+  const std::vector<std::size_t> before = cuts;
+  for (std::size_t i = 0; i < before.size() && 2 * before[i] > token.size(); ++i) {
+    const std::size_t mirrored = token.size() - before[i];
+    const auto found =
+        std::lower_bound(before.begin(), before.end(), mirrored, std::greater<std::size_t>());
+    if (found != before.end() && *found == mirrored && is_period(mirrored) &&
+        !is_period(before[i])) {
+      std::swap(cuts[i], cuts[static_cast<std::size_t>(found - before.begin())]);
+    }
+  }
+}
+
+// The pairs of a token that can be made.
+struct Makings {
+  std::string_view token;
+  std::vector<Merge> pairs;
+};
+
+[[noreturn]] void refuse_tie(const Makings& one, const Makings& other, std::string_view where) {
+  throw_bad_input(
+      "{}: the tokens {} and {} have the same score: which of them is merged first is "
+      "unknown",
+      where, printable(one.token, 60), printable(other.token, 60));
+}
+
+// Of equal scores, the leftmost pair of a text comes first. That is an order of pairs only if no
+// pairs of two tokens can overlap, or for runs: there the leftmost pair has the longest left half.
+void check_ties(const std::vector<Makings>& tied, std::string_view where) {
+  std::unordered_map<std::string_view, std::array<const Makings*, 2>> lefts;  // of up to two tokens
+  std::unordered_map<std::string_view, const Makings*> run_lefts;
+  for (const Makings& each : tied) {
+    for (const auto& [left, right] : each.pairs) {
+      if (repeats_one_character(each.token)) {
+        run_lefts.emplace(left, &each);
+      } else {
+        std::array<const Makings*, 2>& two = lefts[left];
+        two[two[0] == nullptr || two[0] == &each ? 0 : 1] = &each;
+      }
+    }
+  }
+  for (const Makings& each : tied) {
+    for (const auto& [left, right] : each.pairs) {
+      const auto other = lefts.find(right);
+      for (std::size_t i = 0; other != lefts.end() && i < 2; ++i) {
+        if (other->second[i] != nullptr && other->second[i] != &each) {
+          refuse_tie(each, *other->second[i], where);
+        }
+      }
+      if (const auto run = run_lefts.find(right);
+          run != run_lefts.end() && !repeats_one_character(each.token)) {
+        refuse_tie(each, *run->second, where);
+      }
+    }
+  }
+}
+
+void append_tied(const std::vector<Makings>& tied, std::vector<Merge>& merges,
+                 std::string_view where) {
+  if (tied.size() > 1) {
+    check_ties(tied, where);
+  }
+  std::vector<Merge> of_runs;
+  for (const Makings& each : tied) {
+    std::vector<Merge>& list = repeats_one_character(each.token) ? of_runs : merges;
+    list.insert(list.end(), each.pairs.begin(), each.pairs.end());
+  }
+  std::stable_sort(of_runs.begin(), of_runs.end(), [](const Merge& one, const Merge& other) {
+    return std::pair(one.first.size(), one.second.size()) >
+           std::pair(other.first.size(), other.second.size());
+  });
+  merges.insert(merges.end(), of_runs.begin(), of_runs.end());
+}
+
+std::vector<Merge> pairs_of(const TokenScores& tokens, std::string_view token) {
+  std::vector<std::size_t> cuts = cuts_of(tokens, token);
+  put_leftmost_first(cuts, token);
+  std::vector<Merge> pairs;
+  for (const std::size_t cut : cuts) {
+    pairs.emplace_back(token.substr(0, cut), token.substr(cut));
+  }
+  return pairs;
+}
+
+}  // namespace
+
+bool repeats_one_character(std::string_view token) {
+  const std::string_view first = token.substr(0, std::max<std::size_t>(utf8_sequence(token), 1));
+  for (std::size_t at = first.size(); at < token.size(); at += first.size()) {
+    if (token.substr(at, first.size()) != first) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::vector<Merge> merges_by_score(const Vocabulary& vocabulary, std::string_view where) {
+  const TokenScores tokens = normal_tokens(vocabulary, where);
+  std::vector<std::pair<float, std::string_view>> order;
+  for (const auto& [text, score] : tokens) {
+    order.emplace_back(-score, text);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<Merge> merges;
+  std::vector<Makings> tied;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    Makings makings{order[i].second, pairs_of(tokens, order[i].second)};
+    if (!makings.pairs.empty()) {
+      tied.push_back(std::move(makings));
+    }
+    if (i + 1 == order.size() || order[i + 1].first != order[i].first) {
+      append_tied(tied, merges, where);
+      tied.clear();
+    }
+  }
+  return merges;
+}
+
 namespace {
 
 // Roles of tokens and the keys of their ids. The format spells "seperator" this way.

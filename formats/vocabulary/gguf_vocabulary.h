@@ -1,14 +1,34 @@
-// A vocabulary as GGUF metadata.
+// The vocabulary of a GGUF file as a tokenizer, and merges by the scores of their results.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "formats/gguf/gguf_metadata.h"
 #include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
+
+// The merges that a SentencePiece BPE makes: it has none in its file, only scores of pieces.
+
+/// Two neighbouring tokens, views of the vocabulary's texts.
+using Merge = std::pair<std::string_view, std::string_view>;
+
+/// Whether the token repeats one character, such as SentencePiece's mark of a space.
+bool repeats_one_character(std::string_view token);
+
+/// All pairs of normal tokens that make a third, the best first: in descending order of the third's
+/// score. Of several pairs that make the same token, those come first that are leftmost wherever
+/// they overlap in a text; likewise of tokens with the same score that repeat one character. Throws
+/// kBadInput naming `where` if other tokens have the same score and their pairs can overlap, which
+/// leaves the order open, and for tokens so long that the search takes seconds.
+std::vector<Merge> merges_by_score(const Vocabulary& vocabulary, std::string_view where);
+
+// A vocabulary as GGUF metadata.
 
 /// Sets the "tokenizer.*" keys from `vocabulary`. llama.cpp requires as many tokens as the token
 /// embedding has rows.

@@ -1,5 +1,4 @@
-// SentencePiece's model file: a protobuf message. Only the pieces and a few settings are read.
-// https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
+// SentencePiece models, and the map of characters by which they normalise.
 #pragma once
 
 #include <string>
@@ -7,6 +6,9 @@
 #include <vector>
 
 namespace regroup {
+
+// SentencePiece's model file: a protobuf message. Only the pieces and a few settings are read.
+// https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
 
 struct SentencePiece {
   std::string text;
@@ -25,5 +27,14 @@ struct SentencePieceModel {
 /// kBadInput if `bytes` is not such a message, has no pieces, or would crash Google's library: too
 /// many, too long or too deeply nested pieces, or a normaliser map with offsets outside itself.
 SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string_view where);
+
+// The normalisation rules in a SentencePiece model: a double-array trie of source strings, and the
+// replacements. Format: https://github.com/s-yata/darts-clone
+
+/// Validates a precompiled_charsmap, because SentencePiece follows its offsets unchecked. Throws
+/// kBadInput unless every walk through the trie, for any text, stays inside the array and ends in a
+/// replacement of bounded length. Error messages begin with `where` (the file name). An empty map
+/// (no rules) is valid.
+void check_charsmap(std::string_view charsmap, std::string_view where);
 
 }  // namespace regroup

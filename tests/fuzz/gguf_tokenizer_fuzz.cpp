@@ -11,7 +11,7 @@
 #include "tests/fuzz/encode_twice.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tokens/gguf_tokenizer.h"
-#include "tokens/utf8_text.h"
+#include "tokens/text_stream.h"
 
 namespace regroup {
 namespace {

@@ -1,6 +1,5 @@
 // An index of two existing shards.
 #include "formats/directory/weight_index.h"
-#include "formats/directory/weight_index_parser.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
 #include "tests/fuzz/fuzz_target.h"

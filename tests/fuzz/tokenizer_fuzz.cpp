@@ -1,7 +1,7 @@
 // A tokenizer: tokenizer.json if the input begins like JSON, otherwise a SentencePiece model.
 #include "formats/json/json.h"
 #include "formats/vocabulary/sentencepiece.h"
-#include "formats/vocabulary/vocabulary_builder.h"
+#include "formats/vocabulary/vocabulary.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace regroup {

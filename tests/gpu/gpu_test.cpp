@@ -25,7 +25,7 @@
 #include "uptrain/model/device_graph.h"
 #include "uptrain/objective/objective.h"
 #include "uptrain/ops/kernel_check.h"
-#include "uptrain/trainer/gradients.h"
+#include "uptrain/trainer/trained_weights.h"
 
 namespace regroup {
 namespace {

@@ -17,7 +17,7 @@
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
-#include "uptrain/model/initialise.h"
+#include "uptrain/model/parameters.h"
 #include "uptrain/run/training_memory.h"
 #include "uptrain/trainer/trained_weights.h"
 

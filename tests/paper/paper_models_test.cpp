@@ -26,12 +26,11 @@
 #include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/model/decode.h"
-#include "uptrain/model/decode_speed.h"
 #include "uptrain/model/device_graph.h"
-#include "uptrain/model/initialise.h"
+#include "uptrain/model/parameters.h"
 #include "uptrain/objective/objective.h"
 #include "uptrain/objective/training_loss.h"
-#include "uptrain/trainer/gradients.h"
+#include "uptrain/trainer/trained_weights.h"
 
 namespace regroup {
 namespace {

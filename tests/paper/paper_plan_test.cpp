@@ -16,10 +16,9 @@
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
 #include "tests/uptrain/token_text.h"
-#include "uptrain/run/block_elements.h"
+#include "uptrain/run/activation_memory.h"
 #include "uptrain/run/training_memory.h"
-#include "uptrain/run/training_traffic.h"
-#include "uptrain/trainer/training_flops.h"
+#include "uptrain/trainer/metrics.h"
 
 namespace regroup {
 namespace {

@@ -23,10 +23,10 @@
 #include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/taught_run.h"
 #include "tests/uptrain/token_text.h"
-#include "uptrain/layerwise/compare_predictions.h"
 #include "uptrain/layerwise/refit.h"
 #include "uptrain/layerwise/sensitivity.h"
-#include "uptrain/model/initialise.h"
+#include "uptrain/layerwise/text_quality.h"
+#include "uptrain/model/parameters.h"
 #include "uptrain/run/training_memory.h"
 
 namespace regroup {

@@ -12,8 +12,7 @@
 #include "tests/uptrain/never_stopped.h"
 #include "uptrain/distributed/backend.h"
 #include "uptrain/model/device.h"
-#include "uptrain/run/run_loss.h"
-#include "uptrain/run/trained_model.h"
+#include "uptrain/run/run_record.h"
 #include "uptrain/run/uptrain_plan.h"
 
 namespace regroup {

@@ -5,8 +5,8 @@
 
 #include "formats/gguf/gguf.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
-#include "formats/vocabulary/tokenizer_json.h"
-#include "formats/vocabulary/vocabulary_builder.h"
+#include "formats/vocabulary/tokenizer_files.h"
+#include "formats/vocabulary/vocabulary.h"
 #include "tests/file_tree.h"
 #include "tests/gguf_builder.h"
 #include "tests/refusal.h"

@@ -1,6 +1,6 @@
-#include "tokens/utf8_text.h"
-
 #include <catch2/catch_test_macros.hpp>
+
+#include "tokens/text_stream.h"
 
 namespace regroup {
 

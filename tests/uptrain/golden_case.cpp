@@ -5,7 +5,7 @@
 
 #include "tests/file_tree.h"
 #include "tests/tiny_models.h"
-#include "uptrain/model/initialise.h"
+#include "uptrain/model/parameters.h"
 #include "uptrain/model/transformer.h"
 #include "uptrain/objective/objective.h"
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "formats/base/printable.h"
-#include "formats/base/utf8.h"
 #include "tokens/hf/unicode.h"
 #include "tokens/hf/work.h"
 

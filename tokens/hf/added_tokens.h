@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tokens/hf/byte_trie.h"
 #include "tokens/hf/json_fields.h"
+#include "tokens/hf/pieces.h"
 
 namespace regroup {
 

@@ -8,7 +8,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/json/printable_json.h"
+#include "formats/json/json.h"
 
 namespace regroup {
 namespace {

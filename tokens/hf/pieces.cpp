@@ -1,11 +1,85 @@
 #include "tokens/hf/pieces.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 
 #include "tokens/hf/unicode.h"
 #include "tokens/hf/work.h"
 
 namespace regroup {
+
+namespace {
+
+// Printable bytes of Latin-1 are the character of the same number. The others get the characters
+// from U+0100 on, in order.
+std::array<std::string, 256> characters_of_bytes() {
+  std::array<std::string, 256> characters;
+  char32_t next = 0x100;
+  for (char32_t byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
+    append_character(characters[byte], printable ? byte : next++);
+  }
+  return characters;
+}
+
+}  // namespace
+
+void append_byte_level(std::string_view text, std::string& result) {
+  static const std::array<std::string, 256> characters = characters_of_bytes();
+  for (const char byte : text) {
+    result += characters[static_cast<unsigned char>(byte)];
+  }
+}
+
+std::string byte_level_text(std::string_view text) {
+  std::string result;
+  result.reserve(text.size() + text.size() / 4);
+  append_byte_level(text, result);
+  return result;
+}
+
+namespace {
+
+// Sorted keys that share their first bytes: those of one node, or of all keys.
+struct SharedStart {
+  std::uint32_t begin = 0, end = 0;
+};
+
+}  // namespace
+
+ByteTrie::ByteTrie(std::vector<Key> keys) {
+  first_.fill(kNone);
+  std::stable_sort(keys.begin(), keys.end(),
+                   [](const Key& left, const Key& right) { return left.first < right.first; });
+  std::vector<SharedStart> level{{0, static_cast<std::uint32_t>(keys.size())}}, next;
+  for (std::size_t depth = 0; !level.empty(); ++depth, level.swap(next)) {
+    next.clear();
+    for (const SharedStart& parent : level) {
+      if (depth > 0) {
+        children_.push_back(static_cast<std::uint32_t>(values_.size()));
+      }
+      std::uint32_t at = parent.begin;
+      while (at < parent.end && keys[at].first.size() == depth) {
+        ++at;  // these end at the parent
+      }
+      while (at < parent.end) {
+        const char byte = keys[at].first[depth];
+        const std::uint32_t begin = at;
+        while (at < parent.end && keys[at].first[depth] == byte) {
+          ++at;
+        }
+        const auto node = static_cast<std::uint32_t>(values_.size());
+        first_[index_of(byte)] = depth == 0 ? node : first_[index_of(byte)];
+        values_.push_back(keys[begin].first.size() == depth + 1 ? keys[begin].second : kNone);
+        bytes_.push_back(static_cast<unsigned char>(byte));
+        next.push_back({begin, at});
+      }
+    }
+  }
+  children_.push_back(static_cast<std::uint32_t>(values_.size()));
+}
+
 namespace {
 
 // Each of these merges neighbours of `parts` in place.

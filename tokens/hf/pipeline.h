@@ -1,5 +1,4 @@
-// What a tokenizer.json describes: added tokens, normalizers, pre-tokenizers, a model, and what
-// comes before and after a document.
+// A tokenizer from its parts: normalizer, pre-tokenizer, model and post-processor.
 #pragma once
 
 #include <atomic>
@@ -14,13 +13,27 @@
 #include <nlohmann/json.hpp>
 
 #include "tokens/hf/added_tokens.h"
+#include "tokens/hf/bpe_model.h"
+#include "tokens/hf/json_fields.h"
 #include "tokens/hf/normalizers.h"
-#include "tokens/hf/post_processors.h"
 #include "tokens/hf/pre_tokenizers.h"
 #include "tokens/hf/token_model.h"
-#include "tokens/hf/word_cache.h"
 
 namespace regroup {
+
+// The post-processors of tokenizer.json, as far as they concern documents: the tokens at both ends.
+
+/// The tokens before and after a document.
+struct EndTokens {
+  std::optional<std::uint32_t> first, last;
+};
+
+/// What a "post_processor" object adds to a single text. Throws kBadInput for kinds that are not
+/// supported, and for more than one token at an end.
+EndTokens read_post_processor(const JsonFields& fields);
+
+// What a tokenizer.json describes: added tokens, normalizers, pre-tokenizers, a model, and what
+// comes before and after a document.
 
 /// Thread-safe. Each thread uses a cache of up to 16 MiB.
 class Pipeline {

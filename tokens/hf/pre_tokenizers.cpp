@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "tokens/hf/byte_level.h"
-#include "tokens/hf/patterns.h"
+#include "tokens/hf/pieces.h"
+#include "tokens/hf/regex.h"
 #include "tokens/hf/unicode.h"
 
 namespace regroup {

@@ -1,4 +1,4 @@
-// A regular expression, compiled by PCRE2.
+// Regular expressions of tokenizers, with bounded work.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,13 @@
 #include <string_view>
 #include <utility>
 
+#include "tokens/hf/json_fields.h"
+
 struct pcre2_real_code_8;  // PCRE2's own name for its pcre2_code
 
 namespace regroup {
+
+// A regular expression, compiled by PCRE2.
 
 /// Thread-safe.
 class Regex {
@@ -50,5 +54,36 @@ class Regex {
   std::size_t loops_ = 0;  // of which any place of a text may have to run through all
   std::unique_ptr<pcre2_real_code_8, void (*)(pcre2_real_code_8*)> code_;
 };
+
+// The patterns of tokenizer.json, by which text is split or replaced.
+
+/// A text, {"String": "…"}, or a regular expression, {"Regex": "…"}. Thread-safe.
+class Pattern {
+ public:
+  /// Throws kBadInput, as Regex does.
+  explicit Pattern(const JsonFields& fields);
+
+  /// Calls `found`(begin, end) for each match, from left to right.
+  template <typename Found>
+  void for_each_match(std::string_view text, Found&& found) const {
+    regex_.for_each_match(text, found);
+  }
+
+ private:
+  Regex regex_;
+};
+
+// Where a regular expression may run through a whole text, again and again.
+
+struct CountedPattern {
+  std::string pattern;
+  std::size_t loops = 0;  ///< that a match may begin with, at any place, without a callout
+};
+
+/// Puts callouts, "(?C)", into an expression of pcre2_pattern() so that the work between two of
+/// them grows at most in proportion to the text, whatever the text is. PCRE2's own limits do not
+/// count the characters of a run such as [^#]*. One run in each alternative needs no callout, nor
+/// one after which nothing can fail: the expressions of published tokenizers get none.
+CountedPattern with_callouts(std::string_view pattern);
 
 }  // namespace regroup

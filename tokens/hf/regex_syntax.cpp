@@ -9,7 +9,6 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "tokens/hf/newer_characters.h"
 #include "tokens/hf/unicode.h"
 
 namespace regroup {

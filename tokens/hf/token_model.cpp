@@ -1,8 +1,18 @@
 #include "tokens/hf/token_model.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "formats/base/error.h"
+#include "tokens/hf/pieces.h"
+#include "tokens/hf/unicode.h"
+#include "tokens/hf/work.h"
 
 namespace regroup {
 
@@ -77,6 +87,328 @@ std::uint32_t largest_of(const TokenIds& ids) {
     largest = std::max(largest, id);
   }
   return largest;
+}
+
+// WordPiece: a word is cut into the longest pieces of the vocabulary, from left to right.
+// WordLevel: each word is a token.
+
+namespace {
+
+// A vocabulary whose special tokens are not found in text.
+class WordModel : public TokenModel {
+ public:
+  WordModel(const JsonFields& fields, const TokenTexts& special)
+      : ids_(read_vocabulary_ids(fields)), special_(special), largest_(largest_of(ids_)) {
+    const auto unknown = ids_.find(fields.text("unk_token"));
+    if (unknown == ids_.end()) {
+      fields.refuse("unk_token", "a token of the vocabulary");
+    }
+    unknown_ = unknown->second;
+  }
+
+  std::optional<std::uint32_t> id_of(std::string_view token) const override {
+    const auto found = ids_.find(token);
+    return found == ids_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void for_each_token(const TokenVisitor& visit) const override {
+    for (const auto& [text, id] : ids_) {
+      visit(id, text);
+    }
+  }
+  std::size_t size() const override { return ids_.size(); }
+  std::uint32_t largest_id() const override { return largest_; }
+
+ protected:
+  std::optional<std::uint32_t> id_of_text(std::string_view text) const {
+    return special_.contains(text) ? std::nullopt : id_of(text);
+  }
+  // Calls `found`(text, id) for each token that is neither special nor empty.
+  template <typename Found>
+  void for_each_ordinary(Found&& found) const {
+    for (const auto& [text, id] : ids_) {
+      if (!text.empty() && !special_.contains(text)) {
+        found(text, id);
+      }
+    }
+  }
+  std::uint32_t unknown() const { return unknown_; }
+
+ private:
+  TokenIds ids_;
+  TokenTexts special_;
+  std::uint32_t largest_ = 0;
+  std::uint32_t unknown_ = 0;
+};
+
+class WordPieceModel : public WordModel {
+ public:
+  static constexpr std::uint32_t kLongestWord = 1000;  // the work grows with its square
+
+  WordPieceModel(const JsonFields& fields, const TokenTexts& special)
+      : WordModel(fields, special), longest_(fields.count("max_input_chars_per_word")) {
+    const std::string prefix = fields.text("continuing_subword_prefix");
+    std::vector<ByteTrie::Key> first, others;
+    for_each_ordinary([&](std::string_view text, std::uint32_t id) {
+      first.emplace_back(text, id);
+      if (text.size() > prefix.size() && text.starts_with(prefix)) {
+        others.emplace_back(text.substr(prefix.size()), id);
+      }
+    });
+    first_ = ByteTrie(std::move(first));
+    others_ = ByteTrie(std::move(others));
+    if (longest_ > kLongestWord) {
+      fields.refuse("max_input_chars_per_word", "a number up to 1,000");
+    }
+  }
+
+  std::size_t encode(std::string_view word, std::vector<std::uint32_t>& ids) const override {
+    const std::size_t count = ids.size();
+    if (is_too_long(word) || !append_pieces(word, ids)) {
+      ids.resize(count);
+      ids.push_back(unknown());
+    }
+    return 0;
+  }
+
+ private:
+  bool is_too_long(std::string_view word) const {
+    std::size_t characters = 0;
+    for (std::size_t at = 0; at < word.size() && characters <= longest_; ++characters) {
+      next_character(word, at);
+    }
+    return characters > longest_;
+  }
+
+  bool append_pieces(std::string_view word, std::vector<std::uint32_t>& ids) const {
+    for (std::size_t begin = 0; begin < word.size();) {
+      std::size_t longest = 0;
+      std::uint32_t found = 0;
+      const ByteTrie& pieces = begin == 0 ? first_ : others_;
+      const std::size_t looked =
+          pieces.for_each_prefix(word.substr(begin), [&](std::size_t length, std::uint32_t id) {
+            longest = length;
+            found = id;
+          });
+      Work::of_thread().step(looked, "WordPiece");
+      if (longest == 0) {
+        return false;
+      }
+      ids.push_back(found);
+      begin += longest;
+    }
+    return true;
+  }
+
+  std::uint32_t longest_ = 0;
+  ByteTrie first_, others_;  // the pieces that begin a word, and those that continue it
+};
+
+class WordLevelModel : public WordModel {
+ public:
+  using WordModel::WordModel;
+  std::size_t encode(std::string_view word, std::vector<std::uint32_t>& ids) const override {
+    ids.push_back(id_of_text(word).value_or(unknown()));
+    return 0;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<TokenModel> read_word_piece(const JsonFields& fields, const TokenTexts& special) {
+  fields.allow(
+      {"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
+  return std::make_unique<WordPieceModel>(fields, special);
+}
+
+std::unique_ptr<TokenModel> read_word_level(const JsonFields& fields, const TokenTexts& special) {
+  fields.allow({"type", "vocab", "unk_token"});
+  return std::make_unique<WordLevelModel>(fields, special);
+}
+
+// Unigram: of all ways to cut a word into pieces, the one whose scores have the largest sum.
+
+namespace {
+
+constexpr double kUnknownPenalty = 10.0;
+constexpr std::size_t kNowhere = ~std::size_t{0};
+
+// The best way to a place in a word: where its last piece begins, and the sum of scores.
+struct BestStep {
+  double score = 0;
+  std::size_t begin = kNowhere;
+  std::uint32_t id = 0;
+};
+
+// The double that the tokenizers package reads from the shortest text of `number`: its JSON parser
+// rounds twice (the digits, then the division by a power of ten). The difference decides between
+// paths of equal scores.
+double rounded_twice(double number) {
+  std::array<char, 32> text{};
+  const auto end =
+      std::to_chars(text.begin(), text.end(), std::abs(number), std::chars_format::scientific).ptr;
+  const char* const mark = std::find(text.begin(), end, 'e');
+  std::uint64_t digits = 0;
+  int exponent = 0;
+  std::from_chars(mark[1] == '+' ? mark + 2 : mark + 1, end, exponent);
+  for (const char* at = text.begin(); at != mark; ++at) {
+    if (*at != '.') {
+      digits = 10 * digits + static_cast<std::uint64_t>(*at - '0');
+      exponent -= at > text.begin() ? 1 : 0;
+    }
+  }
+  const double power = std::pow(10.0, std::abs(exponent));
+  const double value =
+      exponent < 0 ? static_cast<double>(digits) / power : static_cast<double>(digits) * power;
+  return std::copysign(value, number);
+}
+
+class UnigramModel : public TokenModel {
+ public:
+  UnigramModel(const JsonFields& fields, const TokenTexts& special) : where_(fields.where()) {
+    read_pieces(fields);
+    if (!fields.at("unk_id").is_null()) {
+      unknown_ = fields.count("unk_id");
+      if (*unknown_ >= scores_.size()) {
+        fields.refuse("unk_id", "an id of the vocabulary");
+      }
+    }
+    bytes_ = fields.flag("byte_fallback", false) ? byte_ids_in(ids_) : ByteIds{};
+    std::vector<ByteTrie::Key> keys;
+    for (const auto& [text, id] : ids_) {
+      if (!text.empty() && !special.contains(text)) {
+        keys.emplace_back(text, id);
+      }
+    }
+    trie_ = ByteTrie(std::move(keys));
+  }
+
+  std::size_t encode(std::string_view word, std::vector<std::uint32_t>& ids) const override;
+
+  std::optional<std::uint32_t> id_of(std::string_view token) const override {
+    const auto found = ids_.find(token);
+    return found == ids_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void for_each_token(const TokenVisitor& visit) const override {
+    for (const auto& [text, id] : ids_) {
+      visit(id, text);
+    }
+  }
+  std::size_t size() const override { return scores_.size(); }
+  std::uint32_t largest_id() const override {
+    return static_cast<std::uint32_t>(scores_.size() - 1);
+  }
+
+ private:
+  void read_pieces(const JsonFields& fields);
+  std::vector<BestStep> best_steps(std::string_view word) const;
+  std::uint32_t unknown() const {
+    if (!unknown_) {
+      throw_bad_input("{}: a text has characters without a token, and model.unk_id is missing",
+                      where_);
+    }
+    return *unknown_;
+  }
+  void append_unknown(std::string_view text, std::vector<std::uint32_t>& ids) const;
+
+  std::string where_;
+  TokenIds ids_;
+  std::vector<double> scores_;
+  double unknown_score_ = 0;
+  std::optional<std::uint32_t> unknown_;
+  ByteIds bytes_;
+  ByteTrie trie_;
+};
+
+void UnigramModel::read_pieces(const JsonFields& fields) {
+  constexpr std::size_t kMaxPieces = 4U << 20;
+  constexpr std::size_t kMaxPieceBytes = 4096;  // each place of a text may begin one
+  std::size_t bytes = 0;
+  const nlohmann::json& pieces = fields.at("vocab");
+  if (!pieces.is_array() || pieces.empty() || pieces.size() > kMaxPieces) {
+    fields.refuse("vocab", "a list of 1 to 4,194,304 pieces");
+  }
+  double least = std::numeric_limits<double>::infinity();
+  for (const nlohmann::json& piece : pieces) {
+    if (!piece.is_array() || piece.size() != 2 || !piece[0].is_string() || !piece[1].is_number()) {
+      throw_bad_input("{}: {}[{}] is not a piece and its score", where_, fields.name_of("vocab"),
+                      scores_.size());
+    }
+    const auto& text = piece[0].get_ref<const std::string&>();
+    if (text.size() > kMaxPieceBytes) {
+      throw_bad_input("{}: {}[{}] has {} bytes, at most {} are allowed", where_,
+                      fields.name_of("vocab"), scores_.size(), text.size(), kMaxPieceBytes);
+    }
+    bytes += text.size();
+    // Of two equal pieces the last one counts.
+    ids_.insert_or_assign(text, static_cast<std::uint32_t>(scores_.size()));
+    scores_.push_back(rounded_twice(piece[1].get<double>()));
+    least = std::min(least, scores_.back());
+  }
+  check_vocabulary_bytes(fields, bytes);
+  unknown_score_ = least - kUnknownPenalty;
+}
+
+// The best step to each place of the word (Viterbi's algorithm).
+std::vector<BestStep> UnigramModel::best_steps(std::string_view word) const {
+  Work& work = Work::of_thread();
+  work.check_memory((word.size() + 1) * sizeof(BestStep));
+  std::vector<BestStep> steps(word.size() + 1);
+  const auto reach = [&](std::size_t begin, std::size_t end, double score, std::uint32_t id) {
+    BestStep& step = steps[end];
+    if (step.begin == kNowhere || score > step.score) {
+      step = {score, begin, id};
+    }
+  };
+  for (std::size_t at = 0; at < word.size();) {
+    std::size_t next = at;
+    next_character(word, next);
+    const double here = steps[at].score;
+    bool has_character = false;
+    const std::size_t looked =
+        trie_.for_each_prefix(word.substr(at), [&](std::size_t length, std::uint32_t id) {
+          reach(at, at + length, scores_[id] + here, id);
+          has_character = has_character || at + length == next;
+        });
+    work.step(looked, "Unigram");
+    if (!has_character) {
+      reach(at, next, unknown_score_ + here, unknown());
+    }
+    at = next;
+  }
+  return steps;
+}
+
+void UnigramModel::append_unknown(std::string_view text, std::vector<std::uint32_t>& ids) const {
+  if (!append_byte_ids(bytes_, text, ids)) {
+    ids.push_back(unknown());
+  }
+}
+
+std::size_t UnigramModel::encode(std::string_view word, std::vector<std::uint32_t>& ids) const {
+  const std::vector<BestStep> steps = best_steps(word);
+  std::vector<std::pair<std::size_t, std::uint32_t>> path;  // the pieces, last first
+  for (std::size_t end = word.size(); end > 0; end = steps[end].begin) {
+    path.emplace_back(end, steps[end].id);
+  }
+  std::size_t begin = 0;
+  for (std::size_t i = path.size(); i-- > 0;) {
+    const auto [end, id] = path[i];
+    if (id != unknown_) {
+      ids.push_back(id);
+      begin = end;
+    } else if (i == 0 || path[i - 1].second != unknown_) {
+      append_unknown(word.substr(begin, end - begin), ids);  // neighbours are one unknown
+      begin = end;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::unique_ptr<TokenModel> read_unigram(const JsonFields& fields, const TokenTexts& special) {
+  fields.allow({"type", "unk_id", "vocab", "byte_fallback"});
+  return std::make_unique<UnigramModel>(fields, special);
 }
 
 }  // namespace regroup

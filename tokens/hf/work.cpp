@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
-#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 
 namespace regroup {

@@ -1,3 +1,24 @@
+// Stored logits of a teacher: the file, and its use.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/json/json.h"
+#include "uptrain/data/data_loader.h"
+#include "uptrain/ops/loss.h"
+
+namespace regroup {
+
 // Teacher logits on disk: the most likely tokens for the windows of a run, in the order in which
 // the run draws them. A directory of safetensors files; all except the last hold the same number of
 // windows:
@@ -8,20 +29,6 @@
 // n windows in the file, P predictions in a window (unused ones at its end are 0), k tokens kept.
 // Everything is checked: the header must match its facts byte for byte, and each window's checksum
 // covers header, position and logits.
-#pragma once
-
-#include <cstdint>
-#include <filesystem>
-#include <span>
-#include <string>
-#include <vector>
-
-#include <ATen/core/Tensor.h>
-
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/json/json.h"
-
-namespace regroup {
 
 /// The facts that all files of a directory state.
 struct TeacherLogitsFacts {
@@ -98,5 +105,48 @@ std::uint64_t window_hash(const at::Tensor& window);
 
 /// Predicted tokens of such a window, at most `predictions`.
 std::int64_t predictions_of(const at::Tensor& window, std::int64_t predictions);
+
+// Reads the teacher logits that `regroup teach` wrote, window by window.
+//
+// Shapes: B windows of T+1 tokens, N predictions, k tokens kept.
+
+class TeacherLogitsCache {
+ public:
+  /// Reads the headers of all files. Throws kBadInput naming one that is missing, cut off or does
+  /// not belong to the others.
+  static TeacherLogitsCache open(const std::filesystem::path& directory);
+
+  /// Reads all stored logits, also those that a run does not need. Throws kBadInput naming what is
+  /// damaged.
+  void check_all() const;
+
+  const TeacherLogitsFacts& facts() const { return facts_; }
+
+  /// Throws kUsage unless these logits cover a run of `samples` windows; names each setting in
+  /// `recipe` that differs, a different temperature, or the number of missing windows. Throws
+  /// kBadInput as read() does for any of the windows of `data`.
+  void check_fit(const Json& recipe, double temperature, std::int64_t samples,
+                 const DataLoader& data);
+
+  /// The top-k logits of samples first … first+B-1, in the order of their predictions, [N, k] and
+  /// [N, k+1] in host memory. windows: int64 [B, T+1], those of the samples. Throws kBadInput if a
+  /// window differs from the one the teacher read, a checksum is wrong or the numbers are no
+  /// distribution of tokens, and kUsage for samples that are not stored.
+  TopKLogits read(const at::Tensor& windows, std::int64_t first);
+
+ private:
+  TeacherLogitsCache(std::filesystem::path directory, TeacherLogitsFacts facts)
+      : directory_(std::move(directory)), facts_(std::move(facts)) {}
+
+  void turn_to(std::int64_t file);
+  std::string place_of(std::int64_t sample) const;
+  std::vector<std::byte> read_bytes(const at::Tensor& window, std::int64_t sample);
+  TopKLogits read_sample(const at::Tensor& window, std::int64_t sample);
+
+  std::filesystem::path directory_;
+  TeacherLogitsFacts facts_;
+  std::int64_t opened_ = -1;  // the number of file_
+  std::optional<TeacherLogitsFile> file_;
+};
 
 }  // namespace regroup

@@ -1,4 +1,4 @@
-// Evaluates a model on a text: loss, perplexity, or all its logits.
+// Losses of a model on a text, and the logits of two models.
 #pragma once
 
 #include <atomic>
@@ -7,11 +7,44 @@
 #include <functional>
 #include <optional>
 
+#include <ATen/core/Tensor.h>
+
+#include "converter/plan/conversion_plan.h"
+#include "formats/base/file.h"
+#include "formats/model/model.h"
 #include "formats/token_files/token_file.h"
 #include "uptrain/model/transformer.h"
 #include "uptrain/objective/objective.h"
 
 namespace regroup {
+
+// A safetensors file of logits that is written batch by batch.
+
+/// F32 `logits` [windows, positions, V]. The file gets its name when it is complete.
+class LogitsFile {
+ public:
+  /// Throws kUsage if `path` exists.
+  LogitsFile(std::filesystem::path path, std::int64_t windows, std::int64_t positions,
+             std::int64_t vocab);
+  LogitsFile(const LogitsFile&) = delete;
+  LogitsFile& operator=(const LogitsFile&) = delete;
+  ~LogitsFile();
+
+  /// Appends the next windows, [count, positions, V] on any device. Throws kBadInput for NaN or
+  /// infinities; `source` (a file name) and `first`, the number of the first window, are for the
+  /// error.
+  void append(const at::Tensor& logits, const std::filesystem::path& source, std::int64_t first);
+
+  /// After the last window: flushes the file and gives it its name.
+  void publish();
+
+ private:
+  std::filesystem::path path_, staging_;
+  File file_;
+  std::uint64_t offset_ = 0;
+};
+
+// Evaluates a model on a text: loss, perplexity, or all its logits.
 
 struct EvaluationSettings {
   std::int64_t context = 1024;  ///< tokens the model sees at most
@@ -67,5 +100,33 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
 void write_logits(const Transformer& model, const TokenFile& file,
                   const EvaluationSettings& settings, const std::filesystem::path& path,
                   const EvaluationProgress& progress, const std::atomic<bool>& stop);
+
+// Tests on random tokens whether two models compute the same, a few layers at a time.
+
+struct LogitComparison {
+  double largest_difference = 0.0;
+  double largest_logit = 0.0;
+};
+
+/// A comparison before the weights are rounded to the dtype of the result.
+struct FormComparison {
+  LogitComparison logits = {};
+  /// ‖stored − planned‖ / ‖planned‖, the largest of all tensors of the result.
+  double largest_rounding = 0.0;
+};
+
+/// Compares `result` with what `reference`, a plan for `source` that keeps its architecture, would
+/// write. For decoder-only models. Computes every layer in fp32, in groups of layers that take
+/// little memory; each group is placed between the embedding and the output projection. Throws
+/// kInterrupted soon after `stop` turns true.
+LogitComparison compare_logits(const ConversionPlan& reference, const Model& source,
+                               const Model& result, const std::atomic<bool>& stop);
+
+/// Compares what `form`, a plan for `source` in fp32 with the form of `result`, and `reference`, as
+/// above and in fp32, would write, and the tensors of `result` with those that `form` would write.
+/// Rounding changes logits by more than its own size where it changes the choice of an expert.
+FormComparison compare_forms(const ConversionPlan& reference, const ConversionPlan& form,
+                             const Model& source, const Model& result,
+                             const std::atomic<bool>& stop);
 
 }  // namespace regroup

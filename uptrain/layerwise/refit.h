@@ -1,9 +1,4 @@
-// Refitting: after pooling, each attention is trained separately to reproduce the output of the
-// source's attention on a text, given the source's inputs.
-//
-// It is cheap compared to uptraining, because gradients stay inside one attention and layers are
-// independent. Training on the source's inputs measures as well as training on those of the
-// converted layers before (docs/pooling.md).
+// Refitting the attentions one by one to the source's outputs.
 #pragma once
 
 #include <atomic>
@@ -13,16 +8,63 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <c10/core/Device.h>
 
-#include "converter/pooling/attention_refiner.h"
+#include "converter/heads/heads.h"
+#include "converter/pooling/attention_pooler.h"
 #include "formats/model/model.h"
 #include "formats/token_files/token_file.h"
-#include "uptrain/layerwise/layer_walk.h"
-#include "uptrain/optim/rate_search.h"
+#include "uptrain/layerwise/calibrate.h"
+#include "uptrain/model/attention_layer.h"
+#include "uptrain/model/parameters.h"
+#include "uptrain/optim/lr_schedule.h"
 
 namespace regroup {
+
+// The trainable weights of one attention while it is refitted.
+// Shapes: D hidden size, H query heads, G kv heads, d features per head.
+
+/// A linear map divided by its RMS, so that one learning rate suits all maps.
+class ScaledLinear {
+ public:
+  ScaledLinear(const DenseLinear& linear, c10::Device device);
+
+  /// The map with its own scale, for a forward pass with gradients.
+  Linear linear() const;
+  void add_parameters(const std::string& name, std::vector<Parameters::Entry>& entries) const;
+  void write_to(DenseLinear& linear) const;
+
+ private:
+  at::Tensor leaf_of(const at::Tensor& wide, c10::Device device) const;
+  void put(const at::Tensor& leaf, std::vector<double>& values) const;
+
+  double scale_ = 1.0;
+  at::Tensor weight_, bias_;
+};
+
+class AttentionFit {
+ public:
+  /// Parts that are not pooled, such as norms, are those of `source`, in the order of the queries.
+  AttentionFit(const AttentionHeads& heads, const AttentionLayer& source,
+               const at::Tensor& query_order, c10::Device device);
+
+  AttentionLayer attention() const;
+  Parameters parameters() const;
+  void write_to(AttentionHeads& heads) const;
+
+ private:
+  ScaledLinear q_, k_, v_, o_;
+  AttentionLayer rest_;
+};
+
+// Refitting: after pooling, each attention is trained separately to reproduce the output of the
+// source's attention on a text, given the source's inputs.
+//
+// It is cheap compared to uptraining, because gradients stay inside one attention and layers are
+// independent. Training on the source's inputs measures as well as training on those of the
+// converted layers before (docs/pooling.md).
 
 struct RefitSettings {
   /// Windows of the text. A step uses one batch of windows and cycles through the batches.

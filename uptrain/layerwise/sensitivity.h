@@ -1,20 +1,54 @@
-// Measures, layer by layer, what a model loses if only that layer's kv heads are pooled.
+// How much each layer's heads matter.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
 #include "converter/plan/conversion_plan.h"
 #include "formats/model/model.h"
 #include "formats/token_files/token_file.h"
-#include "uptrain/layerwise/layer_walk.h"
+#include "uptrain/layerwise/calibrate.h"
+#include "uptrain/ops/attention.h"
 
 namespace regroup {
+
+// Measures the distances between queries and the keys that a causal attention attends to.
+//
+// Shapes: B sequences of T positions, H query heads.
+
+/// How scores are made of q·k.
+struct ScoreSettings {
+  std::optional<double> scale, softcap;  ///< as in ModelSpec
+};
+
+class AttentionDistances {
+ public:
+  /// Counts distances below `most`.
+  explicit AttentionDistances(std::int64_t most) : most_(most) {}
+
+  /// Adds the attention of B·T queries, as attend() computes it, or attend_in_window().
+  void add(const Heads& heads, const at::Tensor& mask, std::optional<std::int64_t> window,
+           const ScoreSettings& scores);
+
+  bool any() const { return sums_.defined(); }
+
+  /// The fraction of the attention at each distance, in double on the device of the heads: [H, T],
+  /// at most `most` distances; rows sum to 1.
+  at::Tensor shares() const;
+
+ private:
+  std::int64_t most_;
+  at::Tensor sums_;  ///< [H, T]
+};
+
+// Measures, layer by layer, what a model loses if only that layer's kv heads are pooled.
 
 struct SensitivitySettings {
   WindowSettings windows;

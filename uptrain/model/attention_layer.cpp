@@ -6,9 +6,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 
-#include "uptrain/model/cached_attention.h"
 #include "uptrain/model/kv_cache.h"
-#include "uptrain/ops/grouped_attention.h"
+#include "uptrain/ops/attention.h"
 #include "uptrain/ops/softcap.h"
 
 namespace regroup {

@@ -11,7 +11,6 @@
 #include <ATen/core/Tensor.h>
 
 #include "formats/spec/model_spec.h"
-#include "uptrain/model/expert_layer.h"
 #include "uptrain/model/layers.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/ops/attention.h"

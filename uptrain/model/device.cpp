@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
-#include "formats/base/out_of_memory.h"
 #include "formats/base/printable.h"
 #include "uptrain/model/host_memory.h"
 #include "uptrain/ops/device_kernels.h"

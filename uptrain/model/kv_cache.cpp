@@ -1,18 +1,113 @@
 #include "uptrain/model/kv_cache.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "formats/base/error.h"
 #include "uptrain/ops/attention.h"
 #include "uptrain/ops/rope.h"
+#include "uptrain/ops/softcap.h"
 
 namespace regroup {
+
+std::int64_t CacheStep::slot_of(std::int64_t position) const {
+  return position < sinks ? position : sinks + (position - sinks) % (slots - sinks);
+}
+
+CacheRing::CacheRing(const Settings& settings, PositionKind positions, const RopeSpec& rope,
+                     const at::TensorOptions& options)
+    : settings_(settings),
+      positions_(positions),
+      slots_(settings.window ? std::min(settings.capacity, settings.sinks + *settings.window)
+                             : settings.capacity),
+      options_(options) {
+  if (positions == PositionKind::kRope) {
+    rope_.emplace(rope, settings.capacity, options);
+    RopeSpec turn_alone = rope;  // for keys that have already been rotated and scaled
+    turn_alone.scaling.attention_factor = 1.0;
+    shift_.emplace(turn_alone, settings.capacity, options);
+  }
+}
+
+std::int64_t CacheRing::longest_step(std::int64_t length) const {
+  if (!drops()) {
+    return slots_ - length;
+  }
+  return settings_.sinks == 0 ? std::numeric_limits<std::int64_t>::max()
+                              : std::max<std::int64_t>(1, slots_ - length);
+}
+
+CacheStep CacheRing::step(std::int64_t first, std::int64_t count) {
+  CacheStep step;
+  step.first = first;
+  step.count = count;
+  step.sinks = settings_.sinks;
+  step.slots = slots_;
+  step.used = std::min(slots_, first + count);
+  step.apart = count > 1 && first > 0 && first + count > slots_;
+  const std::int64_t dropped = first + count - slots_;
+  if (shift_ && settings_.sinks > 0 && dropped > 0) {
+    step.sink_shift = shift_->at(dropped, 1);
+  }
+  if (rope_) {
+    step.rope = rope_->at(first, count);
+  }
+  if (first > 0 && (count > 1 || positions_ == PositionKind::kAlibi)) {
+    step.positions = positions_seen(step);
+  }
+  if (first > 0 && count > 1) {
+    step.mask = mask_of(step);
+  } else if (settings_.window && settings_.sinks == 0 && count > *settings_.window) {
+    step.window = settings_.window;
+  }
+  return step;
+}
+
+// The positions of the keys that the new queries see. Slot j of the ring, which follows the sinks,
+// holds the last token written to it: last - (last - j) mod ring.
+at::Tensor CacheRing::positions_seen(const CacheStep& step) const {
+  const at::TensorOptions options = options_.dtype(at::kLong);
+  const std::int64_t read = step.apart ? step.first : step.first + step.count;
+  const std::int64_t ring = slots_ - settings_.sinks;
+  if (read <= slots_ && !step.apart) {
+    return at::arange(read, options);
+  }
+  const std::int64_t in_ring = std::min(read, slots_) - settings_.sinks;
+  const at::Tensor slot = at::arange(settings_.sinks, settings_.sinks + in_ring, options);
+  const at::Tensor held = read - 1 - (read - 1 - slot).remainder(ring);
+  if (step.apart) {
+    return at::cat({held, at::arange(read, read + step.count, options)});
+  }
+  // Sinks have the positions right before the window.
+  return at::cat({at::arange(settings_.sinks, options) + (read - slots_), held});
+}
+
+// A query sees the keys up to its own position that are within the window.
+at::Tensor CacheRing::mask_of(const CacheStep& step) const {
+  const at::Tensor queries =
+      at::arange(step.first, step.first + step.count, options_.dtype(at::kLong)).unsqueeze(1);
+  at::Tensor hidden = step.positions > queries;  // [T, S]
+  if (settings_.window && settings_.sinks == 0) {
+    hidden = hidden.logical_or(step.positions <= queries - *settings_.window);
+  }
+  return at::zeros(hidden.sizes(), options_)
+      .masked_fill(hidden, -std::numeric_limits<double>::infinity())
+      .unsqueeze(0)
+      .unsqueeze(0);
+}
+
 namespace {
 
 void check_settings(const ModelSpec& spec, const KvCacheSettings& settings) {
@@ -189,6 +284,60 @@ void store(LayerCache& layer, const CacheStep& step, const at::Tensor& k, const 
   if (step.sink_shift && layer.sink_keys.defined()) {
     layer.k.narrow(2, 0, step.sinks).copy_(rotate(layer.sink_keys, *step.sink_shift));
   }
+}
+
+namespace {
+
+// oneDNN first copies non-contiguous inputs. That takes several times as long as reading unused
+// slots.
+bool reads_whole_cache(const CachedKeys& keys) {
+  return keys.k.is_cpu() && keys.k.scalar_type() != at::kFloat &&
+         keys.k.scalar_type() != at::kDouble && 2 * keys.used >= keys.k.size(2);
+}
+
+// Computes two matrix products per group. rows: [B, G, n, d], bias: [1, 1 or G, n, S].
+at::Tensor attend_by_products(const at::Tensor& rows, const at::Tensor& k, const at::Tensor& v,
+                              const at::Tensor& bias, double scale, std::optional<double> softcap) {
+  const at::Tensor scores =
+      at::bmm(rows.flatten(0, 1), k.flatten(0, 1).transpose(1, 2));  // [B·G, n, S]
+  const bool fp64 = scores.scalar_type() == at::kDouble;
+  at::Tensor wide = softcapped(scores.to(fp64 ? at::kDouble : at::kFloat) * scale, softcap);
+  if (bias.defined()) {
+    wide = wide.view({rows.size(0), rows.size(1), rows.size(2), -1}) + bias;
+  }
+  const at::Tensor weights = at::softmax(wide, -1).to(v.scalar_type());
+  const at::Tensor flat = weights.view({-1, rows.size(2), k.size(2)});
+  return at::bmm(flat, v.flatten(0, 1)).view_as(rows);
+}
+
+}  // namespace
+
+at::Tensor attend_from_one_token(const at::Tensor& q, const CachedKeys& keys,
+                                 const at::Tensor& bias, std::optional<double> scale,
+                                 std::optional<double> softcap) {
+  const double factor = scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
+  const std::int64_t groups = keys.k.size(1);
+  const at::Tensor rows = fold_queries(q, groups);  // [B, G, H/G, d]
+  at::Tensor row_bias = fold_mask(bias, q.size(1), groups);
+  if (reads_whole_cache(keys)) {
+    const double hidden = -std::numeric_limits<double>::infinity();
+    const std::int64_t unused = keys.k.size(2) - keys.used;
+    if (unused > 0 && !row_bias.defined()) {
+      row_bias = at::zeros({1, 1, 1, keys.used}, q.options().dtype(at::kFloat));
+    }
+    if (unused > 0) {
+      row_bias = at::constant_pad_nd(row_bias, {0, unused}, hidden);
+    }
+    return attend_by_products(rows, keys.k, keys.v, row_bias, factor, softcap).view_as(q);
+  }
+  const at::Tensor k = keys.k.narrow(2, 0, keys.used);
+  const at::Tensor v = keys.v.narrow(2, 0, keys.used);
+  if (q.is_cpu() || row_bias.defined() || softcap) {
+    return attend_by_products(rows, k, v, row_bias, factor, softcap).view_as(q);
+  }
+  return at::scaled_dot_product_attention(rows, k, v, {}, /*dropout_p=*/0.0, /*is_causal=*/false,
+                                          factor)
+      .reshape(q.sizes());
 }
 
 }  // namespace regroup

@@ -14,6 +14,81 @@
 
 namespace regroup {
 
+ModelSpec without_layers(ModelSpec spec) {
+  spec.layers.clear();
+  spec.encoder_layers.clear();
+  spec.kv_heads.clear();
+  spec.cross_kv_heads.clear();
+  spec.encoder_kv_heads.clear();
+  spec.alibi.slopes.clear();
+  spec.encoder_final_norm = {};
+  return spec;
+}
+
+OutputHead::OutputHead(const Model& source, c10::Device device)
+    : OutputHead(
+          without_layers(source.spec),
+          load_parameters(without_layers(source.spec), source.checkpoint, at::kFloat, device)) {}
+
+OutputHead::OutputHead(const ModelSpec& spec, const Parameters& parameters)
+    : model_(spec, parameters), project_out_(make_linear(spec.project_out, parameters)) {
+  if (spec.final_norm.present() || spec.norm_without_parameters) {
+    norm_ = make_norm(spec.final_norm, spec, parameters);
+  }
+}
+
+at::Tensor OutputHead::finished(const at::Tensor& hidden) const {
+  const at::Tensor normalised = norm_ ? (*norm_)(hidden) : hidden;
+  return project_out_.present() ? project_out_(normalised) : normalised;
+}
+
+LmHeadInputs OutputHead::lm_head_inputs(const at::Tensor& hidden) const {
+  return model_.lm_head_inputs(finished(hidden));
+}
+
+at::Tensor OutputHead::logits(const at::Tensor& hidden) const {
+  return model_.logits(finished(hidden));
+}
+
+void check_computable(const ModelSpec& spec) {
+  if (!spec.not_computable.empty()) {
+    throw_bad_input("{}: cannot be computed: {}", printable(spec.architecture),
+                    printable(spec.not_computable));
+  }
+  if (spec.sliding_window && (spec.has_encoder() || spec.positions == PositionKind::kRelativeBias ||
+                              (!spec.causal && spec.positions == PositionKind::kAlibi))) {
+    throw_bad_input(
+        "{}: sliding windows are supported only in models of one stack, without a relative bias, "
+        "and "
+        "with ALiBi only in causal attention",
+        printable(spec.architecture));
+  }
+  if (spec.attention_softcap &&
+      (!spec.causal || spec.has_encoder() || spec.positions == PositionKind::kRelativeBias ||
+       spec.positions == PositionKind::kAlibi)) {
+    throw_bad_input("{}: soft-capped scores are supported only in causal attention without biases",
+                    printable(spec.architecture));
+  }
+}
+
+void check_length(const ModelSpec& spec, std::int64_t length) {
+  if (spec.limited_to_positions && length > spec.max_positions.value()) {
+    throw_usage(
+        "sequences of {} tokens: {} is computed up to {} tokens only; beyond, its own code changes "
+        "its attention",
+        length, printable(spec.architecture), *spec.max_positions);
+  }
+}
+
+void check_takes_parts(const ModelSpec& spec) {
+  if (spec.has_encoder() || !spec.causal || spec.positions == PositionKind::kRelativeBias) {
+    throw_usage(
+        "{}: its sequences cannot be shared out among ranks: that needs a decoder-only model with "
+        "causal attention and no relative bias",
+        printable(spec.architecture));
+  }
+}
+
 Model open_computable_model(const std::filesystem::path& path) {
   Model model = open_model(path);
   if (!model.spec.not_computable.empty()) {

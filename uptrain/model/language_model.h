@@ -1,17 +1,65 @@
-// Opens a model directory for computing and writes it back.
+// A model that predicts.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include "formats/model/model.h"
+#include "formats/spec/model_spec.h"
+#include "uptrain/model/layers.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/model/transformer.h"
 
 namespace regroup {
+
+// The output head of a model: final norm and output projection.
+//
+// Shapes: B windows of T tokens, D hidden size, V vocabulary.
+
+/// The spec without its layers: embeddings, final norm and output projection.
+ModelSpec without_layers(ModelSpec spec);
+
+class OutputHead {
+ public:
+  /// Reads its tensors, in fp32.
+  OutputHead(const Model& source, c10::Device device);
+
+  /// Output of the (decoder's) last layer, [B, T, D], see LayerWalk::hidden() -> inputs of the
+  /// logits, [B·T, D] and [V, D].
+  LmHeadInputs lm_head_inputs(const at::Tensor& hidden) const;
+
+  /// The same -> [B, T, V].
+  at::Tensor logits(const at::Tensor& hidden) const;
+
+ private:
+  at::Tensor finished(const at::Tensor& hidden) const;
+
+  OutputHead(const ModelSpec& spec, const Parameters& parameters);
+
+  Transformer model_;
+  std::optional<Norm> norm_;
+  Linear project_out_;
+};
+
+// Which models and sequences can be computed.
+
+/// Throws kBadInput for a model that Transformer cannot compute, with the reason.
+void check_computable(const ModelSpec& spec);
+
+/// Throws kUsage if the model's own code computes sequences of that length in another way.
+void check_length(const ModelSpec& spec, std::int64_t length);
+
+/// Throws kUsage for a model that cannot compute a part of a sequence, given the keys and values of
+/// earlier parts.
+void check_takes_parts(const ModelSpec& spec);
+
+// Opens a model directory for computing and writes it back.
 
 /// Opens a model and checks that all its tensors are present. Throws kBadInput for models that
 /// cannot be computed.

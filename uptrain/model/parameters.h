@@ -1,6 +1,7 @@
-// A model's learned tensors, under the names and in the layout in which they are stored.
+// Weights of a model: reading and making them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <set>
@@ -13,10 +14,50 @@
 #include <ATen/core/Tensor.h>
 
 #include "formats/checkpoint/checkpoint.h"
+#include "formats/dtype/dtype.h"
 #include "formats/spec/model_spec.h"
-#include "uptrain/model/state_tensor.h"
 
 namespace regroup {
+
+// A tensor's numbers as bytes.
+
+/// Views of a contiguous tensor in host memory, valid as long as its storage.
+inline std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+inline std::span<std::byte> mutable_bytes_of(const at::Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
+}
+
+// The tensors of a training state, among them fp32 masters that are stored in two halves.
+
+/// A named tensor that is saved and restored. Either `value` is the tensor, or it is an fp32 tensor
+/// in two halves: `value` is its bf16 rounding and `low`, int16, holds the lower bits:
+///   value = (bits + 0x8000) >> 16    low = bits - (value << 16)
+/// where bits is the tensor read as int32. Ties are therefore rounded away from zero: after
+/// rounding to even, the two ties around a value could not be told apart. The halves are exactly
+/// the fp32 tensor, except that every NaN becomes the same NaN.
+struct StateTensor {
+  std::string name;
+  at::Tensor value;
+  at::Tensor low = {};  ///< undefined: `value` is the whole tensor
+
+  bool is_split() const { return low.defined(); }
+
+  /// The type of the whole tensor.
+  at::ScalarType type() const { return is_split() ? at::kFloat : value.scalar_type(); }
+
+  /// The whole tensor: `value` itself, or a new fp32 tensor on its device.
+  at::Tensor read() const;
+
+  /// Replaces the tensor. `whole` may be on another device, or what read() returned.
+  void write(const at::Tensor& whole) const;
+};
+
+/// Two halves that take the place of the bf16 tensor `value`, whose present values they hold.
+StateTensor split_tensor(const std::string& name, const at::Tensor& value);
+
+// A model's learned tensors, under the names and in the layout in which they are stored.
 
 /// Named tensors in a fixed order. Copies share the tensors' memory, as copies of at::Tensor do.
 /// Fused projections stay fused and Conv1D weights stay [in, out]: saving is the inverse of
@@ -97,5 +138,30 @@ Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, 
 /// load_parameters() does.
 void read_parameters(const Parameters& tensors, const ModelSpec& spec,
                      const Checkpoint& checkpoint);
+
+// Random initialisation of a model from a config, for pretraining.
+
+constexpr double kUsualDeviation = 0.02;
+
+/// GPT-2's initialisation (Radford et al. 2019, section 2.3): normal with standard deviation
+/// `deviation`, divided by √(2·layers) for projections into the residual stream; norms 1, biases 0.
+/// If scores are not divided by √d, queries are initialised smaller by that factor, as in T5
+/// (Raffel et al. 2020, https://arxiv.org/abs/1910.10683). fp32, on the CPU; a pure function of the
+/// arguments.
+Parameters initialise_parameters(const ModelSpec& spec, std::uint64_t seed,
+                                 double deviation = kUsualDeviation);
+
+/// A config.json and its name in error messages.
+struct NamedConfig {
+  std::string text;
+  std::string name;
+};
+
+/// Writes a model directory at `destination` with such weights, stored as `dtype`, and the
+/// unchanged config. `deviation` is the config's initializer_range if it has one. Throws kBadInput
+/// for a config of an unknown family or of a model that cannot be computed; kUsage if `destination`
+/// exists.
+void write_new_model(const NamedConfig& config, std::uint64_t seed, DType dtype,
+                     const std::filesystem::path& destination);
 
 }  // namespace regroup

@@ -7,8 +7,8 @@
 
 #include "formats/base/file.h"
 #include "formats/checkpoint/tensor_reader.h"
-#include "formats/dtype/numbers.h"
-#include "uptrain/model/tensor_bytes.h"
+#include "formats/dtype/dtype.h"
+#include "uptrain/model/parameters.h"
 
 namespace regroup {
 namespace {

@@ -12,11 +12,10 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "uptrain/model/block_weights.h"
-#include "uptrain/model/computable.h"
+#include "uptrain/model/block.h"
 #include "uptrain/model/kv_cache.h"
+#include "uptrain/model/language_model.h"
 #include "uptrain/ops/rope.h"
-#include "uptrain/ops/sinusoids.h"
 #include "uptrain/ops/softcap.h"
 
 namespace regroup {

@@ -11,9 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "formats/model/model.h"
-#include "uptrain/data/document_windows.h"
-#include "uptrain/data/span_corruption.h"
-#include "uptrain/data/special_tokens.h"
+#include "uptrain/data/data_loader.h"
 #include "uptrain/data/text_infilling.h"
 #include "uptrain/model/transformer.h"
 

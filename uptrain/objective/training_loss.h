@@ -1,20 +1,50 @@
-// The training loss of one micro-batch.
+// The loss of a batch, and of the balance of experts.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "uptrain/distill/attention_distillation.h"
-#include "uptrain/distill/teacher_logits_cache.h"
+#include "uptrain/distill/teacher_logits_file.h"
 #include "uptrain/model/transformer.h"
 #include "uptrain/objective/objective.h"
-#include "uptrain/objective/router_balance.h"
 #include "uptrain/ops/loss.h"
 
 namespace regroup {
+
+// The load-balancing loss of a model with experts.
+
+/// Observes the routing of a model's layers while it computes a loss. Nothing else may set the
+/// model's routing observer as long as this exists.
+class RouterBalance {
+ public:
+  /// `model` must outlive this.
+  explicit RouterBalance(Transformer& model) : model_(model) {}
+  RouterBalance(const RouterBalance&) = delete;
+  RouterBalance& operator=(const RouterBalance&) = delete;
+  ~RouterBalance() { model_.set_routing_observer({}); }
+
+  /// Begins to observe.
+  void watch();
+
+  /// The loss times its factor, a scalar with gradients, of the pass since watch() over sequences
+  /// of `length` tokens. Ends observing. If the model computes a part of each sequence, the losses
+  /// of all parts add up to that of the sequences.
+  at::Tensor take(std::int64_t length);
+
+ private:
+  Transformer& model_;
+  std::vector<RouterSums> layers_;
+};
+
+/// Whether training this model adds a load-balancing loss.
+bool has_balance_loss(const ModelSpec& spec);
+
+// The training loss of one micro-batch.
 
 /// The loss of a model on a task, optionally with distillation from a teacher.
 class TrainingLoss {

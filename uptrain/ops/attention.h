@@ -1,11 +1,8 @@
-// Attention over heads. With fewer kv heads than query heads (GQA), keys and values are not
-// repeated in memory, except for fp32 on GPUs.
-//
-// Shapes: B sequences, T queries, S keys (T of them in self-attention), H query heads, G kv heads,
-// d head dimension. In causal self-attention with S > T, queries are those of the last T positions.
+// Attention: masks, biases, grouped heads, and how the work is split.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -16,6 +13,18 @@
 #include "formats/spec/model_spec.h"
 
 namespace regroup {
+
+// Undefined tensors as LibTorch's operations take them.
+
+inline std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
+// Attention over heads. With fewer kv heads than query heads (GQA), keys and values are not
+// repeated in memory, except for fp32 on GPUs.
+//
+// Shapes: B sequences, T queries, S keys (T of them in self-attention), H query heads, G kv heads,
+// d head dimension. In causal self-attention with S > T, queries are those of the last T positions.
 
 /// The heads of one layer: q [B, H, T, d], k and v [B, G, S, d].
 struct Heads {
@@ -130,5 +139,46 @@ class Alibi {
   at::Tensor query_dimensions_;  // [1, H, 1, 8], in the queries' dtype
   double scale_;                 // of q·k
 };
+
+// Attention on a CPU in parts, between which a request to stop is seen. Passes with gradients are
+// steps of a training, which are not stopped; GPUs are fast enough.
+//
+// Shapes: as in attention.h.
+
+/// What `attend` returns for all heads, [B, H, T, d]. Calls it for one sequence and kv head at a
+/// time where all of them take a CPU longer than a fraction of a second; the numbers are the same.
+/// mask: [1 or B, 1 or H, …], or undefined; each call gets its part.
+at::Tensor attend_in_parts(
+    const Heads& heads, const at::Tensor& mask,
+    const std::function<at::Tensor(const Heads&, const at::Tensor& mask)>& attend);
+
+/// Whether a single head takes a CPU longer than that.
+bool is_long(const Heads& heads);
+
+/// What causal `attend` returns for all queries. Calls it for consecutive queries with the keys
+/// that they see. The numbers are the same up to rounding.
+at::Tensor attend_in_order(const Heads& heads,
+                           const std::function<at::Tensor(const Heads&)>& attend);
+
+// Attention in which the query heads of a group become rows of one matrix. Each key and value is
+// read once per group and never repeated. Kernels without support for grouped heads can be used.
+//
+// Shapes: B sequences, T queries, S keys, H query heads, G kv heads, d head dimension.
+
+/// [B, H, T, d] -> [B, G, H/G·T, d]: the rows of a group are its heads, and in each head its
+/// tokens.
+at::Tensor fold_queries(const at::Tensor& q, std::int64_t groups);
+
+/// The same of a mask, [1, 1 or H, T, S] -> [1, 1 or G, H/G·T, S]; undefined stays undefined.
+at::Tensor fold_mask(const at::Tensor& mask, std::int64_t query_heads, std::int64_t groups);
+
+/// attend_in_groups() with a mask that fold_mask() made.
+at::Tensor attend_folded(const Heads& heads, const at::Tensor& folded_mask,
+                         std::optional<double> scale);
+
+/// softmax(scale · q kᵀ + mask) v -> [B, H, T, d]; `scale` is 1/√d unless given. mask: [1, 1 or H,
+/// T, S] or undefined.
+at::Tensor attend_in_groups(const Heads& heads, const at::Tensor& mask,
+                            std::optional<double> scale);
 
 }  // namespace regroup

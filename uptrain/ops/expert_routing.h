@@ -1,6 +1,4 @@
-// Routing tokens to experts, and the load-balancing loss.
-//
-// Shapes: B sequences of T tokens, N = B·T, E experts, of which k compute each token.
+// Which expert takes which token, and rows in their order.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +11,34 @@
 #include "formats/spec/model_spec.h"
 
 namespace regroup {
+
+// A pseudo-random permutation that needs no memory.
+
+/// A bijection of [0, size) onto itself, a pure function of its two keys: a four-round Feistel
+/// network over the next even number of bits, walked until it lands inside (Black & Rogaway,
+/// "Ciphers with arbitrary finite domains", 2002).
+class Permutation {
+ public:
+  /// `size` of at least 1.
+  Permutation(std::uint64_t size, std::uint64_t seed, std::uint64_t stream);
+
+  /// The image of `index`, which must be below size.
+  std::uint64_t operator()(std::uint64_t index) const;
+
+ private:
+  std::uint64_t encrypt(std::uint64_t value) const;
+
+  std::uint64_t size_;
+  std::uint64_t key_;
+  int half_bits_;
+};
+
+/// A well mixed 64-bit hash of two numbers (splitmix64's finaliser, twice).
+std::uint64_t mix(std::uint64_t one, std::uint64_t other);
+
+// Routing tokens to experts, and the load-balancing loss.
+//
+// Shapes: B sequences of T tokens, N = B·T, E experts, of which k compute each token.
 
 /// The experts of N tokens.
 struct RoutedTokens {

@@ -1,13 +1,74 @@
-// Fused kernels of a device are compared with LibTorch's operators before they are used: nothing
-// that runs only on the device can be trusted because it runs elsewhere.
+// Fused kernels on a device, and how each proves itself at the start.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include "uptrain/ops/device_kernels.h"
+
 namespace regroup {
+
+// AdamW's update of one tensor in one pass, by the fused kernel of a GPU.
+
+/// Tensors of the same shape that one update reads and writes, all dense in the same order.
+struct AdamWTensors {
+  at::Tensor master;         ///< fp32
+  at::Tensor copy;           ///< bf16, gets the rounded master; or undefined
+  at::Tensor first, second;  ///< the moments, both fp32 or both bf16
+  at::Tensor gradient;       ///< fp32 or bf16, any strides
+};
+
+/// Of one update; `decay` is the learning rate times the weight decay.
+struct AdamWNumbers {
+  double rate, decay, beta1, beta2, epsilon;
+};
+
+/// fp32 scalars on the tensors' device.
+struct AdamWScalars {
+  at::Tensor divisor;  ///< of the gradient
+  at::Tensor skip;     ///< 1: nothing is written
+  at::Tensor updates;  ///< made, with this one
+};
+
+/// Whether a device has the kernel; a CPU has none.
+bool can_fuse_adamw(c10::Device device);
+
+/// The formula of adamw.h. Throws c10::Error if the kernel cannot be launched.
+void update_by_fused_adamw(const AdamWTensors& tensors, const AdamWNumbers& numbers,
+                           const AdamWScalars& scalars);
+
+// RMSNorm by kernels of a device, without autograd; see rms_norm.h.
+
+/// Results of the forward pass.
+struct DeviceNorm {
+  at::Tensor sum;      ///< x + update; undefined without an update
+  at::Tensor y;        ///< the norm
+  at::Tensor inverse;  ///< fp32, one per row: 1 / sqrt(mean(x²) + epsilon)
+};
+
+/// The norm of x, or of x + update if it is defined. Contiguous: x, update [..., D]; weight [D].
+DeviceNorm normalise_on_device(const at::Tensor& x, const at::Tensor& update,
+                               const at::Tensor& weight, double epsilon);
+
+/// What the backward pass needs: what was normalised, and the two others.
+struct SavedNorm {
+  at::Tensor x, weight, inverse;
+};
+
+struct NormGradients {
+  at::Tensor by_x, by_weight;
+};
+
+/// The gradients for the gradient `outer` of y and, if defined, `outer_sum` of the sum, both
+/// contiguous. That of the weight only if `with_weight`.
+NormGradients differentiate_norm_on_device(const SavedNorm& saved, const at::Tensor& outer,
+                                           const at::Tensor& outer_sum, bool with_weight);
+
+// Fused kernels of a device are compared with LibTorch's operators before they are used: nothing
+// that runs only on the device can be trusted because it runs elsewhere.
 
 /// Runs each kernel of `device` forward and backward, in fp32 and bf16, on a few small tensors that
 /// do not depend on chance, and turns off those that fail or differ from LibTorch's operators in

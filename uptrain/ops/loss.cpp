@@ -17,7 +17,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "formats/base/interruption.h"
+#include "formats/base/error.h"
 #include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/fused_cross_entropy.h"
 #include "uptrain/ops/softcap.h"

@@ -11,7 +11,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "converter/pooling/solvers/parallel_for.h"
-#include "uptrain/ops/device_rms_norm.h"
+#include "uptrain/ops/kernel_check.h"
 #include "uptrain/ops/row_arithmetic.h"
 
 namespace regroup {

@@ -15,8 +15,8 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "formats/base/interruption.h"
-#include "uptrain/ops/grouped_attention.h"
+#include "formats/base/error.h"
+#include "uptrain/ops/attention.h"
 
 namespace regroup {
 namespace {

@@ -15,7 +15,7 @@
 #include <ATen/ops/logaddexp.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "uptrain/ops/optional_tensor.h"
+#include "uptrain/ops/attention.h"
 
 namespace regroup {
 namespace {

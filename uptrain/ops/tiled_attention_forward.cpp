@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "converter/pooling/solvers/parallel_for.h"
-#include "formats/base/interruption.h"
+#include "formats/base/error.h"
 #include "uptrain/ops/tile_products.h"
 #include "uptrain/ops/tiled_passes.h"
 

@@ -1,10 +1,16 @@
-// Learning-rate schedules: linear warm-up, then one of four shapes.
+// Learning rates: the schedule, the search for one, and losses that rise too far.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
 #include <string_view>
 
 namespace regroup {
+
+// Learning-rate schedules: linear warm-up, then one of four shapes.
 
 enum class LrScheduleKind {
   kCosine,             ///< half a cosine, down to the last step
@@ -42,5 +48,49 @@ struct LrSchedule {
  private:
   double after_warmup(std::int64_t step) const;
 };
+
+// Tracks the recent mean of the loss and detects loss spikes.
+
+class LossSpikeDetector {
+ public:
+  /// Number of losses in the mean that a new one is compared with.
+  static constexpr std::size_t kWindow = 20;
+
+  /// Adds the loss of one more step, a finite number. Returns whether it is a spike, and the first
+  /// in a row: above the mean of a full window by at least 10 % and by six standard deviations.
+  bool add(double loss);
+
+  /// The mean of the last kWindow losses, or of all if there are fewer. NaN if there are none.
+  double mean() const;
+
+ private:
+  bool stands_out(double loss) const;
+
+  std::deque<double> losses_;
+  bool above_ = false;
+};
+
+// Finds a learning rate by short trials.
+
+/// The error that a short training reaches with this learning rate.
+using RateTrial = std::function<double(double rate)>;
+
+/// Searches 0.3, 0.1, 0.03, ... 0.0003 for the rate with the least error. Each search begins at the
+/// result of the last one, the first at 0.03, and goes on in the direction in which errors fall. It
+/// takes three trials if the last result is still the best.
+class RateSearch {
+ public:
+  /// An error that is not finite counts as the largest. Throws what `trial` throws.
+  double best(const RateTrial& trial);
+
+ private:
+  std::size_t last_ = 2;  // index of the last result
+};
+
+/// For a run that is much longer than its trials, which favour small rates because they have no
+/// time to settle: the largest rate whose trial leaves at most 1.5 times the error of the best, and
+/// less than there was before; none of these: the best. `errors`: what trials left, by rate, at
+/// least one; what is not finite counts as the largest.
+double rate_of_longer_run(const std::map<double, double>& errors, double before);
 
 }  // namespace regroup

@@ -1,18 +1,76 @@
-// The interface of optimizers.
+// Optimizers: AdamW, Adafactor, and weights kept in more bits than they are used in.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 #include "uptrain/model/device.h"
 #include "uptrain/model/parameters.h"
-#include "uptrain/optim/master_weights.h"
 
 namespace regroup {
+
+// The fp32 masters of the trained weights, in one of several forms.
+
+/// Where training keeps masters, moments and gradients.
+enum class MemoryMode {
+  kFull,     ///< masters and moments on the device; gradients in fp32
+  kCompact,  ///< masters as a bf16 weight and 16 more bits; gradients in bf16 if none are summed
+  kHost,     ///< masters, moments and gradients in host memory; the CPU updates the weights
+};
+
+/// "full", "compact" or "host".
+std::string_view name_of(MemoryMode mode);
+
+/// Reads such a name; throws kUsage for anything else.
+MemoryMode parse_memory_mode(std::string_view text);
+
+/// What an optimizer updates. Copies share the tensors' memory.
+class MasterWeights {
+ public:
+  /// Weights that are their own masters, in fp32 or fp64.
+  explicit MasterWeights(const Parameters& weights)
+      : MasterWeights(MemoryMode::kFull, in_place(weights.entries())) {}
+
+  /// `masters`: whole ones, of which the model's weights are copies; in kCompact split ones, whose
+  /// halves include the model's weights; in kHost whole ones in host memory.
+  /// `copies`: the model's weights in kFull where they are narrower than the masters, in their
+  /// order.
+  MasterWeights(MemoryMode mode, std::vector<StateTensor> masters,
+                std::vector<at::Tensor> copies = {})
+      : mode_(mode), masters_(std::move(masters)), copies_(std::move(copies)) {}
+
+  MemoryMode mode() const { return mode_; }
+  std::size_t size() const { return masters_.size(); }
+  const std::vector<StateTensor>& tensors() const { return masters_; }
+  const std::string& name(std::size_t i) const { return masters_[i].name; }
+  at::IntArrayRef sizes(std::size_t i) const { return masters_[i].value.sizes(); }
+
+  /// Type and device of a whole master.
+  at::TensorOptions options(std::size_t i) const {
+    return masters_[i].value.options().dtype(masters_[i].type()).requires_grad(false);
+  }
+
+  /// The model's weight where it is a narrower copy of the master, else an undefined tensor.
+  at::Tensor copy(std::size_t i) const { return copies_.empty() ? at::Tensor() : copies_[i]; }
+
+  /// A whole master, to be updated in place and passed to write().
+  at::Tensor read(std::size_t i) const { return masters_[i].read(); }
+  void write(std::size_t i, const at::Tensor& whole) const { masters_[i].write(whole); }
+
+ private:
+  MemoryMode mode_;
+  std::vector<StateTensor> masters_;
+  std::vector<at::Tensor> copies_;
+};
+
+// The interface of optimizers.
 
 class Optimizer {
  public:
@@ -69,5 +127,107 @@ double optimizer_state_bytes(const OptimizerSettings& settings, at::IntArrayRef 
 /// The divisor, at least 1, that clips gradients of that norm to `max_norm`. A `max_norm` of 0
 /// disables clipping.
 at::Tensor clipping_divisor(const at::Tensor& norm, double max_norm);
+
+// AdamW on master weights; clipping and the check for finite gradients are fused into its single
+// pass.
+
+struct AdamWSettings {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;  ///< of tensors with two or more dimensions; norms and biases: none
+  /// The type of the moments m and v. bf16 halves their memory. Each update is computed in the
+  /// parameters' type.
+  Precision moments = Precision::kFp32;
+};
+
+/// Loshchilov & Hutter, Decoupled weight decay, https://arxiv.org/abs/1711.05101: with t counting
+/// the updates made,
+///   m = β₁m + (1-β₁)g    v = β₂v + (1-β₂)g²
+///   w = w - lr·λ·w - lr · (m / (1-β₁ᵗ)) / (√(v / (1-β₂ᵗ)) + ε)
+class AdamW : public Optimizer {
+ public:
+  /// Updates `masters` (fp32 or fp64) from now on; moments start at zero, next to the masters.
+  AdamW(MasterWeights masters, const AdamWSettings& settings);
+
+  void step(const std::vector<at::Tensor>& gradients, double learning_rate,
+            const at::Tensor& gradient_divisor, const at::Tensor& skip) override;
+
+  std::vector<Parameters::Entry> state() const override;
+
+  bool writes_copies() const override { return fused_; }
+
+  /// First moments, one per parameter.
+  const std::vector<at::Tensor>& first_moments() const { return first_moments_; }
+  /// Updates made, an fp32 scalar.
+  const at::Tensor& count() const { return count_; }
+
+ private:
+  // Parameters that one call updates together.
+  struct Batch {
+    std::vector<std::size_t> members;
+    double weight_decay = 0.0;
+  };
+  void add_batches(const std::vector<std::size_t>& members, double weight_decay);
+
+  // Tensors of one call of the fused update; copies where another type is stored.
+  struct Tensors {
+    std::vector<at::Tensor> weights, gradients, first, second;
+  };
+  Tensors pick(const std::vector<std::size_t>& members,
+               const std::vector<at::Tensor>& gradients) const;
+
+  void step_fused(const std::vector<at::Tensor>& gradients, double learning_rate,
+                  const at::Tensor& gradient_divisor, const at::Tensor& skip);
+
+  MasterWeights masters_;
+  AdamWSettings settings_;
+  bool fused_;  // by the device's own kernel, one pass over each tensor
+  std::vector<Batch> batches_;
+  std::vector<at::Tensor> first_moments_;
+  std::vector<at::Tensor> second_moments_;
+  at::Tensor count_;
+};
+
+// Adafactor on master weights: second moments of a matrix kept as one row and one column.
+
+struct AdafactorSettings {
+  double weight_decay = 0.0;       ///< of tensors with two or more dimensions
+  bool scale_by_parameter = true;  ///< multiply by the root mean square of the parameter
+};
+
+/// Shazeer & Stern 2018, https://arxiv.org/abs/1804.04235, algorithms 4 and 5 with a given learning
+/// rate and no first moment, as T5 was trained. With t counting the updates made, β = 1 - t^-0.8
+/// and means taken over the last two dimensions of a tensor [..., m, n]:
+///   R = βR + (1-β) mean_n(g² + 1e-30)    C = βC + (1-β) mean_m(g² + 1e-30)
+///   u = g / √(R Cᵀ / mean(R))            (a vector keeps its second moment V whole: u = g / √V)
+///   u = u / max(1, RMS(u))               α = lr · max(1e-3, RMS(w)), or lr alone
+///   w = w - αλw - αu
+class Adafactor : public Optimizer {
+ public:
+  /// Updates `masters` (fp32 or fp64) from now on; moments start at zero, next to the masters.
+  Adafactor(MasterWeights masters, const AdafactorSettings& settings);
+
+  void step(const std::vector<at::Tensor>& gradients, double learning_rate,
+            const at::Tensor& gradient_divisor, const at::Tensor& skip) override;
+
+  std::vector<Parameters::Entry> state() const override;
+
+  /// Updates made, an fp64 scalar.
+  const at::Tensor& count() const { return count_; }
+
+ private:
+  struct Moments {
+    at::Tensor rows, columns;  // [..., m] and [..., n] of a tensor [..., m, n]
+    at::Tensor whole;          // of a vector or scalar
+  };
+  at::Tensor update_of(const Moments& moments, const at::Tensor& gradient, const at::Tensor& beta,
+                       const at::Tensor& skip) const;
+
+  MasterWeights masters_;
+  AdafactorSettings settings_;
+  std::vector<Moments> moments_;
+  at::Tensor count_;
+};
 
 }  // namespace regroup

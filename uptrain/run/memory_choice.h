@@ -1,17 +1,36 @@
-// Chooses where a run keeps masters, moments and gradients.
+// What is chosen to fit the memory.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <c10/core/Device.h>
 
-#include "uptrain/optim/master_weights.h"
-#include "uptrain/run/memory_savings.h"
+#include "uptrain/optim/optimizer.h"
 #include "uptrain/run/uptrain_settings.h"
 
 namespace regroup {
+
+// Suggests options for a run that does not fit in memory.
+
+/// The same run with other options, as typed, and its memory in bytes.
+struct LeanerRun {
+  std::string options;
+  double bytes = 0.0;
+};
+
+/// Runs that fit in `available` bytes by the estimate `bytes_of`: each single option that suffices,
+/// those first that do not change the training result; if none does, several together; if these do
+/// not suffice either, the run that takes least memory. A smaller batch comes with more
+/// accumulation, so that steps stay the same.
+std::vector<LeanerRun> leaner_runs(
+    const UptrainSettings& settings, double available,
+    const std::function<double(const UptrainSettings& settings)>& bytes_of);
+
+// Chooses where a run keeps masters, moments and gradients.
 
 /// Bytes. If the device is a CPU, all of them are memory of the device, for all ranks of this
 /// machine.
@@ -75,5 +94,31 @@ struct MemoryShortage {
 std::optional<MemoryShortage> shortage_of(const UptrainSettings& settings,
                                           const MemoryChoice& choice, const FreeMemory& free,
                                           const NeedOf& need_of);
+
+// Chooses what each of several ranks holds of a model.
+
+struct ShardingChoice {
+  /// A way to share, with the memory mode that it would get.
+  struct Option {
+    Sharding sharding;
+    MemoryChoice memory;
+  };
+
+  bool automatic = false;       ///< the settings leave it open
+  std::vector<Option> options;  ///< those compared, from the most memory to the least
+
+  /// The option of that way to share.
+  const Option& of(const Sharding& sharding) const;
+};
+
+/// The ways to share that the ranks of `settings` have if these leave it open: all weights on each
+/// rank; full sharding with a copy on each machine, if there are several; full sharding.
+std::vector<Sharding> possible_shardings(const UptrainSettings& settings);
+
+/// Chooses for several ranks, and sets the choice in `settings`. If these leave it open: the first
+/// that leaves a twentieth of the device's memory free, without MemoryMode::kHost if one can; else
+/// the first that fits; else the one that needs least.
+ShardingChoice choose_sharding(UptrainSettings& settings, const FreeMemory& free,
+                               const NeedOf& need_of);
 
 }  // namespace regroup

@@ -7,8 +7,8 @@
 #include "formats/json/json.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/host_memory.h"
+#include "uptrain/run/activation_memory.h"
 #include "uptrain/run/training_memory.h"
-#include "uptrain/run/training_traffic.h"
 
 namespace regroup {
 namespace {

@@ -1,13 +1,257 @@
 #include "uptrain/run/run_record.h"
 
 #include <filesystem>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
 
 #include "formats/base/error.h"
+#include "formats/base/staged_directory.h"
+#include "formats/json/json.h"
 #include "formats/model/model.h"
 #include "formats/version.h"
 #include "uptrain/data/data_loader.h"
+#include "uptrain/model/language_model.h"
+#include "uptrain/model/save_parameters.h"
+#include "uptrain/trainer/rank_agreement.h"
 
 namespace regroup {
+
+void RunJournal::record_step(const StepReport& report) {
+  Json line = {{"step", report.step},
+               {"loss", number_or_null(report.loss)},
+               {"lr", report.learning_rate},
+               {"grad_norm", number_or_null(report.gradient_norm)},
+               {"tokens", report.step * report.tokens},
+               {"seconds", report.seconds},
+               {"tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
+               {"skipped", report.skipped}};
+  if (report.communication) {
+    line.update({{"waited_seconds", report.communication->seconds},
+                 {"sent_bytes", report.communication->sent},
+                 {"received_bytes", report.communication->received}});
+  }
+  append(line);
+  if (report.skipped) {
+    observer_.on_warning(
+        fmt::format("step {}: loss or gradients are not finite, no update made", report.step));
+    return;
+  }
+  const double usual = losses_.mean();
+  if (losses_.add(report.loss)) {
+    observer_.on_warning(fmt::format("step {}: the loss is {:.4f}, the last {} had {:.4f}",
+                                     report.step, report.loss, LossSpikeDetector::kWindow, usual));
+  }
+}
+
+void RunJournal::record_evaluation(std::int64_t step, const Evaluation& evaluation) {
+  append({{"step", step},
+          {"eval_loss", number_or_null(evaluation.loss)},
+          {"eval_perplexity", number_or_null(evaluation.perplexity)},
+          {"eval_tokens", evaluation.tokens}});
+}
+
+void RunJournal::append(const Json& line) {
+  if (metrics_) {
+    metrics_->append(line);
+    observer_.on_metrics(line);
+  }
+}
+
+namespace {
+
+// The teacher, on the student's device. `shards` gets what holds its weights if they are shared
+// out.
+std::optional<Transformer> load_teacher(const UptrainSettings& settings, const Model& source,
+                                        ProcessGroup* group,
+                                        std::unique_ptr<ShardedWeights>& shards) {
+  if (!settings.teacher.present()) {
+    return std::nullopt;
+  }
+  const at::ScalarType type =
+      scalar_type_of(settings.teacher.precision.value_or(settings.precision));
+  const Model model = open_teacher(settings, source);
+  if (!settings.sharding.weights || group == nullptr) {
+    return load_transformer(model, type, settings.device);
+  }
+  const Parameters weights = parameters_without_memory(model.spec, type, settings.device);
+  shards = load_share(group->sharing(), weights, model.spec, model.checkpoint, {});
+  std::optional<Transformer> teacher(std::in_place, model.spec, weights);
+  teacher->set_block_weights(shards.get());
+  return teacher;
+}
+
+// The teacher's stored logits, if the run uses them instead of the teacher.
+std::optional<TeacherLogitsCache> open_answers(const TeacherSettings& teacher) {
+  return teacher.logits.empty() ? std::nullopt
+                                : std::optional(TeacherLogitsCache::open(teacher.logits));
+}
+
+}  // namespace
+
+RunLoss::RunLoss(const UptrainPlan& plan, const Model& source, Transformer& student,
+                 ProcessGroup* group)
+    : loss_(student, plan.task),
+      sequences_(ranks_of_sequence(group)),
+      teacher_(load_teacher(plan.settings, source, group, teacher_shards_)),
+      answers_(open_answers(plan.settings.teacher)) {
+  const TeacherSettings& teacher = plan.settings.teacher;
+  if (teacher_) {
+    teacher_->set_sequence_part(sequences_ ? &*sequences_ : nullptr);
+    loss_.set_teacher(*teacher_, teacher.distillation);
+  }
+  if (teacher.attention_weight > 0) {
+    loss_.set_attention(attention_.emplace(student, teacher_.value()), teacher.attention_weight);
+  }
+  if (has_balance_loss(student.spec())) {
+    loss_.set_router_balance(balance_.emplace(student));
+  }
+  if (answers_) {
+    loss_.set_answers(*answers_, teacher.distillation);
+  }
+}
+
+namespace {
+
+std::optional<ZeroPartition> partition_of(ProcessGroup* group, const UptrainSettings& settings,
+                                          const Parameters& trained) {
+  if (group == nullptr) {
+    return std::nullopt;
+  }
+  group->divide(static_cast<int>(settings.sharding.copies));
+  group->divide_sequences(static_cast<int>(settings.sequence_ranks));
+  return std::optional<ZeroPartition>(std::in_place, *group, trained);
+}
+
+Parameters make_weights(const Model& source, const UptrainSettings& settings) {
+  const at::ScalarType type = scalar_type_of(settings.precision);
+  return settings.sharding.weights
+             ? parameters_without_memory(source.spec, type, settings.device)
+             : load_parameters(source.spec, source.checkpoint, type, settings.device);
+}
+
+}  // namespace
+
+TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
+                           ProcessGroup* group)
+    : TrainedModel(source, settings, trained_tensors(source.spec, settings.trained), group) {}
+
+TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
+                           std::span<const std::string> trained, ProcessGroup* group)
+    : weights_(make_weights(source, settings)),
+      trained_(weights_.only(trained)),
+      partition_(partition_of(group, settings, trained_)),
+      shards_(settings.sharding.weights
+                  ? load_share(partition_.value().sharing(), weights_, source.spec,
+                               source.checkpoint, partition_->owners())
+                  : nullptr),
+      sequences_(ranks_of_sequence(group)),
+      masters_(own_masters(source, settings, trained)),
+      model_(source.spec, weights_),
+      frozen_(source.spec, settings.trained, masters_),
+      optimizer_(make_optimizer(masters_, settings.optimizer)) {
+  model_.set_recomputing(settings.recomputing);
+  model_.set_block_weights(shards_.get());
+  model_.set_sequence_part(sequences_ ? &*sequences_ : nullptr);
+}
+
+MasterWeights TrainedModel::own_masters(const Model& source, const UptrainSettings& settings,
+                                        std::span<const std::string> trained) const {
+  const std::vector<std::string> names =
+      partition_ ? partition_->own_names() : std::vector(trained.begin(), trained.end());
+  const MemoryMode mode = settings.memory.value_or(MemoryMode::kFull);
+  const auto load = [&](at::Device device, std::span<const std::string> wanted) {
+    const Parameters loaded =
+        load_parameters(source.spec, source.checkpoint, at::kFloat, device, wanted);
+    return in_place(loaded.entries());
+  };
+  if (mode == MemoryMode::kHost) {
+    return {mode, load(at::kCPU, names)};
+  }
+  if (settings.precision == Precision::kFp32) {
+    return MasterWeights(trained_.only(names));
+  }
+  if (mode == MemoryMode::kFull) {
+    return {mode, load(settings.device, names), trained_.only(names).tensors()};
+  }
+  const Parameters own = trained_.only(names);
+  std::vector<StateTensor> masters;
+  for (const auto& [name, weight] : own.entries()) {
+    masters.push_back(split_tensor(name, weight));
+    masters.back().write(load(settings.device, {&name, 1}).front().value);
+  }
+  return {mode, std::move(masters)};
+}
+
+std::vector<StateTensor> TrainedModel::state() const {
+  std::vector<StateTensor> tensors = in_place(optimizer_->state());
+  for (StateTensor master : masters_.tensors()) {
+    master.name = "weight." + master.name;
+    tensors.push_back(std::move(master));
+  }
+  return tensors;
+}
+
+Trainer TrainedModel::trainer(LossFunction loss, const DataLoader& data,
+                              const LoopSettings& settings) {
+  return {std::move(loss), trained_, masters_, frozen_,
+          *optimizer_,     data,     settings, partition_ ? &*partition_ : nullptr,
+          shards_.get()};
+}
+
+namespace {
+
+// The names of all trained tensors that other ranks hold.
+std::set<std::string> names_elsewhere(ProcessGroup& group, std::span<const StateTensor> trained) {
+  Json own = Json::array();
+  for (const StateTensor& tensor : trained) {
+    own.push_back(tensor.name);
+  }
+  const std::vector<std::string> all = group.exchange(own.dump());
+  std::set<std::string> names;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (static_cast<int>(rank) != group.rank()) {
+      for (const Json& name : Json::parse(all[rank])) {
+        names.insert(name.get<std::string>());
+      }
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+void save_model_from_ranks(ProcessGroup& group, const Model& source,
+                           std::span<const StateTensor> trained, const std::string& config_text,
+                           const std::filesystem::path& destination) {
+  refuse_output_inside(source, destination);
+  const std::set<std::string> elsewhere = names_elsewhere(group, trained);
+  std::optional<StagedDirectory> staged;
+  std::optional<ParametersWriter> writer;
+  group.on_first([&] {
+    staged.emplace(destination);
+    writer.emplace(source.spec, source.checkpoint, staged->path());
+  });
+  const std::string directory = group.exchange(staged ? staged->path().string() : "").front();
+  const std::string fault = first_fault(&group, fault_of([&] {
+    if (!writer) {
+      writer.emplace(source.spec, source.checkpoint, directory, OutputFiles::kJoined);
+    }
+    writer->write(trained, elsewhere);
+    writer->finish();
+  }));
+  if (!fault.empty()) {
+    throw_environment("the result cannot be written: {}", fault);
+  }
+  group.on_first([&] {
+    write_other_files(source, config_text, staged->path());
+    staged->publish();
+  });
+}
 
 namespace {
 

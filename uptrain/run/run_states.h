@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "uptrain/distributed/process_group.h"
-#include "uptrain/distributed/sharded_state.h"
+#include "uptrain/distributed/sharded_weights.h"
 #include "uptrain/trainer/run_directory.h"
-#include "uptrain/trainer/state_saver.h"
+#include "uptrain/trainer/training_state.h"
 
 namespace regroup {
 

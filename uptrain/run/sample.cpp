@@ -14,9 +14,8 @@
 
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
-#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
-#include "uptrain/data/special_tokens.h"
+#include "uptrain/data/text_infilling.h"
 #include "uptrain/model/decode.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/objective/objective.h"

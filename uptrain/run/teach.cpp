@@ -20,12 +20,11 @@
 #include "formats/base/callback.h"
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
-#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
 #include "formats/base/staged_directory.h"
 #include "formats/checkpoint/checkpoint_writer.h"
 #include "uptrain/model/language_model.h"
-#include "uptrain/model/tensor_bytes.h"
+#include "uptrain/model/parameters.h"
 #include "uptrain/objective/objective.h"
 #include "uptrain/run/uptrain_plan.h"
 

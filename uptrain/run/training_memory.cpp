@@ -9,16 +9,36 @@
 #include <vector>
 
 #include "formats/families/family.h"
-#include "uptrain/distributed/gradient_reducer.h"
-#include "uptrain/distributed/zero_partition.h"
+#include "uptrain/distributed/sharded_weights.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/loss.h"
 #include "uptrain/run/activation_memory.h"
-#include "uptrain/run/block_elements.h"
-#include "uptrain/trainer/training_flops.h"
+#include "uptrain/trainer/metrics.h"
 
 namespace regroup {
+
+BlockElements block_elements(const ModelSpec& spec) {
+  std::map<std::string, double> elements;
+  BlockElements found;
+  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    elements[tensor.name] = elements_of(tensor.shape);
+    found.outside += elements_of(tensor.shape);
+  }
+  for (const AttentionRole role : {AttentionRole::kEncoder, AttentionRole::kSelf}) {
+    for (const LayerTensors& layer : spec.stack(role)) {
+      found.last = 0.0;
+      for (const std::string& name : tensors_of(layer)) {
+        found.last += elements[name];
+      }
+      found.inside += found.last;
+      found.largest = std::max(found.largest, found.last);
+    }
+  }
+  found.outside -= found.inside;
+  return found;
+}
+
 namespace {
 
 double logits_bytes(const UptrainSettings& settings, const ModelSpec& spec, double predictions) {

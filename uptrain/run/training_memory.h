@@ -1,4 +1,4 @@
-// Estimates the memory of training before it starts.
+// The memory that training takes: weights, gradients, states.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,21 @@
 #include "uptrain/run/uptrain_settings.h"
 
 namespace regroup {
+
+// Sizes of a model's blocks.
+
+/// Numbers of elements.
+struct BlockElements {
+  double outside = 0.0;  ///< in no block: embeddings, head, last norms
+  double inside = 0.0;   ///< in all blocks
+  double largest = 0.0;  ///< in the largest block
+  double last = 0.0;     ///< in the last block
+};
+
+/// Of the blocks of all stacks.
+BlockElements block_elements(const ModelSpec& spec);
+
+// Estimates the memory of training before it starts.
 
 /// Bytes on the device, by what they are for.
 struct TrainingMemory {

@@ -12,8 +12,8 @@
 #include "formats/base/error.h"
 #include "uptrain/model/measurements.h"
 #include "uptrain/objective/training_loss.h"
-#include "uptrain/run/trained_model.h"
-#include "uptrain/trainer/training_flops.h"
+#include "uptrain/run/run_record.h"
+#include "uptrain/trainer/metrics.h"
 
 namespace regroup {
 namespace {

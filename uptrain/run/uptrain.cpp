@@ -9,15 +9,10 @@
 #include <ATen/ops/tensor.h>
 
 #include "formats/base/error.h"
-#include "formats/base/interruption.h"
 #include "formats/base/printable.h"
-#include "uptrain/distributed/sharded_state.h"
-#include "uptrain/run/run_journal.h"
-#include "uptrain/run/run_loss.h"
+#include "uptrain/distributed/sharded_weights.h"
 #include "uptrain/run/run_record.h"
 #include "uptrain/run/run_states.h"
-#include "uptrain/run/save_from_ranks.h"
-#include "uptrain/run/trained_model.h"
 #include "uptrain/trainer/rank_agreement.h"
 #include "uptrain/trainer/run_directory.h"
 

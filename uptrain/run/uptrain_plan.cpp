@@ -11,13 +11,13 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
-#include "formats/inspect/context_length.h"
-#include "formats/json/printable_json.h"
+#include "formats/inspect/serving_cost.h"
+#include "formats/json/json.h"
 #include "formats/spec/published_pretraining.h"
-#include "uptrain/distill/teacher_logits_cache.h"
-#include "uptrain/model/computable.h"
+#include "uptrain/distill/teacher_logits_file.h"
+#include "uptrain/model/language_model.h"
 #include "uptrain/run/planned_memory.h"
-#include "uptrain/trainer/training_flops.h"
+#include "uptrain/trainer/metrics.h"
 
 namespace regroup {
 namespace {

@@ -10,10 +10,9 @@
 #include "uptrain/data/data_loader.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/optim/lr_schedule.h"
+#include "uptrain/run/activation_memory.h"
 #include "uptrain/run/memory_choice.h"
-#include "uptrain/run/sharding_choice.h"
 #include "uptrain/run/training_memory.h"
-#include "uptrain/run/training_traffic.h"
 #include "uptrain/run/uptrain_settings.h"
 
 namespace regroup {

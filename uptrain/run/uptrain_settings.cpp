@@ -10,7 +10,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
-#include "formats/json/optional_json.h"
+#include "formats/json/json.h"
 
 namespace regroup {
 namespace {

@@ -10,12 +10,11 @@
 #include <c10/core/Device.h>
 
 #include "formats/json/json.h"
-#include "uptrain/data/document_windows.h"
+#include "uptrain/data/data_loader.h"
 #include "uptrain/model/device.h"
 #include "uptrain/objective/objective.h"
 #include "uptrain/ops/loss.h"
 #include "uptrain/optim/lr_schedule.h"
-#include "uptrain/optim/master_weights.h"
 #include "uptrain/optim/optimizer.h"
 #include "uptrain/trainer/trained_weights.h"
 

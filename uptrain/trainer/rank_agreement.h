@@ -1,9 +1,10 @@
-// What ranks exchange besides tensors.
+// What two runs or two ranks must agree on.
 #pragma once
 
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "formats/json/json.h"
 #include "uptrain/distributed/process_group.h"
@@ -11,6 +12,15 @@
 #include "uptrain/trainer/training_state.h"
 
 namespace regroup {
+
+// Names the settings in which two recipes differ.
+
+/// Each setting that only one of two recipes has, or that differs between them, with the option
+/// that sets it, joined by "; ". Empty if there is none. `form` says how, such as "{} was {}, now
+/// {}": the setting, then its value in `first` and in `second`, "none" where it is missing or null.
+std::string recipe_differences(const Json& first, const Json& second, std::string_view form);
+
+// What ranks exchange besides tensors.
 
 /// Throws kUsage on every rank, naming rank and settings, unless `asked`, a JSON object, is equal
 /// on all.

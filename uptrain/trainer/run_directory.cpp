@@ -16,7 +16,7 @@
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/version.h"
-#include "uptrain/trainer/recipe_differences.h"
+#include "uptrain/trainer/rank_agreement.h"
 
 namespace regroup {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "formats/json/json.h"
-#include "uptrain/model/state_tensor.h"
+#include "uptrain/model/parameters.h"
 #include "uptrain/trainer/training_state.h"
 
 namespace regroup {

@@ -14,7 +14,6 @@
 
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
-#include "uptrain/distributed/gradient_reducer.h"
 #include "uptrain/distributed/sharded_weights.h"
 
 namespace regroup {

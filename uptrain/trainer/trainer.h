@@ -9,13 +9,10 @@
 
 #include "uptrain/data/data_loader.h"
 #include "uptrain/distributed/process_group.h"
-#include "uptrain/distributed/zero_partition.h"
+#include "uptrain/distributed/sharded_weights.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/optim/lr_schedule.h"
-#include "uptrain/optim/master_weights.h"
 #include "uptrain/optim/optimizer.h"
-#include "uptrain/trainer/gradients.h"
-#include "uptrain/trainer/host_transfer.h"
 #include "uptrain/trainer/trained_weights.h"
 #include "uptrain/trainer/training_state.h"
 

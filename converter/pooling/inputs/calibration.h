@@ -1,18 +1,76 @@
-// Statistics of a model's attention inputs over a text, written by `regroup calibrate`.
+// Statistics of attention inputs, as a file.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
-#include "converter/pooling/inputs/input_moments.h"
-#include "converter/pooling/inputs/key_distances.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/model/model.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {
+
+// Checksums of the tensors in a statistics file.
+
+/// The format of files with checksums; files of kCalibrationFormat, written by earlier versions,
+/// have none.
+inline constexpr const char* kCheckedCalibrationFormat = "2";
+
+/// The tensor that holds the checksums of all others, U64 [n], in file order.
+inline constexpr const char* kCalibrationChecksums = "checksums";
+
+/// The checksum of one tensor: of its name and bytes, the source's fingerprint and the number of
+/// tokens.
+std::uint64_t statistics_checksum(const std::string& source, const std::string& tokens,
+                                  const std::string& name, std::span<const std::byte> bytes);
+
+// Mean and covariance of the inputs of a linear map.
+
+/// Mean and covariance of inputs y of width D. The second moment E[yᵀy] is their sum, covariance +
+/// mean·meanᵀ.
+struct InputMoments {
+  std::vector<double> mean;        ///< [D]
+  std::vector<double> variance;    ///< [D] if the covariance is diagonal; else empty
+  std::vector<double> covariance;  ///< [D, D], symmetric, if it is not; else empty
+
+  std::int64_t width() const { return static_cast<std::int64_t>(mean.size()); }
+};
+
+/// Which inputs: in cross-attention queries have other inputs than keys and values.
+enum class InputSide { kQueries, kKeysAndValues };
+
+/// The moments assumed without data: a norm produces uncorrelated features of variance 1, so after
+/// its weights γ and biases β they have mean β and covariance diag(γ²). Without a norm before the
+/// attention: mean 0 and variance 1.
+InputMoments moments_after_norm(const ModelSpec& spec, AttentionRole role, std::size_t layer,
+                                InputSide side, std::int64_t width, const Checkpoint& checkpoint);
+
+// Distances between a query and the keys that it attends to.
+
+/// Per query head (H): the fraction of attention on keys t positions before the query, averaged
+/// over queries.
+struct KeyDistances {
+  std::int64_t length = 0;      ///< T, distances 0 … T − 1
+  std::vector<double> weights;  ///< [H, T], rows that add up to 1
+
+  /// The same with query head order[i] in place i.
+  KeyDistances in_order(std::span<const std::int64_t> order) const;
+};
+
+/// Whether they matter: keys with RoPE in causal attention.
+bool has_distances(const ModelSpec& spec, AttentionRole role);
+
+/// The assumption without data: attention decays with the distance as (1 + t)^-3/2 (chosen by
+/// measurement, docs/pooling.md), up to the model's positions, but at most kMostDistances.
+KeyDistances usual_distances(const ModelSpec& spec);
+inline constexpr std::int64_t kMostDistances = 4096;
+
+// Statistics of a model's attention inputs over a text, written by `regroup calibrate`.
 
 /// Keys of a statistics file's safetensors metadata.
 inline constexpr const char* kCalibrationFormatKey = "regroup.calibration";

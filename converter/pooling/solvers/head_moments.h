@@ -1,19 +1,64 @@
-// Covariances of the heads of one linear map over its inputs.
-//
-// Shapes: N heads of d features, D inputs; f free features and P planes of each.
+// Second moments of heads over the text, by planes of RoPE.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/util/Exception.h>
 
-#include "converter/heads/attention_heads.h"
-#include "converter/pooling/inputs/input_moments.h"
-#include "converter/pooling/solvers/rope_planes.h"
+#include "converter/heads/heads.h"
+#include "converter/pooling/inputs/calibration.h"
+#include "converter/pooling/inputs/pool_method.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
 
 namespace regroup {
+
+// One-line errors from LibTorch's exceptions.
+
+/// Calls `work`. Out of memory, or an eigenproblem that does not converge, becomes kEnvironment.
+template <typename Work>
+auto with_pooling_errors(PoolMethod method, const Work& work) {
+  try {
+    return work();
+  } catch (const c10::Error& fault) {
+    const std::string_view text = fault.what_without_backtrace();
+    throw_environment("pooling method {}: {}", name_of(method),
+                      printable(text.substr(0, text.find('\n'))));
+  }
+}
+
+// Indices of free features and RoPE planes among the features of a head.
+//
+// Shapes: P planes, f free features, n heads, d features.
+
+/// The features of a HeadBasis as tensors of a device.
+struct BasisIndices {
+  at::Tensor free;            ///< int64 [f]
+  at::Tensor a, b;            ///< the first and the second feature of each plane, int64 [P]
+  std::int64_t head_dim = 0;  ///< d
+
+  BasisIndices() = default;
+  BasisIndices(const HeadBasis& basis, c10::Device device);
+
+  bool has_free() const { return free.size(0) > 0; }
+  bool rotates() const { return a.size(0) > 0; }
+};
+
+/// Writes complex factors [P, n] into the planes of real, contiguous matrices [n, d, d].
+void put_rope_planes(const at::Tensor& factors, const BasisIndices& basis,
+                     const at::Tensor& matrices);
+
+/// Writes matrices [n, f, f] of the free features to their rows and columns in [n, d, d].
+void put_free(const at::Tensor& part, const BasisIndices& basis, const at::Tensor& matrices);
+
+// Covariances of the heads of one linear map over its inputs.
+//
+// Shapes: N heads of d features, D inputs; f free features and P planes of each.
 
 /// Weight [N, d, D] and bias [N, d], undefined if there is none. On the CPU views, elsewhere
 /// copies.

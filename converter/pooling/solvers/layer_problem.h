@@ -1,6 +1,4 @@
-// The pooling problem of one layer: moments of its kv heads and weights of their readers.
-//
-// Shapes: N kv heads of d features.
+// The problem of one layer, and the loss of a group.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +10,13 @@
 #include "converter/pooling/solvers/combination.h"
 #include "converter/pooling/solvers/head_moments.h"
 #include "converter/pooling/solvers/pool_attention.h"
-#include "converter/pooling/solvers/rope_average.h"
 #include "converter/pooling/solvers/shared_scores.h"
 
 namespace regroup {
+
+// The pooling problem of one layer: moments of its kv heads and weights of their readers.
+//
+// Shapes: N kv heads of d features.
 
 /// Problems of keys and values of the same heads. Rotated keys can also be compared by attention
 /// scores, which is more exact than plane by plane, and more work.
@@ -67,5 +68,15 @@ struct HeadEnergies {
   double keys = 0.0, values = 0.0;
 };
 HeadEnergies energies_of(const HeadProblems& problems);
+
+// The loss of pooling a group, as one number for keys and values.
+
+/// The sum of the expected squared errors of the group's keys (in attention scores) and values (in
+/// the output), each relative to the expected square of the whole layer. `layer`: of all its heads.
+double loss_of(const HeadSolutions& solutions, const HeadEnergies& layer);
+
+/// The loss of `task.method`: for kRandom the average of all heads.
+double loss_of_method(const HeadProblems& problems, const PoolingTask& task,
+                      const HeadEnergies& layer);
 
 }  // namespace regroup

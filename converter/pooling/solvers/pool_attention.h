@@ -6,10 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "converter/heads/attention_heads.h"
-#include "converter/pooling/inputs/head_basis.h"
-#include "converter/pooling/inputs/input_moments.h"
-#include "converter/pooling/inputs/key_distances.h"
+#include "converter/heads/heads.h"
+#include "converter/pooling/inputs/calibration.h"
 #include "converter/pooling/inputs/pool_method.h"
 
 namespace regroup {

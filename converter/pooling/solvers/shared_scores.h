@@ -10,7 +10,6 @@
 #include <ATen/core/Tensor.h>
 
 #include "converter/pooling/solvers/combination.h"
-#include "converter/pooling/solvers/rope_average.h"
 
 namespace regroup {
 

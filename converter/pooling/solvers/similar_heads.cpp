@@ -1,8 +1,8 @@
 #include "converter/pooling/solvers/similar_heads.h"
 
-#include "converter/pooling/solvers/group_loss.h"
+#include "converter/pooling/solvers/head_moments.h"
+#include "converter/pooling/solvers/layer_problem.h"
 #include "converter/pooling/solvers/parallel_for.h"
-#include "converter/pooling/solvers/pooling_errors.h"
 
 namespace regroup {
 namespace {

@@ -1,7 +1,7 @@
 // Finds the kv heads of a layer that lose least when they share one.
 #pragma once
 
-#include "converter/heads/attention_heads.h"
+#include "converter/heads/heads.h"
 #include "converter/heads/partition.h"
 #include "converter/pooling/solvers/pool_attention.h"
 

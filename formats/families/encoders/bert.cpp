@@ -1,12 +1,25 @@
-// BERT (with Jina's and MosaicML's), RoBERTa (with XLM-RoBERTa and CamemBERT) and ELECTRA:
-// encoder-only models with a norm after each residual and a head that predicts masked tokens.
+#include "formats/families/encoders/bert.h"
+
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/config/decoder_sizes.h"
-#include "formats/families/encoders/encoder_sizes.h"
+#include "formats/config/config_reader.h"
 #include "formats/families/families.h"
 
 namespace regroup {
+
+void read_encoder_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
+  spec.hidden_size = config.count({"hidden_size"});
+  set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
+  read_stack_sizes(spec, config, {"num_hidden_layers"}, checkpoint);
+  spec.intermediate_size = config.count({"intermediate_size"});
+  spec.causal = false;
+  spec.norm = NormKind::kLayerNorm;
+  spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
+}
+
+// BERT (with Jina's and MosaicML's), RoBERTa (with XLM-RoBERTa and CamemBERT) and ELECTRA:
+// encoder-only models with a norm after each residual and a head that predicts masked tokens.
+
 namespace {
 
 void refuse_decoder(const ConfigReader& config) {
@@ -185,6 +198,123 @@ ModelSpec describe_roberta(const ConfigReader& config, const Checkpoint& checkpo
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
   name_head(spec, config, checkpoint,
             {"lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder"});
+  return spec;
+}
+
+// MPNet: BERT's block with a table of positions and a relative bias that all layers share.
+
+namespace {
+
+constexpr std::int64_t kBuckets = 32;  // transformers has no other number, whatever the config says
+constexpr std::int64_t kFirstRow = 2;  // of the table of positions; padding has the row before
+
+LayerTensors mpnet_layer(const std::string& name) {
+  LayerTensors layer;
+  const std::string attention = name + ".attention.";
+  layer.attention = {Packing::kSeparate,
+                     linear_at(attention + "attn.q", true),
+                     linear_at(attention + "attn.k", true),
+                     linear_at(attention + "attn.v", true),
+                     linear_at(attention + "attn.o", true),
+                     {},
+                     {}};
+  layer.attention_norm = norm_at(attention + "LayerNorm", true);
+  layer.up = linear_at(name + ".intermediate.dense", true);
+  layer.down = linear_at(name + ".output.dense", true);
+  layer.mlp_norm = norm_at(name + ".output.LayerNorm", true);
+  return layer;
+}
+
+void read_mpnet_positions(ModelSpec& spec, const ConfigReader& config, const std::string& prefix) {
+  spec.positions = PositionKind::kRelativeBias;
+  spec.relative_bias.buckets =
+      config.optional_count({"relative_attention_num_buckets"}).value_or(kBuckets);
+  if (spec.relative_bias.buckets != kBuckets) {
+    spec.not_computable = "relative_attention_num_buckets other than 32";
+  }
+  spec.layers.front().relative_bias = prefix + "encoder.relative_attention_bias.weight";
+  spec.position_embedding = prefix + "embeddings.position_embeddings.weight";
+  skip_first_positions(spec, config, kFirstRow);
+}
+
+}  // namespace
+
+ModelSpec describe_mpnet(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  read_encoder_sizes(spec, config, checkpoint);
+  spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-12);
+  spec.norm_placement = NormPlacement::kAfterResidual;
+  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "gelu"), config.where());
+  const std::string prefix =
+      find_prefix(checkpoint, {"mpnet.", ""}, "embeddings.word_embeddings.weight");
+  spec.token_embedding = prefix + "embeddings.word_embeddings.weight";
+  spec.embedding_norm = norm_at(prefix + "embeddings.LayerNorm", true);
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i] = mpnet_layer(prefix + "encoder.layer." + std::to_string(i));
+  }
+  read_mpnet_positions(spec, config, prefix);
+  spec.head_transform = linear_at("lm_head.dense", true);
+  spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
+  spec.head_norm = norm_at("lm_head.layer_norm", true);
+  name_output(spec, config, "lm_head.decoder.weight", /*tied=*/true);
+  name_output_bias(spec, checkpoint, "lm_head.decoder.bias", "lm_head.bias");
+  return spec;
+}
+
+// DistilBERT: BERT's block under names of its own, without token types.
+
+namespace {
+
+LayerTensors distilbert_layer(const std::string& name) {
+  LayerTensors layer;
+  const std::string attention = name + ".attention.";
+  layer.attention = {Packing::kSeparate,
+                     linear_at(attention + "q_lin", true),
+                     linear_at(attention + "k_lin", true),
+                     linear_at(attention + "v_lin", true),
+                     linear_at(attention + "out_lin", true),
+                     {},
+                     {}};
+  layer.attention_norm = norm_at(name + ".sa_layer_norm", true);
+  layer.up = linear_at(name + ".ffn.lin1", true);
+  layer.down = linear_at(name + ".ffn.lin2", true);
+  layer.mlp_norm = norm_at(name + ".output_layer_norm", true);
+  return layer;
+}
+
+void read_distilbert_sizes(ModelSpec& spec, const ConfigReader& config,
+                           const Checkpoint& checkpoint) {
+  spec.hidden_size = config.count({"dim"});
+  set_heads(spec, config, {"n_heads"}, std::nullopt);
+  read_stack_sizes(spec, config, {"n_layers"}, checkpoint);
+  spec.intermediate_size = config.count({"hidden_dim"});
+  spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
+}
+
+}  // namespace
+
+ModelSpec describe_distilbert(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  read_distilbert_sizes(spec, config, checkpoint);
+  spec.causal = false;
+  spec.positions = PositionKind::kLearned;
+  spec.norm = NormKind::kLayerNorm;
+  spec.norm_epsilon = 1e-12;
+  spec.norm_placement = NormPlacement::kAfterResidual;
+  spec.activation = activation_from_name(config.text_or({"activation"}, "gelu"), config.where());
+  const std::string start =
+      find_prefix(checkpoint, {"distilbert.", ""}, "embeddings.word_embeddings.weight");
+  spec.token_embedding = start + "embeddings.word_embeddings.weight";
+  // Sinusoids, if the config has them, are stored as well.
+  spec.position_embedding = start + "embeddings.position_embeddings.weight";
+  spec.embedding_norm = norm_at(start + "embeddings.LayerNorm", true);
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i] = distilbert_layer(start + "transformer.layer." + std::to_string(i));
+  }
+  spec.head_transform = linear_at("vocab_transform", true);
+  spec.head_norm = norm_at("vocab_layer_norm", true);
+  spec.lm_head_bias = "vocab_projector.bias";
+  name_output(spec, config, "vocab_projector.weight", /*tied=*/true);
   return spec;
 }
 

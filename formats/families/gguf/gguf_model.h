@@ -1,16 +1,30 @@
-// Models in llama.cpp's GGUF convention: hyper-parameters in the metadata, llama.cpp's tensor
-// names, and which graph computes which ModelSpec.
+// A model from a GGUF file, with its experts.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
+#include "formats/families/gguf/gguf_graphs.h"
 #include "formats/families/gguf/gguf_parts.h"
 #include "formats/gguf/gguf_metadata.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {
+
+// The experts of a GGUF file: from its metadata, and whether a graph computes them.
+
+/// Reads how tokens are given to experts, and the width of the expert that all share. Returns the
+/// number of leading layers without experts. Throws kBadInput for impossible values.
+std::int64_t read_gguf_experts(ModelSpec& spec, const GgufHyperparameters& parameters,
+                               const GgufGraph& graph);
+
+/// The reason why `graph` cannot compute the experts of `spec`, or an empty text.
+std::string obstacle_in_experts(const ModelSpec& spec, const GgufGraph& graph);
+
+// Models in llama.cpp's GGUF convention: hyper-parameters in the metadata, llama.cpp's tensor
+// names, and which graph computes which ModelSpec.
 
 /// Whether general.architecture is a known graph without experts.
 bool is_known_gguf_model(const GgufMetadata& metadata);

@@ -7,9 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "formats/families/gguf/gguf_experts.h"
-#include "formats/families/gguf/gguf_hyperparameters.h"
-#include "formats/loaders/loader_agreement.h"
+#include "formats/families/gguf/gguf_model.h"
+#include "formats/families/gguf/gguf_parts.h"
+#include "formats/loaders/loader_code.h"
 
 namespace regroup {
 namespace {

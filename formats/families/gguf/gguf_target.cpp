@@ -7,7 +7,7 @@
 #include "formats/families/gguf/gguf_model.h"
 #include "formats/families/gguf/gguf_obstacles.h"
 #include "formats/json/json.h"
-#include "formats/spec/rope_frequencies.h"
+#include "formats/spec/alibi.h"
 
 namespace regroup {
 namespace {

@@ -6,8 +6,8 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <fmt/format.h>
 
-#include "cli/options/number_options.h"
 #include "cli/options/option_needs.h"
+#include "cli/options/quantity.h"
 #include "tests/cli/help/whole_program.h"
 
 namespace regroup {

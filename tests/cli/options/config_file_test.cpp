@@ -8,7 +8,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <fmt/format.h>
 
-#include "cli/options/number_options.h"
+#include "cli/options/quantity.h"
 #include "tests/cli/help/whole_program.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"

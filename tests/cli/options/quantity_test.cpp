@@ -2,7 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "formats/base/suggestion.h"
+#include "formats/base/printable.h"
 #include "tests/refusal.h"
 
 namespace regroup {

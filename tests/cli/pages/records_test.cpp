@@ -2,8 +2,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
-#include "cli/pages/training_curve.h"
-#include "cli/report/recorded_measurements.h"
+#include "cli/pages/training_charts.h"
+#include "cli/report/conversion_facts.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"

@@ -1,6 +1,4 @@
-// cli/process/parent_process.h
-#include "cli/process/parent_process.h"
-
+// cli/process/standard_streams.h
 #include <array>
 #include <csignal>
 #include <cstdlib>
@@ -10,7 +8,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "cli/process/interrupt.h"
+#include "cli/process/standard_streams.h"
 
 namespace regroup {
 namespace {

@@ -6,7 +6,7 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <fmt/format.h>
 
-#include "formats/dtype/numbers.h"
+#include "formats/dtype/dtype.h"
 #include "formats/gguf/gguf.h"
 #include "formats/gguf/gguf_writer.h"
 #include "tests/converter/conversion.h"

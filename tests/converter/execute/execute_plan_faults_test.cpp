@@ -6,7 +6,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
-#include "converter/execute/refuse_numbers.h"
+#include "converter/execute/tensor_parts.h"
 #include "converter/heads/heads.h"
 #include "converter/heads/move_heads.h"
 #include "tests/checkpoint_builder.h"

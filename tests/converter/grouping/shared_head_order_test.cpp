@@ -1,6 +1,4 @@
 // One head order for several layers, chosen by the sum of their losses.
-#include "converter/grouping/shared_head_order.h"
-
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -8,6 +6,8 @@
 #include <random>
 
 #include <catch2/catch_test_macros.hpp>
+
+#include "converter/grouping/similar_grouping.h"
 
 namespace regroup {
 namespace {

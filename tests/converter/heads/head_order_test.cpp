@@ -1,10 +1,9 @@
 // Head orders: their meaning, the valid ones, and their record in a converted model.
-#include "converter/heads/head_order.h"
-
 #include <numeric>
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "converter/heads/heads.h"
 #include "formats/json/json.h"
 #include "formats/spec/alibi.h"
 #include "tests/converter/conversion.h"

@@ -1,6 +1,4 @@
 // Sharing a cache budget among layers, compared with an exhaustive search.
-#include "converter/target/kv_budget.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,6 +6,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "converter/target/kv_head_request.h"
 #include "tests/refusal.h"
 
 namespace regroup {

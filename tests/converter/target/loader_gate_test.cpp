@@ -1,15 +1,14 @@
 // The model_type of results with reordered ALiBi heads, and where such results are refused.
-#include "converter/target/loader_gate.h"
-
 #include <algorithm>
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "converter/plan/reference_plan.h"
+#include "converter/plan/conversion_plan.h"
+#include "converter/target/loader_choice.h"
 #include "converter/verify/recorded_request.h"
 #include "converter/verify/verify_conversion.h"
 #include "formats/inspect/model_summary.h"
-#include "formats/loaders/loader_agreement.h"
+#include "formats/loaders/loader_code.h"
 #include "formats/spec/alibi.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"

@@ -1,11 +1,10 @@
 // Folded norms: when they are folded, and the values of a converted model.
-#include "converter/tensor_mapping/norm_fold.h"
-
 #include <cmath>
 #include <limits>
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "converter/tensor_mapping/tensor_step.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"

@@ -1,8 +1,7 @@
 // Steps for linear maps, norms and vectors that differ between two models.
-#include "converter/tensor_mapping/tensor_step_builder.h"
-
 #include <catch2/catch_test_macros.hpp>
 
+#include "converter/tensor_mapping/tensor_step.h"
 #include "formats/directory/model_directory.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/refusal.h"

@@ -4,7 +4,7 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "formats/record/record_words.h"
+#include "formats/record/conversion_record.h"
 #include "tests/child_program.h"
 #include "tests/converter/verify/converted.h"
 

@@ -1,6 +1,6 @@
-#include "formats/base/base64.h"
-
 #include <catch2/catch_test_macros.hpp>
+
+#include "formats/base/printable.h"
 
 namespace regroup {
 

@@ -1,10 +1,9 @@
 // Whether a path is inside a directory, through links, mounts and "..".
-#include "formats/base/places.h"
-
 #include <cstdlib>
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "formats/base/hub_cache.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
 

@@ -1,11 +1,10 @@
 // The names of shards and the text of their index.
-#include "formats/checkpoint/shard_names.h"
-
 #include <string>
 #include <vector>
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "formats/checkpoint/checkpoint.h"
 #include "formats/json/json.h"
 
 namespace regroup {

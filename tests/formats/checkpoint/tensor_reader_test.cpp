@@ -7,8 +7,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "formats/checkpoint/tensor_place.h"
-#include "formats/directory/container.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "formats/directory/model_directory.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/temporary_directory.h"

@@ -6,7 +6,7 @@
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 
-#include "formats/spec/rope_frequencies.h"
+#include "formats/spec/alibi.h"
 #include "tests/refusal.h"
 
 namespace regroup {

@@ -1,6 +1,4 @@
 // Names of tensors that wrappers of training have changed.
-#include "formats/directory/training_wrappers.h"
-
 #include <filesystem>
 #include <functional>
 

@@ -1,12 +1,11 @@
 // ggml's blocks, compared with llama.cpp's Python package (tests/golden/gguf).
-#include "formats/dtype/block_quantisation.h"
-
 #include <array>
 #include <limits>
 
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/directory/model_directory.h"
+#include "formats/dtype/element_values.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"

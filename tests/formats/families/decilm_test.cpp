@@ -3,7 +3,7 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <fmt/ranges.h>
 
-#include "formats/config/kv_heads_config.h"
+#include "formats/config/config_writers.h"
 #include "formats/families/family.h"
 #include "formats/inspect/model_summary.h"
 #include "formats/model/model.h"

@@ -4,7 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/families/family.h"
-#include "formats/inspect/model_parts.h"
+#include "formats/inspect/model_summary.h"
 #include "formats/model/model.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"

@@ -7,7 +7,7 @@
 
 #include "formats/families/family.h"
 #include "formats/families/gguf/gguf_model.h"
-#include "formats/inspect/kv_cache_size.h"
+#include "formats/inspect/serving_cost.h"
 #include "formats/model/model.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"

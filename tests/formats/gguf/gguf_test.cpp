@@ -3,9 +3,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "formats/directory/container.h"
 #include "formats/directory/model_directory.h"
-#include "formats/dtype/block_quantisation.h"
+#include "formats/dtype/element_values.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
 #include "tests/gguf_builder.h"

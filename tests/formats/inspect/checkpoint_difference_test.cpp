@@ -1,9 +1,8 @@
 // The tensors in which two checkpoints differ.
-#include "formats/inspect/checkpoint_difference.h"
-
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/directory/model_directory.h"
+#include "formats/inspect/tensor_comparison.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/temporary_directory.h"
 

@@ -1,10 +1,9 @@
 // Windows longer than the model's context length.
-#include "formats/inspect/context_length.h"
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "formats/inspect/serving_cost.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
 

@@ -1,9 +1,8 @@
 // Bytes of keys and values, compared with hand-computed numbers.
-#include "formats/inspect/kv_cache_size.h"
-
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/families/family.h"
+#include "formats/inspect/serving_cost.h"
 #include "formats/model/model.h"
 #include "tests/file_tree.h"
 

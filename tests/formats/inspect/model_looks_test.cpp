@@ -8,10 +8,8 @@
 
 #include "formats/families/family.h"
 #include "formats/inspect/disagreements.h"
-#include "formats/inspect/layer_summary.h"
-#include "formats/inspect/model_parts.h"
 #include "formats/inspect/model_summary.h"
-#include "formats/json/json_difference.h"
+#include "formats/json/json.h"
 #include "formats/model/model.h"
 #include "formats/spec/alibi.h"
 #include "tests/file_tree.h"

@@ -9,7 +9,6 @@
 #include "formats/directory/model_directory.h"
 #include "formats/dtype/element_values.h"
 #include "formats/inspect/tensor_comparison.h"
-#include "formats/inspect/tensor_statistics.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"

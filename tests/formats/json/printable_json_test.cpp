@@ -1,6 +1,6 @@
-#include "formats/json/printable_json.h"
-
 #include <catch2/catch_test_macros.hpp>
+
+#include "formats/json/json.h"
 
 namespace regroup {
 namespace {

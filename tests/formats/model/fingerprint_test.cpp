@@ -1,6 +1,4 @@
 // Fingerprints of models.
-#include "formats/model/fingerprint.h"
-
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/model/model.h"

@@ -1,6 +1,4 @@
 // Which tokenizer made a token file.
-#include "formats/token_files/token_origin.h"
-
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/token_files/token_file.h"

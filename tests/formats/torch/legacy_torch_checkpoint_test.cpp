@@ -1,12 +1,11 @@
 // Files from before torch 1.6: a series of pickles, then storages. Nothing in them is executed or
 // trusted.
-#include "formats/torch/legacy_torch_checkpoint.h"
-
 #include <limits>
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "formats/directory/container.h"
+#include "formats/directory/model_directory.h"
+#include "formats/torch/torch_checkpoint.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"

@@ -6,10 +6,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "formats/directory/container.h"
 #include "formats/directory/model_directory.h"
 #include "formats/inspect/model_summary.h"
-#include "formats/torch/torch_storage.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/child_program.h"
 #include "tests/file_tree.h"

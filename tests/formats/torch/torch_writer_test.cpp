@@ -3,7 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "formats/base/crc32.h"
+#include "formats/base/checksum.h"
 #include "formats/directory/model_directory.h"
 #include "formats/json/json.h"
 #include "formats/torch/zip_archive.h"

@@ -1,7 +1,8 @@
 // Pickles as data: what a state dict needs is read, and everything else is refused.
+#include "formats/torch/unpickler.h"
+
 #include <catch2/catch_test_macros.hpp>
 
-#include "formats/torch/pickled_state_dict.h"
 #include "tests/refusal.h"
 #include "tests/torch_builder.h"
 

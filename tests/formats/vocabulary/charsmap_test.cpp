@@ -1,6 +1,4 @@
 // Normalisation rules of SentencePiece models and their limits.
-#include "formats/vocabulary/charsmap.h"
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 

@@ -1,12 +1,11 @@
 // The merges of a SentencePiece BPE give the tokens that merging by score gives.
-#include "formats/vocabulary/merges_by_score.h"
-
 #include <algorithm>
 #include <map>
 #include <random>
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "formats/vocabulary/gguf_vocabulary.h"
 #include "tests/refusal.h"
 
 namespace regroup {

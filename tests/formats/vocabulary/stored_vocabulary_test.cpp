@@ -5,7 +5,6 @@
 
 #include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/tokenizer_files.h"
-#include "formats/vocabulary/tokenizer_json.h"
 #include "tests/refusal.h"
 
 namespace regroup {

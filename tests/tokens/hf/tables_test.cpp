@@ -4,9 +4,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "tokens/hf/byte_trie.h"
-#include "tokens/hf/number_table.h"
-#include "tokens/hf/word_cache.h"
+#include "tokens/hf/bpe_model.h"
+#include "tokens/hf/pieces.h"
 
 namespace regroup {
 

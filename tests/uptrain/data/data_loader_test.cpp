@@ -14,7 +14,7 @@
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/token_text.h"
-#include "uptrain/ops/permutation.h"
+#include "uptrain/ops/expert_routing.h"
 
 namespace regroup {
 namespace {

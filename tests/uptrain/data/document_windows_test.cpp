@@ -1,6 +1,4 @@
 // Separate documents: their windows, predicted tokens, and how runs count them.
-#include "uptrain/data/document_windows.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>

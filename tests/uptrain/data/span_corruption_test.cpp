@@ -1,6 +1,4 @@
 // Span corruption, compared with hand-computed examples.
-#include "uptrain/data/span_corruption.h"
-
 #include <map>
 #include <numeric>
 #include <set>
@@ -9,6 +7,8 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/tensor.h>
 #include <catch2/catch_test_macros.hpp>
+
+#include "uptrain/data/text_infilling.h"
 
 namespace regroup {
 namespace {

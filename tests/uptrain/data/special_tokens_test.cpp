@@ -1,11 +1,10 @@
-#include "uptrain/data/special_tokens.h"
-
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
+#include "uptrain/data/text_infilling.h"
 
 namespace regroup {
 namespace {

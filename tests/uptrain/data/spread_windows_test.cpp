@@ -1,5 +1,3 @@
-#include "uptrain/data/spread_windows.h"
-
 #include <algorithm>
 #include <set>
 
@@ -9,7 +7,8 @@
 
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
-#include "uptrain/layerwise/layer_walk.h"
+#include "uptrain/data/data_loader.h"
+#include "uptrain/layerwise/calibrate.h"
 
 namespace regroup {
 

@@ -13,7 +13,6 @@
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/taught_run.h"
-#include "uptrain/distill/teacher_logits_cache.h"
 
 namespace regroup {
 namespace {

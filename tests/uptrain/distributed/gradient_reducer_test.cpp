@@ -1,6 +1,4 @@
 // Two ranks, as threads of this process, that sum their gradients.
-#include "uptrain/distributed/gradient_reducer.h"
-
 #include <array>
 #include <functional>
 #include <future>
@@ -13,8 +11,9 @@
 
 #include "tests/uptrain/distributed/free_port.h"
 #include "tests/uptrain/golden_case.h"
+#include "uptrain/distributed/sharded_weights.h"
 #include "uptrain/objective/objective.h"
-#include "uptrain/trainer/gradients.h"
+#include "uptrain/trainer/trained_weights.h"
 
 namespace regroup {
 namespace {

@@ -1,7 +1,7 @@
 // The owner of each tensor.
-#include "uptrain/distributed/zero_partition.h"
-
 #include <catch2/catch_test_macros.hpp>
+
+#include "uptrain/distributed/sharded_weights.h"
 
 namespace regroup {
 

@@ -1,12 +1,11 @@
 // Models written as another architecture compute the same, and the comparison detects differences.
-#include "uptrain/evaluate/compare_models.h"
-
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
+#include "uptrain/evaluate/evaluate.h"
 
 namespace regroup {
 namespace {

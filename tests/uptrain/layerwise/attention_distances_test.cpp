@@ -1,6 +1,4 @@
 // Attention by distance, compared with simple attentions whose distribution is known.
-#include "uptrain/layerwise/attention_distances.h"
-
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
@@ -8,6 +6,8 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <catch2/catch_test_macros.hpp>
+
+#include "uptrain/layerwise/sensitivity.h"
 
 namespace regroup {
 namespace {

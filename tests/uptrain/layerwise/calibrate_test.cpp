@@ -14,7 +14,6 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "converter/pooling/inputs/calibration.h"
-#include "converter/pooling/inputs/statistics_checksum.h"
 #include "formats/directory/model_directory.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"

@@ -1,7 +1,5 @@
 // The difference of two models' predictions, compared with whole passes and an explicit sum; and
 // `regroup verify --logits`.
-#include "uptrain/layerwise/compare_predictions.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -21,6 +19,7 @@
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
+#include "uptrain/layerwise/text_quality.h"
 #include "uptrain/objective/objective.h"
 
 namespace regroup {

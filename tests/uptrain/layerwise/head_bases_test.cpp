@@ -12,7 +12,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "converter/pooling/inputs/head_basis.h"
+#include "converter/pooling/inputs/pool_method.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"

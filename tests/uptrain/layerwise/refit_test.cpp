@@ -19,7 +19,7 @@
 #include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/objective/objective.h"
-#include "uptrain/ops/permutation.h"
+#include "uptrain/ops/expert_routing.h"
 
 namespace regroup {
 namespace {

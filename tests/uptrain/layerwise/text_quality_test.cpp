@@ -19,7 +19,6 @@
 #include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/evaluate/evaluate.h"
-#include "uptrain/layerwise/text_chance.h"
 
 namespace regroup {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "tests/uptrain/golden_case.h"
 #include "uptrain/objective/objective.h"
-#include "uptrain/objective/router_balance.h"
-#include "uptrain/trainer/gradients.h"
+#include "uptrain/objective/training_loss.h"
+#include "uptrain/trainer/trained_weights.h"
 
 namespace regroup {
 namespace {

@@ -16,7 +16,7 @@
 #include "tests/tiny_models.h"
 #include "tests/uptrain/golden_case.h"
 #include "uptrain/objective/objective.h"
-#include "uptrain/ops/relative_bias.h"
+#include "uptrain/ops/rope.h"
 
 namespace regroup {
 namespace {

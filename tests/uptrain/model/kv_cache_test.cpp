@@ -7,7 +7,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "formats/inspect/kv_cache_size.h"
+#include "formats/inspect/serving_cost.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"

@@ -14,7 +14,6 @@
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
-#include "uptrain/model/initialise.h"
 #include "uptrain/model/language_model.h"
 
 namespace regroup {

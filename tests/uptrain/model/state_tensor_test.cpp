@@ -1,6 +1,4 @@
 // fp32 tensors in two halves: exact, with ties rounded away from zero.
-#include "uptrain/model/state_tensor.h"
-
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -13,6 +11,8 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <catch2/catch_test_macros.hpp>
+
+#include "uptrain/model/parameters.h"
 
 namespace regroup {
 namespace {

@@ -21,12 +21,11 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "formats/base/interruption.h"
+#include "formats/base/error.h"
 #include "formats/spec/alibi.h"
 #include "tests/refusal.h"
 #include "tests/uptrain/golden_case.h"
-#include "uptrain/ops/attention_parts.h"
-#include "uptrain/ops/relative_bias.h"
+#include "uptrain/ops/rope.h"
 
 namespace regroup {
 namespace {

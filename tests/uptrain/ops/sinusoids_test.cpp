@@ -1,11 +1,11 @@
 // Sinusoidal positions, compared with the formula.
-#include "uptrain/ops/sinusoids.h"
-
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
+
+#include "uptrain/ops/rope.h"
 
 namespace regroup {
 

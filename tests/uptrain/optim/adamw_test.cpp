@@ -1,5 +1,3 @@
-#include "uptrain/optim/adamw.h"
-
 #include <cmath>
 #include <vector>
 
@@ -13,7 +11,8 @@
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
 #include "tests/uptrain/optim/scalar.h"
-#include "uptrain/trainer/gradients.h"
+#include "uptrain/optim/optimizer.h"
+#include "uptrain/trainer/trained_weights.h"
 
 namespace regroup {
 namespace {

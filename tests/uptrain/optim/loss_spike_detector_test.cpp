@@ -1,8 +1,8 @@
-#include "uptrain/optim/loss_spike_detector.h"
-
 #include <cmath>
 
 #include <catch2/catch_test_macros.hpp>
+
+#include "uptrain/optim/lr_schedule.h"
 
 namespace regroup {
 namespace {

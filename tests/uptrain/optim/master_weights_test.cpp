@@ -1,6 +1,4 @@
 // Optimizers give the same masters in every memory mode, bit for bit.
-#include "uptrain/optim/master_weights.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/scalar_tensor.h>

@@ -1,10 +1,10 @@
-#include "uptrain/optim/rate_search.h"
-
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include <catch2/catch_test_macros.hpp>
+
+#include "uptrain/optim/lr_schedule.h"
 
 namespace regroup {
 namespace {

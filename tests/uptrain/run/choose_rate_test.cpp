@@ -1,5 +1,3 @@
-#include "uptrain/run/choose_rate.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -14,6 +12,7 @@
 #include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/run/uptrain_arguments.h"
 #include "tests/uptrain/token_text.h"
+#include "uptrain/run/distill.h"
 
 namespace regroup {
 namespace {

@@ -12,7 +12,7 @@
 #include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/objective/training_loss.h"
-#include "uptrain/run/trained_model.h"
+#include "uptrain/run/run_record.h"
 
 namespace regroup {
 namespace {

@@ -1,7 +1,7 @@
 // Options that make a run fit in memory.
-#include "uptrain/run/memory_savings.h"
-
 #include <catch2/catch_test_macros.hpp>
+
+#include "uptrain/run/memory_choice.h"
 
 namespace regroup {
 namespace {

@@ -1,7 +1,7 @@
 // What ranks hold, chosen by the memory that each way to share needs.
-#include "uptrain/run/sharding_choice.h"
-
 #include <catch2/catch_test_macros.hpp>
+
+#include "uptrain/run/memory_choice.h"
 
 namespace regroup {
 namespace {

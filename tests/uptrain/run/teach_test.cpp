@@ -23,8 +23,8 @@
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/taught_run.h"
 #include "tests/uptrain/token_text.h"
-#include "uptrain/distill/teacher_logits_cache.h"
-#include "uptrain/model/initialise.h"
+#include "uptrain/distill/teacher_logits_file.h"
+#include "uptrain/model/parameters.h"
 #include "uptrain/run/uptrain_plan.h"
 
 namespace regroup {

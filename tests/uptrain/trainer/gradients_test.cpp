@@ -1,6 +1,4 @@
 // Sums of gradients that are delivered while others are still computed.
-#include "uptrain/trainer/gradients.h"
-
 #include <cmath>
 #include <map>
 
@@ -12,6 +10,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/base/error.h"
+#include "uptrain/trainer/trained_weights.h"
 
 namespace regroup {
 namespace {

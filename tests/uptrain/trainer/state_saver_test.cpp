@@ -1,5 +1,3 @@
-#include "uptrain/trainer/state_saver.h"
-
 #include <chrono>
 #include <csignal>
 #include <future>
@@ -16,6 +14,7 @@
 #include "tests/uptrain/token_text.h"
 #include "uptrain/run/uptrain.h"
 #include "uptrain/trainer/run_directory.h"
+#include "uptrain/trainer/training_state.h"
 
 namespace regroup {
 namespace {

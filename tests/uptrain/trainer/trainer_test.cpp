@@ -12,7 +12,7 @@
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/objective/training_loss.h"
-#include "uptrain/optim/adamw.h"
+#include "uptrain/optim/optimizer.h"
 
 namespace regroup {
 namespace {

@@ -10,7 +10,7 @@
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/objective/objective.h"
-#include "uptrain/objective/router_balance.h"
+#include "uptrain/objective/training_loss.h"
 #include "uptrain/trainer/trainer.h"
 
 namespace regroup {

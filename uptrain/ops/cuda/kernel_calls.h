@@ -90,8 +90,8 @@ struct CrossEntropyCall {
   bool with_gradient;
 };
 
-/// One update by AdamW (uptrain/optim/adamw.h) over `count` weights. The scalars divisor, skip and
-/// updates are on the device.
+/// One update by AdamW (uptrain/optim/optimizer.h) over `count` weights. The scalars divisor, skip
+/// and updates are on the device.
 struct AdamWCall {
   NumberType gradient_type, moment_type;
   const void* gradient;

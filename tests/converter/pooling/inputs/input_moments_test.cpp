@@ -1,8 +1,7 @@
 // What is assumed of the inputs of attention without data.
-#include "converter/pooling/inputs/input_moments.h"
-
 #include <catch2/catch_test_macros.hpp>
 
+#include "converter/pooling/inputs/calibration.h"
 #include "formats/model/model.h"
 #include "tests/file_tree.h"
 #include "tests/tiny_models.h"

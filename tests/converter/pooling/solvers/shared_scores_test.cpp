@@ -13,7 +13,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <catch2/catch_test_macros.hpp>
 
-#include "converter/pooling/inputs/key_distances.h"
+#include "converter/pooling/inputs/calibration.h"
 #include "converter/pooling/solvers/lowrank.h"
 #include "tests/converter/pooling/small_attention.h"
 
