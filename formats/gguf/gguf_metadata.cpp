@@ -205,9 +205,10 @@ std::optional<GgufArray> GgufMetadata::array(std::string_view key) const {
     refuse(*entry, "an array");
   }
   const std::string_view bytes = entry->bytes;
-  constexpr std::size_t kHead = sizeof(std::uint32_t) + sizeof(std::uint64_t);
+  constexpr std::size_t kHeadOfArray = sizeof(std::uint32_t) + sizeof(std::uint64_t);
   return GgufArray(static_cast<GgufType>(decode<std::uint32_t>(bytes)),
-                   decode<std::uint64_t>(bytes.substr(sizeof(std::uint32_t))), bytes.substr(kHead));
+                   decode<std::uint64_t>(bytes.substr(sizeof(std::uint32_t))),
+                   bytes.substr(kHeadOfArray));
 }
 
 std::optional<std::vector<std::int64_t>> GgufMetadata::counts(std::string_view key) const {

@@ -70,7 +70,7 @@ void check_lost(int signal_number, const std::vector<std::string>& options) {
   const TemporaryDirectory directory;
   const auto arguments = with_all(uptrain_arguments(directory, "lost"), options);
   TwoRanks ranks(arguments);
-  wait_for_steps(directory / "lost.run", 25);
+  wait_for_path(directory / "lost.run/state-00000040");  // then the first is whole
   ranks.second.send(signal_number);
   const ProgramResult first = ranks.first.wait();
   CAPTURE(first.err);

@@ -52,4 +52,14 @@ void wait_for_steps(const std::filesystem::path& run, std::ptrdiff_t steps) {
   FAIL("the run never got to step " << steps);
 }
 
+void wait_for_path(const std::filesystem::path& path) {
+  for (int tries = 0; tries < 6000; ++tries) {
+    if (std::filesystem::exists(path)) {
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  FAIL(path << " never appeared");
+}
+
 }  // namespace regroup

@@ -447,7 +447,9 @@ TEST_CASE("a resumed run with a forgotten or a new option is refused and stays a
 
 TEST_CASE("a run without a state is not taken up silently", "[uptrain]") {
   const TemporaryDirectory directory;
-  const auto arguments = with_all(uptrain_arguments(directory, "out"), {"--lr", "2e-4"});
+  auto arguments = with_all(uptrain_arguments(directory, "out"), {"--lr", "2e-4"});
+  std::ranges::replace(arguments, std::string("20"),
+                       std::string("300"));  // no state before the end
   {
     RunningProgram program(arguments);
     wait_for_steps(directory / "out.run", 1);
