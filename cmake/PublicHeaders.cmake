@@ -5,14 +5,10 @@ set(REGROUP_PUBLIC_HEADERS
   formats/model/model.h                   # opening a model
   formats/checkpoint/checkpoint.h         # its tensors: names, shapes, bytes
   formats/dtype/dtype.h                   # their element types
-  formats/spec/model_spec.h               # its config, in one vocabulary for all families
-  formats/spec/model_spec.h            # of which: the names of a layer's tensors
-  formats/spec/model_spec.h           # of which: positions
+  formats/spec/model_spec.h               # its config, in one vocabulary for all families: sizes, positions, names of tensors
   formats/spec/alibi.h                    # ALiBi slopes
-  formats/inspect/model_summary.h         # what inspect prints of a model
-  formats/inspect/model_summary.h         # the same of each layer
-  formats/inspect/serving_cost.h         # bytes of the KV cache
-  formats/inspect/serving_cost.h          # bytes to serve it, by number of kv heads
+  formats/inspect/model_summary.h         # what inspect prints of a model and of each layer
+  formats/inspect/serving_cost.h          # bytes of the KV cache, and to serve the model by number of kv heads
   converter/target/kv_head_request.h      # how many kv heads each layer keeps
   converter/pooling/inputs/pool_method.h  # how heads are pooled
   converter/pooling/inputs/calibration.h  # statistics for methods that read the weights

@@ -90,7 +90,7 @@ bool is_known_fact(std::string_view name) {
        kCalibrationKeptKey, "refit", kDistillKey, kDistilledKey, "dtype", "source_architecture",
        "source_positions", "positions", "alibi", kSourceFingerprintKey, kLayersKey, kHeldOutKey,
        kChecksumsKey, kTrainingKey, kHistoryKey,
-       // as metadata alone, where the config is not beside them:
+       // Metadata has these for weight files without a config.
        "architecture", "query_heads", "head_dim", "alibi_bias_max", "alibi_slopes",
        "alibi_encoder_slopes"});
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();

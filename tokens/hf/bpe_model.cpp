@@ -130,11 +130,10 @@ struct BpeSettings {
   bool fuse_unknown = false, byte_fallback = false, whole_words = false;
 };
 
-class BpeModel : public TokenModel {
+class BpeModel : public VocabularyModel {
  public:
   BpeModel(const JsonFields& fields, BpeSettings settings, const TokenTexts& special)
-      : settings_(std::move(settings)), where_(fields.where()), ids_(read_vocabulary_ids(fields)) {
-    largest_ = largest_of(ids_);
+      : VocabularyModel(fields), settings_(std::move(settings)), where_(fields.where()) {
     bytes_ = settings_.byte_fallback ? byte_ids_in(ids_) : ByteIds{};
     if (settings_.unknown && !ids_.contains(*settings_.unknown)) {
       fields.refuse("unk_token", "a token of the vocabulary");
@@ -174,18 +173,6 @@ class BpeModel : public TokenModel {
     return std::min(word.find(kSpaceMark, at), word.size());
   }
 
-  std::optional<std::uint32_t> id_of(std::string_view token) const override {
-    const auto found = ids_.find(token);
-    return found == ids_.end() ? std::nullopt : std::optional(found->second);
-  }
-  void for_each_token(const TokenVisitor& visit) const override {
-    for (const auto& [text, id] : ids_) {
-      visit(id, text);
-    }
-  }
-  std::size_t size() const override { return ids_.size(); }
-  std::uint32_t largest_id() const override { return largest_; }
-
  private:
   void read_merges(const JsonFields& fields);
   void add_merge(const JsonFields& fields, std::size_t rank, std::string_view left,
@@ -197,11 +184,9 @@ class BpeModel : public TokenModel {
 
   BpeSettings settings_;
   std::string where_;
-  TokenIds ids_;
   TokenTexts special_;
   ByteIds bytes_;
   NumberTable merges_;  // from two ids to the merge's rank and the new id
-  std::uint32_t largest_ = 0;
   bool splits_at_marks_ = false;
 };
 

@@ -95,28 +95,16 @@ std::uint32_t largest_of(const TokenIds& ids) {
 namespace {
 
 // A vocabulary whose special tokens are not found in text.
-class WordModel : public TokenModel {
+class WordModel : public VocabularyModel {
  public:
   WordModel(const JsonFields& fields, const TokenTexts& special)
-      : ids_(read_vocabulary_ids(fields)), special_(special), largest_(largest_of(ids_)) {
+      : VocabularyModel(fields), special_(special) {
     const auto unknown = ids_.find(fields.text("unk_token"));
     if (unknown == ids_.end()) {
       fields.refuse("unk_token", "a token of the vocabulary");
     }
     unknown_ = unknown->second;
   }
-
-  std::optional<std::uint32_t> id_of(std::string_view token) const override {
-    const auto found = ids_.find(token);
-    return found == ids_.end() ? std::nullopt : std::optional(found->second);
-  }
-  void for_each_token(const TokenVisitor& visit) const override {
-    for (const auto& [text, id] : ids_) {
-      visit(id, text);
-    }
-  }
-  std::size_t size() const override { return ids_.size(); }
-  std::uint32_t largest_id() const override { return largest_; }
 
  protected:
   std::optional<std::uint32_t> id_of_text(std::string_view text) const {
@@ -134,9 +122,7 @@ class WordModel : public TokenModel {
   std::uint32_t unknown() const { return unknown_; }
 
  private:
-  TokenIds ids_;
   TokenTexts special_;
-  std::uint32_t largest_ = 0;
   std::uint32_t unknown_ = 0;
 };
 

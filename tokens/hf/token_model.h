@@ -83,4 +83,29 @@ bool append_byte_ids(const ByteIds& bytes, std::string_view text, std::vector<st
 /// The largest id.
 std::uint32_t largest_of(const TokenIds& ids);
 
+/// A model whose tokens are those of read_vocabulary_ids().
+class VocabularyModel : public TokenModel {
+ public:
+  explicit VocabularyModel(const JsonFields& fields)
+      : ids_(read_vocabulary_ids(fields)), largest_(largest_of(ids_)) {}
+
+  std::optional<std::uint32_t> id_of(std::string_view token) const override {
+    const auto found = ids_.find(token);
+    return found == ids_.end() ? std::nullopt : std::optional(found->second);
+  }
+  void for_each_token(const TokenVisitor& visit) const override {
+    for (const auto& [text, id] : ids_) {
+      visit(id, text);
+    }
+  }
+  std::size_t size() const override { return ids_.size(); }
+  std::uint32_t largest_id() const override { return largest_; }
+
+ protected:
+  const TokenIds ids_;
+
+ private:
+  std::uint32_t largest_;
+};
+
 }  // namespace regroup

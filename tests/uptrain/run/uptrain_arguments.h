@@ -22,7 +22,7 @@ std::vector<std::string> with_all(std::vector<std::string> arguments,
 /// Waits until the run in the directory `run` has taken `steps` steps.
 void wait_for_steps(const std::filesystem::path& run, std::ptrdiff_t steps);
 
-/// Waits until `path` exists. States are saved beside later steps, so steps alone do not tell.
+/// Waits until `path` exists. A state is complete some steps after its own, so steps do not tell.
 void wait_for_path(const std::filesystem::path& path);
 
 }  // namespace regroup
