@@ -12,11 +12,11 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/process/compute_program.h"
-#include "cli/process/libtorch_choice.h"
-#include "cli/process/missing_library.h"
-#include "cli/process/standard_streams.h"
 #include "cli/program.h"
+#include "cli/shell/compute_program.h"
+#include "cli/shell/libtorch_choice.h"
+#include "cli/shell/missing_library.h"
+#include "cli/shell/standard_streams.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 

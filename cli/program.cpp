@@ -15,10 +15,10 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "cli/help/command_words.h"
-#include "cli/options/config_file.h"
-#include "cli/options/option_needs.h"
-#include "cli/process/standard_streams.h"
+#include "cli/commands/command_words.h"
+#include "cli/shell/config_file.h"
+#include "cli/shell/option_needs.h"
+#include "cli/shell/standard_streams.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/version.h"

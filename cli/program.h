@@ -4,13 +4,13 @@
 
 #include <functional>
 
-#include "cli/options/command.h"
-#include "cli/terminal/console.h"
+#include "cli/shell/command.h"
+#include "cli/shell/console.h"
 
 namespace regroup {
 
 /// Adds help, the options that all commands share, and the checks that apply to all options
-/// (cli/options/option_needs.h).
+/// (cli/shell/option_needs.h).
 void prepare_program(Command program, Console& console);
 
 /// Parses the command line, runs the named command and returns the exit code. `add_commands` adds

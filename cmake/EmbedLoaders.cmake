@@ -12,7 +12,7 @@ function(regroup_embed_loaders folder output)
   set(source "// Made by cmake/EmbedLoaders.cmake.
 #include <array>
 
-#include \"formats/loaders/loader_files.h\"
+#include \"formats/families/loader_files.h\"
 
 namespace regroup {
 

@@ -3,19 +3,19 @@
 set(REGROUP_PUBLIC_HEADERS
   formats/base/error.h                    # errors: one line of text, and their kind
   formats/model/model.h                   # opening a model
-  formats/checkpoint/checkpoint.h         # its tensors: names, shapes, bytes
-  formats/dtype/dtype.h                   # their element types
+  formats/tensors/checkpoint.h         # its tensors: names, shapes, bytes
+  formats/tensors/dtype.h                   # their element types
   formats/spec/model_spec.h               # its config, in one vocabulary for all families: sizes, positions, names of tensors
   formats/spec/alibi.h                    # ALiBi slopes
-  formats/inspect/model_summary.h         # what inspect prints of a model and of each layer
-  formats/inspect/serving_cost.h          # bytes of the KV cache, and to serve the model by number of kv heads
-  converter/target/kv_head_request.h      # how many kv heads each layer keeps
-  converter/pooling/inputs/pool_method.h  # how heads are pooled
-  converter/pooling/inputs/calibration.h  # statistics for methods that read the weights
-  converter/plan/conversion_plan.h        # planning a conversion
-  converter/execute/execute_plan.h        # executing a plan
-  converter/verify/recorded_request.h     # the request that made a result
-  converter/verify/verify_conversion.h    # verifying a result
+  formats/model/model_summary.h         # what inspect prints of a model and of each layer
+  formats/model/serving_cost.h          # bytes of the KV cache, and to serve the model by number of kv heads
+  converter/convert/kv_head_request.h      # how many kv heads each layer keeps
+  converter/heads/pool_method.h  # how heads are pooled
+  converter/heads/calibration.h  # statistics for methods that read the weights
+  converter/convert/conversion_plan.h        # planning a conversion
+  converter/convert/execute_plan.h        # executing a plan
+  converter/convert/recorded_request.h     # the request that made a result
+  converter/convert/verify_conversion.h    # verifying a result
 )
 
 # regroup_headers_to_install(<variable>)

@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/checkpoint/checkpoint_writer.h"
-#include "formats/dtype/dtype.h"
+#include "formats/tensors/checkpoint.h"
+#include "formats/tensors/checkpoint_writer.h"
+#include "formats/tensors/dtype.h"
 
 namespace regroup {
 

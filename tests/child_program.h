@@ -6,7 +6,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "tests/temporary_directory.h"
 
 namespace regroup {

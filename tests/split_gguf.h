@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "formats/checkpoint/checkpoint_writer.h"
-#include "formats/gguf/gguf.h"
-#include "formats/gguf/gguf_writer.h"
+#include "formats/tensors/checkpoint_writer.h"
+#include "formats/tensors/gguf.h"
+#include "formats/tensors/gguf_writer.h"
 #include "tests/file_tree.h"
 #include "tests/gguf_builder.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/directory/model_directory.h"
+#include "formats/model/model_directory.h"
 #include "formats/spec/model_spec.h"
 #include "tests/checkpoint_builder.h"
 

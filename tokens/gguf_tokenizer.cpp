@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "formats/gguf/gguf_split.h"
+#include "formats/tensors/gguf_split.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/tokenizer_files.h"
 #include "tokens/json_tokenizer.h"

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "formats/gguf/gguf_metadata.h"
+#include "formats/tensors/gguf_metadata.h"
 #include "tokens/tokenizer.h"
 
 namespace regroup {

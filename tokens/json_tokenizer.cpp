@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "formats/base/file.h"
+#include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/json/json.h"
 #include "tokens/hf/pipeline.h"
 
 namespace regroup {

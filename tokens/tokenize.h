@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/token_files/token_writer.h"
+#include "formats/vocabulary/token_writer.h"
 #include "tokens/documents.h"
 #include "tokens/tokenizer.h"
 

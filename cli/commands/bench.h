@@ -1,8 +1,8 @@
 // The commands of `regroup bench`.
 #pragma once
 
-#include "cli/options/command.h"
-#include "cli/terminal/console.h"
+#include "cli/shell/command.h"
+#include "cli/shell/console.h"
 
 namespace regroup {
 

@@ -2,7 +2,7 @@
 #include "cli/commands/bench.h"
 
 #include "cli/commands/commands.h"
-#include "cli/options/command.h"
+#include "cli/shell/command.h"
 
 namespace regroup {
 

@@ -6,18 +6,18 @@
 
 #include "cli/commands/bench.h"
 #include "cli/measure/precision_warning.h"
-#include "cli/options/command.h"
-#include "cli/options/memory_check.h"
-#include "cli/options/quantity.h"
-#include "cli/options/uptrain_options.h"
-#include "cli/process/standard_streams.h"
-#include "cli/terminal/progress.h"
-#include "cli/terminal/text.h"
+#include "cli/shell/command.h"
+#include "cli/shell/memory_check.h"
+#include "cli/shell/progress.h"
+#include "cli/shell/quantity.h"
+#include "cli/shell/standard_streams.h"
+#include "cli/shell/text.h"
+#include "cli/shell/uptrain_options.h"
 #include "formats/base/printable.h"
 #include "uptrain/run/planned_memory.h"
 #include "uptrain/run/training_speed.h"
 #include "uptrain/run/uptrain_plan.h"
-#include "uptrain/trainer/metrics.h"
+#include "uptrain/train/metrics.h"
 
 namespace regroup {
 namespace {

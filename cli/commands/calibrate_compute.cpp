@@ -1,5 +1,5 @@
 // regroup calibrate DIR --data FILE -o STATS
-#include "uptrain/layerwise/calibrate.h"
+#include "uptrain/train/calibrate.h"
 
 #include <algorithm>
 #include <chrono>
@@ -11,14 +11,14 @@
 #include "cli/measure/data_origin.h"
 #include "cli/measure/precision_warning.h"
 #include "cli/measure/text_check.h"
-#include "cli/options/command.h"
-#include "cli/options/quantity.h"
-#include "cli/process/standard_streams.h"
-#include "cli/terminal/progress.h"
-#include "cli/terminal/text.h"
+#include "cli/shell/command.h"
+#include "cli/shell/progress.h"
+#include "cli/shell/quantity.h"
+#include "cli/shell/standard_streams.h"
+#include "cli/shell/text.h"
+#include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/inspect/serving_cost.h"
-#include "formats/json/json.h"
+#include "formats/model/serving_cost.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <string_view>
 
-#include "cli/options/command.h"
-#include "cli/terminal/console.h"
+#include "cli/shell/command.h"
+#include "cli/shell/console.h"
 
 namespace regroup {
 

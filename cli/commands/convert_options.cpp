@@ -11,14 +11,14 @@
 #include <fmt/ranges.h>
 
 #include "cli/measure/text_check.h"
-#include "cli/options/command.h"
-#include "cli/options/option_needs.h"
-#include "cli/options/quantity.h"
-#include "converter/execute/execute_plan.h"
+#include "cli/shell/command.h"
+#include "cli/shell/option_needs.h"
+#include "cli/shell/quantity.h"
+#include "converter/convert/execute_plan.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/directory/model_directory.h"
-#include "formats/gguf/gguf.h"
+#include "formats/model/model_directory.h"
+#include "formats/tensors/gguf.h"
 
 namespace regroup {
 namespace {

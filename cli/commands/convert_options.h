@@ -9,8 +9,8 @@
 #include "cli/measure/kv_budget_options.h"
 #include "cli/measure/refit_options.h"
 #include "cli/measure/text_conversion.h"
-#include "cli/options/command.h"
-#include "converter/plan/conversion_plan.h"
+#include "cli/shell/command.h"
+#include "converter/convert/conversion_plan.h"
 
 namespace regroup {
 

@@ -6,15 +6,15 @@
 #include <fmt/format.h>
 
 #include "cli/measure/compute_functions.h"
-#include "cli/options/option_needs.h"
 #include "cli/report/conversion_measurements.h"
-#include "cli/terminal/text.h"
-#include "converter/card/model_card.h"
-#include "converter/execute/execute_plan.h"
+#include "cli/shell/option_needs.h"
+#include "cli/shell/text.h"
+#include "converter/convert/execute_plan.h"
+#include "converter/convert/model_card.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
-#include "formats/directory/model_directory.h"
+#include "formats/model/model_directory.h"
 
 namespace regroup {
 namespace {

@@ -7,8 +7,8 @@
 #include "cli/commands/convert_options.h"
 #include "cli/measure/text_conversion.h"
 #include "cli/report/conversion_report.h"
-#include "cli/terminal/console.h"
-#include "converter/plan/conversion_plan.h"
+#include "cli/shell/console.h"
+#include "converter/convert/conversion_plan.h"
 #include "formats/model/model.h"
 
 namespace regroup {

@@ -5,17 +5,17 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/options/command.h"
-#include "cli/pages/verify_page.h"
-#include "cli/process/standard_streams.h"
 #include "cli/report/report_file.h"
 #include "cli/report/tensor_report.h"
-#include "cli/terminal/progress.h"
-#include "cli/terminal/text.h"
+#include "cli/report/verify_page.h"
+#include "cli/shell/command.h"
+#include "cli/shell/progress.h"
+#include "cli/shell/standard_streams.h"
+#include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/directory/model_directory.h"
-#include "formats/gguf/gguf.h"
+#include "formats/model/model_directory.h"
+#include "formats/tensors/gguf.h"
 
 namespace regroup {
 namespace {

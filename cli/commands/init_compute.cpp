@@ -8,17 +8,17 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/options/command.h"
-#include "cli/options/quantity.h"
-#include "cli/terminal/text.h"
+#include "cli/shell/command.h"
+#include "cli/shell/quantity.h"
+#include "cli/shell/text.h"
 #include "formats/base/file.h"
+#include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/json/json.h"
-#include "formats/loaders/foreign_code.h"
+#include "formats/families/foreign_code.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/model/parameters.h"
-#include "uptrain/trainer/metrics.h"
+#include "uptrain/train/metrics.h"
 
 namespace regroup {
 namespace {

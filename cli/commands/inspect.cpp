@@ -4,19 +4,19 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/options/command.h"
-#include "cli/options/quantity.h"
-#include "cli/pages/model_page.h"
-#include "cli/process/standard_streams.h"
+#include "cli/report/model_page.h"
 #include "cli/report/model_report.h"
 #include "cli/report/report_file.h"
 #include "cli/report/tensor_report.h"
-#include "cli/terminal/progress.h"
-#include "cli/terminal/text.h"
+#include "cli/shell/command.h"
+#include "cli/shell/progress.h"
+#include "cli/shell/quantity.h"
+#include "cli/shell/standard_streams.h"
+#include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/directory/model_directory.h"
-#include "formats/inspect/tensor_comparison.h"
+#include "formats/model/model_directory.h"
+#include "formats/model/tensor_comparison.h"
 
 namespace regroup {
 namespace {

@@ -8,14 +8,14 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/options/command.h"
-#include "cli/options/quantity.h"
-#include "cli/pages/plan_page.h"
+#include "cli/report/plan_page.h"
 #include "cli/report/plan_report.h"
 #include "cli/report/report_file.h"
+#include "cli/shell/command.h"
+#include "cli/shell/quantity.h"
 #include "formats/base/error.h"
-#include "formats/inspect/disagreements.h"
-#include "formats/inspect/serving_cost.h"
+#include "formats/model/disagreements.h"
+#include "formats/model/serving_cost.h"
 
 namespace regroup {
 namespace {

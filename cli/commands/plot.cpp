@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "cli/commands/commands.h"
-#include "cli/options/command.h"
-#include "cli/options/option_needs.h"
-#include "cli/page/page.h"
-#include "cli/pages/training_charts.h"
+#include "cli/report/page.h"
 #include "cli/report/report_file.h"
+#include "cli/report/training_charts.h"
+#include "cli/shell/command.h"
+#include "cli/shell/option_needs.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 

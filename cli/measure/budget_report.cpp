@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "cli/terminal/table.h"
-#include "cli/terminal/text.h"
+#include "cli/shell/table.h"
+#include "cli/shell/text.h"
 
 namespace regroup {
 

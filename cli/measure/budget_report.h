@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/terminal/console.h"
-#include "formats/json/json.h"
+#include "cli/shell/console.h"
+#include "formats/base/json.h"
 
 namespace regroup {
 

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <optional>
 
-#include "cli/terminal/console.h"
-#include "converter/plan/conversion_plan.h"
+#include "cli/shell/console.h"
+#include "converter/convert/conversion_plan.h"
 #include "formats/model/model.h"
 
 namespace regroup {

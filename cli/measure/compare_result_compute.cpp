@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/process/standard_streams.h"
-#include "converter/plan/conversion_plan.h"
-#include "converter/target/equivalence.h"
+#include "cli/shell/standard_streams.h"
+#include "converter/convert/conversion_plan.h"
+#include "converter/convert/equivalence.h"
 #include "formats/base/error.h"
-#include "uptrain/evaluate/evaluate.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"
+#include "uptrain/train/evaluate.h"
 
 namespace regroup {
 namespace {

@@ -6,15 +6,15 @@
 
 #include <fmt/format.h>
 
-#include "cli/process/standard_streams.h"
+#include "cli/shell/standard_streams.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
-#include "formats/directory/model_directory.h"
-#include "formats/gguf/gguf_split.h"
-#include "formats/inspect/serving_cost.h"
-#include "formats/token_files/token_file.h"
+#include "formats/model/model_directory.h"
+#include "formats/model/serving_cost.h"
+#include "formats/tensors/gguf_split.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
+#include "formats/vocabulary/token_file.h"
 #include "tokens/tokenize.h"
 
 namespace regroup {

@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 
-#include "cli/options/text_input.h"
-#include "cli/terminal/console.h"
+#include "cli/shell/console.h"
+#include "cli/shell/text_input.h"
 #include "formats/base/staged_directory.h"
 #include "formats/model/model.h"
-#include "formats/token_files/token_writer.h"
+#include "formats/vocabulary/token_writer.h"
 #include "tokens/tokenizer.h"
 
 namespace regroup {

@@ -6,8 +6,8 @@
 
 #include "cli/measure/budget_report.h"
 #include "cli/measure/refit_options.h"
-#include "cli/terminal/console.h"
-#include "converter/plan/conversion_plan.h"
+#include "cli/shell/console.h"
+#include "converter/convert/conversion_plan.h"
 #include "formats/model/model.h"
 
 namespace regroup {

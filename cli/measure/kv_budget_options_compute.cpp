@@ -4,16 +4,16 @@
 #include <cmath>
 #include <map>
 
-#include "cli/options/quantity.h"
-#include "cli/process/standard_streams.h"
-#include "cli/terminal/progress.h"
-#include "converter/target/kv_head_request.h"
+#include "cli/shell/progress.h"
+#include "cli/shell/quantity.h"
+#include "cli/shell/standard_streams.h"
+#include "converter/convert/kv_head_request.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/inspect/serving_cost.h"
-#include "uptrain/layerwise/sensitivity.h"
+#include "formats/model/serving_cost.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"
+#include "uptrain/train/sensitivity.h"
 
 namespace regroup {
 namespace {

@@ -1,7 +1,7 @@
 // Warns of a precision that is slow on this processor, and of kernels that a GPU does not use.
 #pragma once
 
-#include "cli/terminal/console.h"
+#include "cli/shell/console.h"
 #include "uptrain/model/device.h"
 
 namespace regroup {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "converter/pooling/attention_pooler.h"
+#include "converter/convert/attention_pooler.h"
 #include "formats/model/model.h"
 
 namespace regroup {

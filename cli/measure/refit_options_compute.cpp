@@ -2,9 +2,9 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/inspect/serving_cost.h"
-#include "uptrain/layerwise/refit.h"
+#include "formats/model/serving_cost.h"
 #include "uptrain/model/device.h"
+#include "uptrain/train/refit.h"
 
 namespace regroup {
 

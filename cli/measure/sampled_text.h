@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "cli/terminal/console.h"
+#include "cli/shell/console.h"
 #include "formats/model/model.h"
 #include "uptrain/run/sample.h"
 

@@ -1,9 +1,9 @@
 #include "cli/measure/sampled_text.h"
 
 #include "cli/measure/data_origin.h"
-#include "cli/process/standard_streams.h"
-#include "cli/terminal/progress.h"
-#include "formats/token_files/token_writer.h"
+#include "cli/shell/progress.h"
+#include "cli/shell/standard_streams.h"
+#include "formats/vocabulary/token_writer.h"
 
 namespace regroup {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/measure/refit_options.h"
-#include "cli/terminal/console.h"
+#include "cli/shell/console.h"
 #include "formats/model/model.h"
 
 namespace regroup {

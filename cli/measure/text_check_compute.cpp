@@ -1,12 +1,12 @@
 #include "cli/measure/text_check.h"
 
-#include "cli/process/standard_streams.h"
-#include "cli/terminal/progress.h"
-#include "cli/terminal/text.h"
+#include "cli/shell/progress.h"
+#include "cli/shell/standard_streams.h"
+#include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "uptrain/layerwise/text_quality.h"
 #include "uptrain/model/device.h"
+#include "uptrain/train/text_quality.h"
 
 namespace regroup {
 

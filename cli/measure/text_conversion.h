@@ -9,8 +9,8 @@
 
 #include "cli/measure/data_origin.h"
 #include "cli/measure/refit_options.h"
-#include "cli/terminal/console.h"
-#include "converter/plan/conversion_plan.h"
+#include "cli/shell/console.h"
+#include "converter/convert/conversion_plan.h"
 #include "formats/base/staged_directory.h"
 #include "formats/model/model.h"
 

@@ -11,16 +11,16 @@
 #include <fmt/format.h>
 
 #include "cli/measure/sampled_text.h"
-#include "cli/process/standard_streams.h"
-#include "cli/terminal/progress.h"
-#include "cli/terminal/text.h"
+#include "cli/shell/progress.h"
+#include "cli/shell/standard_streams.h"
+#include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/token_files/token_writer.h"
-#include "uptrain/data/data_loader.h"
-#include "uptrain/layerwise/calibrate.h"
-#include "uptrain/layerwise/text_quality.h"
+#include "formats/vocabulary/token_writer.h"
 #include "uptrain/model/device.h"
+#include "uptrain/train/calibrate.h"
+#include "uptrain/train/data_loader.h"
+#include "uptrain/train/text_quality.h"
 
 namespace regroup {
 namespace {

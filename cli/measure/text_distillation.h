@@ -7,9 +7,9 @@
 
 #include "cli/measure/refit_options.h"
 #include "cli/measure/text_conversion.h"
-#include "cli/terminal/console.h"
-#include "converter/plan/conversion_plan.h"
-#include "formats/json/json.h"
+#include "cli/shell/console.h"
+#include "converter/convert/conversion_plan.h"
+#include "formats/base/json.h"
 #include "formats/model/model.h"
 
 namespace regroup {

@@ -6,15 +6,15 @@
 
 #include <fmt/format.h>
 
-#include "cli/process/standard_streams.h"
-#include "cli/terminal/progress.h"
-#include "cli/terminal/text.h"
-#include "converter/card/model_card.h"
-#include "converter/execute/tensor_parts.h"
-#include "converter/provenance/provenance.h"
+#include "cli/shell/progress.h"
+#include "cli/shell/standard_streams.h"
+#include "cli/shell/text.h"
+#include "converter/convert/model_card.h"
+#include "converter/convert/provenance.h"
+#include "converter/convert/tensor_parts.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
-#include "formats/gguf/gguf_writer.h"
+#include "formats/tensors/gguf_writer.h"
 #include "uptrain/model/device.h"
 #include "uptrain/run/distill.h"
 

@@ -10,7 +10,7 @@
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
-#include "uptrain/trainer/run_directory.h"
+#include "uptrain/train/run_directory.h"
 
 namespace regroup {
 

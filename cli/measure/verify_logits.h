@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "cli/options/command.h"
-#include "cli/terminal/console.h"
-#include "formats/json/json.h"
+#include "cli/shell/command.h"
+#include "cli/shell/console.h"
+#include "formats/base/json.h"
 #include "formats/model/model.h"
 
 namespace regroup {
@@ -22,7 +22,7 @@ struct LogitsOptions {
   int threads = 0;  ///< 0: one per core
 };
 
-/// The measurements, described in uptrain/layerwise/text_quality.h.
+/// The measurements, described in uptrain/train/text_quality.h.
 struct LogitsResult {
   std::string data;  ///< the token file; empty: random tokens
   std::int64_t context = 0, tokens = 0;

@@ -4,16 +4,16 @@
 
 #include "cli/measure/data_origin.h"
 #include "cli/measure/precision_warning.h"
-#include "cli/process/standard_streams.h"
-#include "cli/terminal/progress.h"
+#include "cli/shell/progress.h"
+#include "cli/shell/standard_streams.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
-#include "formats/inspect/serving_cost.h"
-#include "formats/token_files/token_file.h"
-#include "uptrain/layerwise/text_quality.h"
+#include "formats/model/serving_cost.h"
+#include "formats/vocabulary/token_file.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"
+#include "uptrain/train/text_quality.h"
 
 namespace regroup {
 namespace {

@@ -6,12 +6,12 @@
 
 #include <fmt/format.h>
 
-#include "cli/terminal/text.h"
+#include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
+#include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/json/json.h"
-#include "formats/record/conversion_record.h"
+#include "formats/model/conversion_record.h"
 
 namespace regroup {
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "formats/json/json.h"
-#include "formats/record/conversion_record.h"
+#include "formats/base/json.h"
+#include "formats/model/conversion_record.h"
 
 namespace regroup {
 

@@ -5,12 +5,12 @@
 
 #include <fmt/format.h>
 
-#include "cli/terminal/table.h"
-#include "cli/terminal/text.h"
-#include "converter/provenance/provenance.h"
-#include "converter/target/runtimes.h"
+#include "cli/shell/table.h"
+#include "cli/shell/text.h"
+#include "converter/convert/provenance.h"
+#include "converter/convert/runtimes.h"
 #include "formats/families/family.h"
-#include "formats/record/conversion_record.h"
+#include "formats/model/conversion_record.h"
 
 namespace regroup {
 

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "cli/measure/text_conversion.h"
-#include "cli/terminal/console.h"
-#include "cli/terminal/table.h"
-#include "converter/execute/execute_plan.h"
-#include "converter/grouping/similar_grouping.h"
-#include "converter/plan/conversion_plan.h"
-#include "converter/pooling/attention_pooler.h"
-#include "formats/json/json.h"
+#include "cli/shell/console.h"
+#include "cli/shell/table.h"
+#include "converter/convert/attention_pooler.h"
+#include "converter/convert/conversion_plan.h"
+#include "converter/convert/execute_plan.h"
+#include "converter/convert/similar_grouping.h"
+#include "formats/base/json.h"
 
 namespace regroup {
 

@@ -5,12 +5,12 @@
 #include <fmt/format.h>
 
 #include "cli/report/conversion_measurements.h"
-#include "cli/terminal/table.h"
-#include "cli/terminal/text.h"
-#include "converter/execute/execute_plan.h"
-#include "converter/provenance/provenance.h"
+#include "cli/shell/table.h"
+#include "cli/shell/text.h"
+#include "converter/convert/execute_plan.h"
+#include "converter/convert/provenance.h"
+#include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/json/json.h"
 
 namespace regroup {
 

@@ -13,12 +13,12 @@
 #include "cli/measure/budget_report.h"
 #include "cli/measure/compare_result.h"
 #include "cli/measure/text_conversion.h"
-#include "cli/terminal/console.h"
-#include "cli/terminal/progress.h"
-#include "converter/execute/execute_plan.h"
-#include "converter/grouping/similar_grouping.h"
-#include "converter/plan/conversion_plan.h"
-#include "formats/json/json.h"
+#include "cli/shell/console.h"
+#include "cli/shell/progress.h"
+#include "converter/convert/conversion_plan.h"
+#include "converter/convert/execute_plan.h"
+#include "converter/convert/similar_grouping.h"
+#include "formats/base/json.h"
 #include "formats/model/model.h"
 
 namespace regroup {

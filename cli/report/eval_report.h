@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/terminal/console.h"
-#include "uptrain/evaluate/evaluate.h"
-#include "uptrain/objective/objective.h"
+#include "cli/shell/console.h"
+#include "uptrain/train/evaluate.h"
+#include "uptrain/train/objective.h"
 
 namespace regroup {
 

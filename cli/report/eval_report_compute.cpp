@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include "cli/terminal/table.h"
-#include "cli/terminal/text.h"
-#include "formats/json/json.h"
+#include "cli/shell/table.h"
+#include "cli/shell/text.h"
+#include "formats/base/json.h"
 
 namespace regroup {
 namespace {

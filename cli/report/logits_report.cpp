@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
 #include "cli/measure/verify_logits.h"
-#include "cli/options/command.h"
-#include "cli/options/quantity.h"
-#include "cli/terminal/text.h"
+#include "cli/shell/command.h"
+#include "cli/shell/quantity.h"
+#include "cli/shell/text.h"
 #include "formats/base/printable.h"
 
 namespace regroup {

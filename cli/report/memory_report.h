@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "uptrain/run/uptrain_plan.h"
 
 namespace regroup {

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/terminal/text.h"
+#include "cli/shell/text.h"
 
 namespace regroup {
 namespace {

@@ -9,10 +9,10 @@
 #include <fmt/ranges.h>
 
 #include "cli/report/conversion_facts.h"
-#include "cli/terminal/text.h"
+#include "cli/shell/text.h"
+#include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/config/config_writers.h"
-#include "formats/json/json.h"
+#include "formats/spec/config_writers.h"
 
 namespace regroup {
 namespace {

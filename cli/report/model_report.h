@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "formats/inspect/model_summary.h"
-#include "formats/json/json.h"
+#include "formats/base/json.h"
+#include "formats/model/model_summary.h"
 
 namespace regroup {
 

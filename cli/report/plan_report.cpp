@@ -5,10 +5,10 @@
 
 #include <fmt/format.h>
 
-#include "cli/options/quantity.h"
-#include "cli/terminal/text.h"
+#include "cli/shell/quantity.h"
+#include "cli/shell/text.h"
 #include "formats/base/printable.h"
-#include "formats/config/config_writers.h"
+#include "formats/spec/config_writers.h"
 
 namespace regroup {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/terminal/console.h"
-#include "cli/terminal/table.h"
-#include "formats/inspect/serving_cost.h"
+#include "cli/shell/console.h"
+#include "cli/shell/table.h"
+#include "formats/model/serving_cost.h"
 
 namespace regroup {
 

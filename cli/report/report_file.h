@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "cli/terminal/console.h"
+#include "cli/shell/console.h"
 
 namespace regroup {
 

@@ -9,10 +9,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "cli/terminal/text.h"
+#include "cli/shell/text.h"
 #include "formats/base/error.h"
+#include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/json/json.h"
 
 namespace regroup {
 

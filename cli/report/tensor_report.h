@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
-#include "cli/terminal/table.h"
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/inspect/model_summary.h"
-#include "formats/inspect/tensor_comparison.h"
-#include "formats/json/json.h"
+#include "cli/shell/table.h"
+#include "formats/base/json.h"
+#include "formats/model/model_summary.h"
+#include "formats/model/tensor_comparison.h"
+#include "formats/tensors/checkpoint.h"
 
 namespace regroup {
 

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <string>
 
-#include "cli/terminal/console.h"
-#include "cli/terminal/progress.h"
-#include "formats/json/json.h"
+#include "cli/shell/console.h"
+#include "cli/shell/progress.h"
+#include "formats/base/json.h"
 #include "uptrain/run/distill.h"
 #include "uptrain/run/uptrain.h"
 

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "cli/report/memory_report.h"
-#include "cli/terminal/text.h"
+#include "cli/shell/text.h"
 #include "formats/base/printable.h"
 
 namespace regroup {

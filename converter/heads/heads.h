@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "formats/checkpoint/checkpoint.h"
 #include "formats/spec/model_spec.h"
+#include "formats/tensors/checkpoint.h"
 
 namespace regroup {
 

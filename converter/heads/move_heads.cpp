@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "formats/dtype/dtype.h"
+#include "formats/tensors/dtype.h"
 
 namespace regroup {
 namespace {

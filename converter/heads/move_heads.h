@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "converter/heads/heads.h"
-#include "formats/dtype/dtype.h"
+#include "formats/tensors/dtype.h"
 
 namespace regroup {
 
@@ -33,7 +33,7 @@ struct HeadMove {
 HeadMove copy_of_heads(std::string source, HeadBlocks from, HeadBlocks to);
 
 /// Executes a move from elements of `from_type` to elements of `to_type`. If the types differ or
-/// heads are averaged, both must be decodable and encodable (formats/dtype/dtype.h), otherwise
+/// heads are averaged, both must be decodable and encodable (formats/tensors/dtype.h), otherwise
 /// any type is allowed; block types are moved in whole rows. A single head of the same type keeps
 /// its bits; means are summed and divided in double and rounded once. Returns whether every mean is
 /// finite and no conversion of a number overflowed. Block types cannot hold non-finite numbers: on

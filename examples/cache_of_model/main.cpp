@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <exception>
 
-#include "converter/plan/conversion_plan.h"
-#include "converter/target/kv_head_request.h"
+#include "converter/convert/conversion_plan.h"
+#include "converter/convert/kv_head_request.h"
 #include "formats/model/model.h"
 
 int main(int argc, char** argv) {

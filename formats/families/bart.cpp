@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
-#include "formats/config/config_reader.h"
 #include "formats/families/families.h"
+#include "formats/spec/config_reader.h"
 
 namespace regroup {
 

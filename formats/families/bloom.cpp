@@ -3,10 +3,10 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/config/config_reader.h"
-#include "formats/config/rope_config.h"
 #include "formats/families/families.h"
 #include "formats/families/llama.h"
+#include "formats/spec/config_reader.h"
+#include "formats/spec/rope_config.h"
 
 namespace regroup {
 

@@ -5,8 +5,8 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/checkpoint/checkpoint.h"
 #include "formats/families/family.h"
+#include "formats/tensors/checkpoint.h"
 
 namespace regroup {
 namespace {

@@ -1,9 +1,9 @@
 // One function per family: config and tensor names in, ModelSpec out.
 #pragma once
 
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/config/config_reader.h"
+#include "formats/spec/config_reader.h"
 #include "formats/spec/model_spec.h"
+#include "formats/tensors/checkpoint.h"
 
 namespace regroup {
 

@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "formats/spec/model_spec.h"
+#include "formats/tensors/checkpoint.h"
 
 namespace regroup {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "formats/config/config_reader.h"
+#include "formats/spec/config_reader.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {

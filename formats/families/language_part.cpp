@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "formats/base/error.h"
+#include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/json/json.h"
 #include "formats/spec/tensor_names.h"
+#include "formats/tensors/checkpoint.h"
 
 namespace regroup {
 namespace {

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/config/config_reader.h"
+#include "formats/spec/config_reader.h"
 #include "formats/spec/model_spec.h"
+#include "formats/tensors/checkpoint.h"
 
 namespace regroup {
 

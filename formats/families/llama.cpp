@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "formats/base/error.h"
-#include "formats/config/config_reader.h"
-#include "formats/config/rope_config.h"
 #include "formats/families/families.h"
+#include "formats/spec/config_reader.h"
+#include "formats/spec/rope_config.h"
 
 namespace regroup {
 

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "formats/config/config_reader.h"
-#include "formats/config/rope_config.h"
+#include "formats/spec/config_reader.h"
 #include "formats/spec/model_spec.h"
+#include "formats/spec/rope_config.h"
 
 namespace regroup {
 

@@ -10,7 +10,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/config/config_reader.h"
+#include "formats/spec/config_reader.h"
 
 namespace regroup {
 namespace {

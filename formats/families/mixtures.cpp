@@ -6,9 +6,9 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/config/config_reader.h"
 #include "formats/families/families.h"
 #include "formats/families/llama.h"
+#include "formats/spec/config_reader.h"
 
 namespace regroup {
 

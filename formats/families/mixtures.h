@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/config/config_reader.h"
+#include "formats/spec/config_reader.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {

@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "formats/base/error.h"
-#include "formats/config/config_reader.h"
 #include "formats/families/families.h"
+#include "formats/spec/config_reader.h"
 
 namespace regroup {
 namespace {

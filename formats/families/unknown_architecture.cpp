@@ -9,7 +9,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/checkpoint/checkpoint.h"
+#include "formats/tensors/checkpoint.h"
 
 namespace regroup {
 

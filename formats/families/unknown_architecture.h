@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/config/config_reader.h"
+#include "formats/spec/config_reader.h"
+#include "formats/tensors/checkpoint.h"
 
 namespace regroup {
 

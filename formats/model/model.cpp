@@ -11,14 +11,14 @@
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/directory/meta_checkpoint.h"
-#include "formats/directory/weight_index.h"
 #include "formats/families/family.h"
-#include "formats/families/gguf/gguf_model.h"
+#include "formats/families/gguf_model.h"
+#include "formats/families/layout_file.h"
 #include "formats/families/meta_llama.h"
-#include "formats/gguf/gguf_split.h"
-#include "formats/layout_files/layout_file.h"
+#include "formats/model/meta_checkpoint.h"
+#include "formats/model/weight_index.h"
 #include "formats/spec/tensor_names.h"
+#include "formats/tensors/gguf_split.h"
 
 namespace regroup {
 

@@ -5,11 +5,11 @@
 #include <optional>
 #include <string>
 
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/directory/model_directory.h"
-#include "formats/gguf/gguf_metadata.h"
-#include "formats/record/conversion_record.h"
+#include "formats/model/conversion_record.h"
+#include "formats/model/model_directory.h"
 #include "formats/spec/model_spec.h"
+#include "formats/tensors/checkpoint.h"
+#include "formats/tensors/gguf_metadata.h"
 
 namespace regroup {
 

@@ -7,8 +7,8 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/checkpoint/checkpoint.h"
 #include "formats/spec/alibi.h"
+#include "formats/tensors/checkpoint.h"
 
 namespace regroup {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/checkpoint/checkpoint.h"
+#include "formats/tensors/checkpoint.h"
 
 namespace regroup {
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "formats/base/printable.h"
-#include "formats/checkpoint/tensor_reader.h"
+#include "formats/tensors/tensor_reader.h"
 
 namespace regroup {
 

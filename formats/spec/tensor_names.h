@@ -4,8 +4,8 @@
 #include <functional>
 #include <string>
 
-#include "formats/checkpoint/checkpoint.h"
 #include "formats/spec/model_spec.h"
+#include "formats/tensors/checkpoint.h"
 
 namespace regroup {
 

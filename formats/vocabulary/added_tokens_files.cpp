@@ -8,8 +8,8 @@
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
+#include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/json/json.h"
 #include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/base/printable.h"
-#include "formats/gguf/gguf_metadata.h"
+#include "formats/tensors/gguf_metadata.h"
 #include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {

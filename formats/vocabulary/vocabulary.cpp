@@ -10,8 +10,8 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
+#include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/json/json.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/pre_tokenizations.h"
 #include "formats/vocabulary/sentencepiece.h"

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <filesystem>
 
-#include "converter/execute/execute_plan.h"
+#include "converter/convert/execute_plan.h"
 #include "formats/model/model.h"
 
 namespace regroup {

@@ -5,7 +5,7 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "formats/directory/model_directory.h"
+#include "formats/model/model_directory.h"
 #include "formats/spec/alibi.h"
 #include "tests/child_program.h"
 #include "tests/file_tree.h"

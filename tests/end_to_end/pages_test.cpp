@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "tests/child_program.h"
-#include "tests/cli/page/markup_reader.h"
+#include "tests/cli/report/markup_reader.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"

@@ -5,7 +5,7 @@
 
 #include "formats/base/file.h"
 #include "tests/child_program.h"
-#include "tests/cli/page/markup_reader.h"
+#include "tests/cli/report/markup_reader.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
 

@@ -1,6 +1,6 @@
 // A GGUF file, and the model that its metadata describe.
-#include "formats/gguf/gguf.h"
 #include "formats/model/model.h"
+#include "formats/tensors/gguf.h"
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/gguf/gguf_metadata.h"
+#include "formats/tensors/gguf_metadata.h"
 #include "formats/vocabulary/tokenizer_files.h"
 #include "tests/fuzz/encode_twice.h"
 #include "tests/fuzz/fuzz_target.h"

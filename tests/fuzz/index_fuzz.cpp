@@ -1,5 +1,5 @@
 // An index of two existing shards.
-#include "formats/directory/weight_index.h"
+#include "formats/model/weight_index.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
 #include "tests/fuzz/fuzz_target.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "tests/fuzz/encode_twice.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tokens/json_tokenizer.h"

@@ -1,5 +1,5 @@
 // The index of Megatron's token files.
-#include "formats/token_files/token_file.h"
+#include "formats/vocabulary/token_file.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/temporary_directory.h"
 

@@ -1,5 +1,5 @@
 // A pickled state dict.
-#include "formats/torch/unpickler.h"
+#include "formats/tensors/unpickler.h"
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,7 +1,7 @@
 // A safetensors header. The first eight bytes give the length of the data.
 #include <cstring>
 
-#include "formats/safetensors/safetensors.h"
+#include "formats/tensors/safetensors.h"
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

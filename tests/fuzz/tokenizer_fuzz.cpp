@@ -1,5 +1,5 @@
 // A tokenizer: tokenizer.json if the input begins like JSON, otherwise a SentencePiece model.
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "formats/vocabulary/sentencepiece.h"
 #include "formats/vocabulary/vocabulary.h"
 #include "tests/fuzz/fuzz_target.h"

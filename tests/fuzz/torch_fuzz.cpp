@@ -1,6 +1,6 @@
 // A pickle in an archive with correct headers, checksums and storages, and the same pickle in a
 // file from before torch 1.6.
-#include "formats/torch/torch_checkpoint.h"
+#include "formats/tensors/torch_checkpoint.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/torch_builder.h"
 

@@ -1,6 +1,6 @@
 // A weight file of any container, recognised by its first bytes; then every tensor's range, and the
 // values of small tensors.
-#include "formats/directory/model_directory.h"
+#include "formats/model/model_directory.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace regroup {

@@ -1,5 +1,5 @@
 // A ZIP archive: its directory and entries.
-#include "formats/torch/zip_archive.h"
+#include "formats/tensors/zip_archive.h"
 #include "tests/fuzz/fuzz_target.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

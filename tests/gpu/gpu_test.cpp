@@ -11,7 +11,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "converter/pooling/inputs/calibration.h"
+#include "converter/heads/calibration.h"
 #include "formats/spec/alibi.h"
 #include "tests/converter/pooling/small_attention.h"
 #include "tests/file_tree.h"
@@ -20,12 +20,12 @@
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/token_text.h"
-#include "uptrain/layerwise/calibrate.h"
 #include "uptrain/model/decode.h"
 #include "uptrain/model/device_graph.h"
-#include "uptrain/objective/objective.h"
 #include "uptrain/ops/kernel_check.h"
-#include "uptrain/trainer/trained_weights.h"
+#include "uptrain/train/calibrate.h"
+#include "uptrain/train/objective.h"
+#include "uptrain/train/trained_weights.h"
 
 namespace regroup {
 namespace {

@@ -30,8 +30,8 @@ foreach(header IN LISTS headers)
 endforeach()
 
 # Internal headers are not: one of each library, and one that needs LibTorch.
-foreach(header IN ITEMS formats/torch/unpickler.h converter/provenance/provenance.h
-    converter/pooling/solvers/lowrank.h)
+foreach(header IN ITEMS formats/tensors/unpickler.h converter/convert/provenance.h
+    converter/pooling/lowrank.h)
   if(NOT EXISTS "${SOURCE}/${header}")
     message(FATAL_ERROR "${header} is no longer a header: name another one here")
   elseif(header IN_LIST headers)

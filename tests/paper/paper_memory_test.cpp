@@ -9,7 +9,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <fmt/format.h>
 
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "tests/file_tree.h"
 #include "tests/paper/paper_device.h"
 #include "tests/temporary_directory.h"
@@ -19,7 +19,7 @@
 #include "tests/uptrain/token_text.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/run/training_memory.h"
-#include "uptrain/trainer/trained_weights.h"
+#include "uptrain/train/trained_weights.h"
 
 namespace regroup {
 namespace {

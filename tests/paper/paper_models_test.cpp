@@ -16,7 +16,7 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <fmt/format.h>
 
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "tests/file_tree.h"
 #include "tests/paper/paper_device.h"
 #include "tests/paper/paper_fused.h"
@@ -28,9 +28,9 @@
 #include "uptrain/model/decode.h"
 #include "uptrain/model/device_graph.h"
 #include "uptrain/model/parameters.h"
-#include "uptrain/objective/objective.h"
-#include "uptrain/objective/training_loss.h"
-#include "uptrain/trainer/trained_weights.h"
+#include "uptrain/train/objective.h"
+#include "uptrain/train/trained_weights.h"
+#include "uptrain/train/training_loss.h"
 
 namespace regroup {
 namespace {

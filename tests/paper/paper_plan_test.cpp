@@ -8,8 +8,8 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <fmt/format.h>
 
+#include "formats/base/json.h"
 #include "formats/families/family.h"
-#include "formats/json/json.h"
 #include "tests/file_tree.h"
 #include "tests/paper/paper_device.h"
 #include "tests/paper/rank_alone.h"
@@ -18,7 +18,7 @@
 #include "tests/uptrain/token_text.h"
 #include "uptrain/run/activation_memory.h"
 #include "uptrain/run/training_memory.h"
-#include "uptrain/trainer/metrics.h"
+#include "uptrain/train/metrics.h"
 
 namespace regroup {
 namespace {

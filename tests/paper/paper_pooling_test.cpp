@@ -12,9 +12,9 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <fmt/format.h>
 
-#include "converter/pooling/solvers/similar_heads.h"
-#include "converter/verify/recorded_request.h"
-#include "converter/verify/verify_conversion.h"
+#include "converter/convert/recorded_request.h"
+#include "converter/convert/verify_conversion.h"
+#include "converter/pooling/similar_heads.h"
 #include "tests/converter/conversion.h"
 #include "tests/converter/pooling/small_attention.h"
 #include "tests/file_tree.h"
@@ -23,7 +23,7 @@
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
-#include "uptrain/layerwise/calibrate.h"
+#include "uptrain/train/calibrate.h"
 
 namespace regroup {
 namespace {

@@ -12,7 +12,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/paper/paper_device.h"
@@ -23,11 +23,11 @@
 #include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/taught_run.h"
 #include "tests/uptrain/token_text.h"
-#include "uptrain/layerwise/refit.h"
-#include "uptrain/layerwise/sensitivity.h"
-#include "uptrain/layerwise/text_quality.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/run/training_memory.h"
+#include "uptrain/train/refit.h"
+#include "uptrain/train/sensitivity.h"
+#include "uptrain/train/text_quality.h"
 
 namespace regroup {
 namespace {

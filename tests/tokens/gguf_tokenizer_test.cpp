@@ -3,7 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "formats/gguf/gguf.h"
+#include "formats/tensors/gguf.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/tokenizer_files.h"
 #include "formats/vocabulary/vocabulary.h"

@@ -3,7 +3,7 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "formats/token_files/token_file.h"
+#include "formats/vocabulary/token_file.h"
 #include "tests/child_program.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"

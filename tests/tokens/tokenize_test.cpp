@@ -3,7 +3,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "formats/token_files/token_file.h"
+#include "formats/vocabulary/token_file.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
 

@@ -7,7 +7,7 @@
 #include "tests/tiny_models.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/model/transformer.h"
-#include "uptrain/objective/objective.h"
+#include "uptrain/train/objective.h"
 
 namespace regroup {
 namespace {

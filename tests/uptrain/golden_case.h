@@ -8,7 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "formats/token_files/token_file.h"
+#include "formats/vocabulary/token_file.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/model/parameters.h"
 

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
+#include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/json/json.h"
 
 namespace regroup {
 namespace {

@@ -14,8 +14,8 @@
 #include <c10/util/accumulate.h>
 
 #include "formats/base/error.h"
+#include "formats/base/json.h"
 #include "formats/families/family.h"
-#include "formats/json/json.h"
 
 namespace regroup {
 

@@ -14,11 +14,11 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
-#include "converter/target/kv_head_request.h"
+#include "converter/convert/kv_head_request.h"
 #include "formats/base/error.h"
 #include "formats/families/family.h"
-#include "formats/inspect/model_summary.h"
-#include "formats/inspect/serving_cost.h"
+#include "formats/model/model_summary.h"
+#include "formats/model/serving_cost.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/device_graph.h"
 #include "uptrain/model/kv_cache.h"

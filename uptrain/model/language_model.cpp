@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "converter/card/model_card.h"
-#include "converter/target/loader_choice.h"
+#include "converter/convert/loader_choice.h"
+#include "converter/convert/model_card.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"

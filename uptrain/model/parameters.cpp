@@ -20,10 +20,10 @@
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/base/staged_directory.h"
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/config/config_reader.h"
-#include "formats/dtype/dtype.h"
 #include "formats/families/family.h"
+#include "formats/spec/config_reader.h"
+#include "formats/tensors/checkpoint.h"
+#include "formats/tensors/dtype.h"
 #include "uptrain/model/save_parameters.h"
 
 namespace regroup {

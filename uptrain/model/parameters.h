@@ -13,9 +13,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "formats/checkpoint/checkpoint.h"
-#include "formats/dtype/dtype.h"
 #include "formats/spec/model_spec.h"
+#include "formats/tensors/checkpoint.h"
+#include "formats/tensors/dtype.h"
 
 namespace regroup {
 

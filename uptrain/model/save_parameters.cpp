@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "formats/base/file.h"
-#include "formats/checkpoint/tensor_reader.h"
-#include "formats/dtype/dtype.h"
+#include "formats/tensors/dtype.h"
+#include "formats/tensors/tensor_reader.h"
 #include "uptrain/model/parameters.h"
 
 namespace regroup {

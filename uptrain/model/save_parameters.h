@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
-#include "formats/safetensors/safetensors_writer.h"
 #include "formats/spec/model_spec.h"
+#include "formats/tensors/safetensors_writer.h"
 #include "uptrain/model/parameters.h"
 
 namespace regroup {

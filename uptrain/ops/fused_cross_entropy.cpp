@@ -8,7 +8,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 
-#include "converter/pooling/solvers/parallel_for.h"
+#include "converter/pooling/parallel_for.h"
 #include "formats/base/error.h"
 #include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/row_arithmetic.h"

@@ -5,7 +5,7 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "converter/pooling/solvers/parallel_for.h"
+#include "converter/pooling/parallel_for.h"
 #include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/row_arithmetic.h"
 

@@ -10,7 +10,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "converter/pooling/solvers/parallel_for.h"
+#include "converter/pooling/parallel_for.h"
 #include "uptrain/ops/kernel_check.h"
 #include "uptrain/ops/row_arithmetic.h"
 

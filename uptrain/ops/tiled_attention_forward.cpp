@@ -2,7 +2,7 @@
 #include <limits>
 #include <vector>
 
-#include "converter/pooling/solvers/parallel_for.h"
+#include "converter/pooling/parallel_for.h"
 #include "formats/base/error.h"
 #include "uptrain/ops/tile_products.h"
 #include "uptrain/ops/tiled_passes.h"

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "converter/plan/conversion_plan.h"
+#include "converter/convert/conversion_plan.h"
 #include "formats/families/family.h"
 #include "uptrain/ops/attention.h"
 #include "uptrain/ops/device_kernels.h"
 #include "uptrain/run/training_memory.h"
-#include "uptrain/trainer/metrics.h"
-#include "uptrain/trainer/trained_weights.h"
+#include "uptrain/train/metrics.h"
+#include "uptrain/train/trained_weights.h"
 
 namespace regroup {
 

@@ -5,7 +5,7 @@
 
 #include "formats/spec/model_spec.h"
 #include "uptrain/run/uptrain_settings.h"
-#include "uptrain/trainer/metrics.h"
+#include "uptrain/train/metrics.h"
 
 namespace regroup {
 

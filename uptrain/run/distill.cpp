@@ -13,13 +13,13 @@
 
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
-#include "uptrain/distill/attention_distillation.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/model/save_parameters.h"
-#include "uptrain/objective/training_loss.h"
-#include "uptrain/optim/lr_schedule.h"
 #include "uptrain/run/planned_memory.h"
 #include "uptrain/run/run_record.h"
+#include "uptrain/train/attention_distillation.h"
+#include "uptrain/train/lr_schedule.h"
+#include "uptrain/train/training_loss.h"
 
 namespace regroup {
 

@@ -12,11 +12,11 @@
 #include <c10/core/Device.h>
 
 #include "formats/model/model.h"
-#include "uptrain/data/data_loader.h"
 #include "uptrain/distributed/process_group.h"
 #include "uptrain/run/memory_choice.h"
 #include "uptrain/run/uptrain_plan.h"
-#include "uptrain/trainer/trainer.h"
+#include "uptrain/train/data_loader.h"
+#include "uptrain/train/trainer.h"
 
 namespace regroup {
 

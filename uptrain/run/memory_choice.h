@@ -9,8 +9,8 @@
 
 #include <c10/core/Device.h>
 
-#include "uptrain/optim/optimizer.h"
 #include "uptrain/run/uptrain_settings.h"
+#include "uptrain/train/optimizer.h"
 
 namespace regroup {
 

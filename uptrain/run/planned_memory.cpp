@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/host_memory.h"
 #include "uptrain/run/activation_memory.h"

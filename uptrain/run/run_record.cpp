@@ -10,14 +10,14 @@
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
+#include "formats/base/json.h"
 #include "formats/base/staged_directory.h"
-#include "formats/json/json.h"
 #include "formats/model/model.h"
 #include "formats/version.h"
-#include "uptrain/data/data_loader.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/model/save_parameters.h"
-#include "uptrain/trainer/rank_agreement.h"
+#include "uptrain/train/data_loader.h"
+#include "uptrain/train/rank_agreement.h"
 
 namespace regroup {
 

@@ -9,25 +9,25 @@
 #include <string>
 #include <vector>
 
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "formats/model/model.h"
-#include "uptrain/distill/attention_distillation.h"
-#include "uptrain/distill/teacher_logits_file.h"
 #include "uptrain/distributed/process_group.h"
 #include "uptrain/distributed/sharded_weights.h"
-#include "uptrain/evaluate/evaluate.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/model/transformer.h"
-#include "uptrain/objective/training_loss.h"
-#include "uptrain/optim/lr_schedule.h"
-#include "uptrain/optim/optimizer.h"
 #include "uptrain/run/uptrain.h"
 #include "uptrain/run/uptrain_plan.h"
 #include "uptrain/run/uptrain_settings.h"
-#include "uptrain/trainer/metrics.h"
-#include "uptrain/trainer/trained_weights.h"
-#include "uptrain/trainer/trainer.h"
-#include "uptrain/trainer/training_state.h"
+#include "uptrain/train/attention_distillation.h"
+#include "uptrain/train/evaluate.h"
+#include "uptrain/train/lr_schedule.h"
+#include "uptrain/train/metrics.h"
+#include "uptrain/train/optimizer.h"
+#include "uptrain/train/teacher_logits_file.h"
+#include "uptrain/train/trained_weights.h"
+#include "uptrain/train/trainer.h"
+#include "uptrain/train/training_loss.h"
+#include "uptrain/train/training_state.h"
 
 namespace regroup {
 

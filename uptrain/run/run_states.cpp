@@ -7,7 +7,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
-#include "uptrain/trainer/rank_agreement.h"
+#include "uptrain/train/rank_agreement.h"
 
 namespace regroup {
 

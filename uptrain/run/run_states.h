@@ -9,8 +9,8 @@
 
 #include "uptrain/distributed/process_group.h"
 #include "uptrain/distributed/sharded_weights.h"
-#include "uptrain/trainer/run_directory.h"
-#include "uptrain/trainer/training_state.h"
+#include "uptrain/train/run_directory.h"
+#include "uptrain/train/training_state.h"
 
 namespace regroup {
 

@@ -15,10 +15,10 @@
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "uptrain/data/text_infilling.h"
 #include "uptrain/model/decode.h"
 #include "uptrain/model/language_model.h"
-#include "uptrain/objective/objective.h"
+#include "uptrain/train/objective.h"
+#include "uptrain/train/text_infilling.h"
 
 namespace regroup {
 namespace {

@@ -22,11 +22,11 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/base/staged_directory.h"
-#include "formats/checkpoint/checkpoint_writer.h"
+#include "formats/tensors/checkpoint_writer.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/model/parameters.h"
-#include "uptrain/objective/objective.h"
 #include "uptrain/run/uptrain_plan.h"
+#include "uptrain/train/objective.h"
 
 namespace regroup {
 namespace {

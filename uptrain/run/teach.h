@@ -10,10 +10,10 @@
 #include <functional>
 
 #include "formats/model/model.h"
-#include "uptrain/data/data_loader.h"
-#include "uptrain/distill/teacher_logits_file.h"
 #include "uptrain/ops/loss.h"
 #include "uptrain/run/uptrain_settings.h"
+#include "uptrain/train/data_loader.h"
+#include "uptrain/train/teacher_logits_file.h"
 
 namespace regroup {
 

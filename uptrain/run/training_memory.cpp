@@ -14,7 +14,7 @@
 #include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/loss.h"
 #include "uptrain/run/activation_memory.h"
-#include "uptrain/trainer/metrics.h"
+#include "uptrain/train/metrics.h"
 
 namespace regroup {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "formats/spec/model_spec.h"
-#include "uptrain/objective/objective.h"
 #include "uptrain/run/uptrain_settings.h"
+#include "uptrain/train/objective.h"
 
 namespace regroup {
 

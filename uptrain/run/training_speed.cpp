@@ -11,9 +11,9 @@
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "uptrain/model/measurements.h"
-#include "uptrain/objective/training_loss.h"
 #include "uptrain/run/run_record.h"
-#include "uptrain/trainer/metrics.h"
+#include "uptrain/train/metrics.h"
+#include "uptrain/train/training_loss.h"
 
 namespace regroup {
 namespace {

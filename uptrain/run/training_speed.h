@@ -6,9 +6,9 @@
 #include <functional>
 #include <vector>
 
-#include "uptrain/data/data_loader.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/run/uptrain_settings.h"
+#include "uptrain/train/data_loader.h"
 
 namespace regroup {
 

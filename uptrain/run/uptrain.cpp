@@ -13,8 +13,8 @@
 #include "uptrain/distributed/sharded_weights.h"
 #include "uptrain/run/run_record.h"
 #include "uptrain/run/run_states.h"
-#include "uptrain/trainer/rank_agreement.h"
-#include "uptrain/trainer/run_directory.h"
+#include "uptrain/train/rank_agreement.h"
+#include "uptrain/train/run_directory.h"
 
 namespace regroup {
 namespace {

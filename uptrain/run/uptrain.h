@@ -7,13 +7,13 @@
 #include <optional>
 #include <string>
 
-#include "formats/json/json.h"
-#include "uptrain/data/data_loader.h"
+#include "formats/base/json.h"
 #include "uptrain/distributed/process_group.h"
-#include "uptrain/evaluate/evaluate.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/run/uptrain_plan.h"
-#include "uptrain/trainer/trainer.h"
+#include "uptrain/train/data_loader.h"
+#include "uptrain/train/evaluate.h"
+#include "uptrain/train/trainer.h"
 
 namespace regroup {
 

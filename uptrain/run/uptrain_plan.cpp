@@ -7,17 +7,17 @@
 #include <string>
 #include <vector>
 
-#include "converter/target/loader_choice.h"
+#include "converter/convert/loader_choice.h"
 #include "formats/base/error.h"
+#include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
-#include "formats/inspect/serving_cost.h"
-#include "formats/json/json.h"
+#include "formats/model/serving_cost.h"
 #include "formats/spec/published_pretraining.h"
-#include "uptrain/distill/teacher_logits_file.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/run/planned_memory.h"
-#include "uptrain/trainer/metrics.h"
+#include "uptrain/train/metrics.h"
+#include "uptrain/train/teacher_logits_file.h"
 
 namespace regroup {
 namespace {

@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "uptrain/data/data_loader.h"
 #include "uptrain/model/language_model.h"
-#include "uptrain/optim/lr_schedule.h"
 #include "uptrain/run/activation_memory.h"
 #include "uptrain/run/memory_choice.h"
 #include "uptrain/run/training_memory.h"
 #include "uptrain/run/uptrain_settings.h"
+#include "uptrain/train/data_loader.h"
+#include "uptrain/train/lr_schedule.h"
 
 namespace regroup {
 

@@ -10,7 +10,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 
 namespace regroup {
 namespace {

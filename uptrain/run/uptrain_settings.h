@@ -9,14 +9,14 @@
 
 #include <c10/core/Device.h>
 
-#include "formats/json/json.h"
-#include "uptrain/data/data_loader.h"
+#include "formats/base/json.h"
 #include "uptrain/model/device.h"
-#include "uptrain/objective/objective.h"
 #include "uptrain/ops/loss.h"
-#include "uptrain/optim/lr_schedule.h"
-#include "uptrain/optim/optimizer.h"
-#include "uptrain/trainer/trained_weights.h"
+#include "uptrain/train/data_loader.h"
+#include "uptrain/train/lr_schedule.h"
+#include "uptrain/train/objective.h"
+#include "uptrain/train/optimizer.h"
+#include "uptrain/train/trained_weights.h"
 
 namespace regroup {
 

@@ -4,7 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "converter/heads/heads.h"
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "formats/spec/alibi.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"

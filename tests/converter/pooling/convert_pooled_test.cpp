@@ -8,8 +8,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "converter/plan/conversion_plan.h"
-#include "formats/json/json.h"
+#include "converter/convert/conversion_plan.h"
+#include "formats/base/json.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/converter/conversion.h"
 #include "tests/converter/pooling/pooled_conversion.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "converter/grouping/similar_grouping.h"
-#include "converter/plan/conversion_plan.h"
+#include "converter/convert/conversion_plan.h"
+#include "converter/convert/similar_grouping.h"
 #include "tests/checkpoint_builder.h"
 
 namespace regroup {

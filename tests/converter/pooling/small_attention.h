@@ -7,7 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "converter/pooling/solvers/pool_attention.h"
+#include "converter/pooling/pool_attention.h"
 
 namespace regroup {
 

@@ -8,9 +8,9 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <fmt/format.h>
 
-#include "converter/verify/recorded_request.h"
-#include "converter/verify/verify_conversion.h"
-#include "formats/json/json.h"
+#include "converter/convert/recorded_request.h"
+#include "converter/convert/verify_conversion.h"
+#include "formats/base/json.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/converter/conversion.h"
 #include "tests/converter/pooling/pooled_conversion.h"

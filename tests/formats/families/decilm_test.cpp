@@ -3,10 +3,10 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <fmt/ranges.h>
 
-#include "formats/config/config_writers.h"
 #include "formats/families/family.h"
-#include "formats/inspect/model_summary.h"
 #include "formats/model/model.h"
+#include "formats/model/model_summary.h"
+#include "formats/spec/config_writers.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"

@@ -1,8 +1,8 @@
 // A small model, described or refused.
 #pragma once
 
-#include "formats/directory/model_directory.h"
 #include "formats/families/family.h"
+#include "formats/model/model_directory.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"

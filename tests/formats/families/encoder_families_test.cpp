@@ -5,10 +5,10 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
-#include "formats/directory/model_directory.h"
 #include "formats/families/family.h"
-#include "formats/inspect/model_summary.h"
 #include "formats/model/model.h"
+#include "formats/model/model_directory.h"
+#include "formats/model/model_summary.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"

@@ -4,8 +4,8 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/families/family.h"
-#include "formats/inspect/model_summary.h"
 #include "formats/model/model.h"
+#include "formats/model/model_summary.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "formats/families/family.h"
-#include "formats/inspect/model_summary.h"
 #include "formats/model/model.h"
+#include "formats/model/model_summary.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/child_program.h"
 #include "tests/file_tree.h"

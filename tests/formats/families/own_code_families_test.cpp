@@ -2,7 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
-#include "formats/families/gguf/gguf_model.h"
+#include "formats/families/gguf_model.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/tiny_models.h"

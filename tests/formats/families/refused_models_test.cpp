@@ -2,9 +2,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
-#include "formats/directory/model_directory.h"
 #include "formats/families/family.h"
 #include "formats/families/unknown_architecture.h"
+#include "formats/model/model_directory.h"
 #include "formats/spec/alibi.h"
 #include "tests/file_tree.h"
 #include "tests/formats/families/described_model.h"

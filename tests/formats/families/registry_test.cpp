@@ -1,8 +1,8 @@
 // Which family a config.json belongs to, and the names of models that were given ALiBi.
 #include <catch2/catch_test_macros.hpp>
 
-#include "formats/directory/model_directory.h"
 #include "formats/families/family.h"
+#include "formats/model/model_directory.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"

@@ -6,9 +6,9 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/families/family.h"
-#include "formats/families/gguf/gguf_model.h"
-#include "formats/inspect/serving_cost.h"
+#include "formats/families/gguf_model.h"
 #include "formats/model/model.h"
+#include "formats/model/serving_cost.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"

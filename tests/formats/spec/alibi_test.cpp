@@ -2,7 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "tests/file_tree.h"
 
 namespace regroup {

@@ -7,8 +7,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
-#include "formats/directory/model_directory.h"
 #include "formats/families/family.h"
+#include "formats/model/model_directory.h"
 #include "formats/spec/alibi.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"

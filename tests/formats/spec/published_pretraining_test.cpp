@@ -4,8 +4,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <fmt/format.h>
 
+#include "formats/base/json.h"
 #include "formats/families/family.h"
-#include "formats/json/json.h"
 
 namespace regroup {
 namespace {

@@ -7,7 +7,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "formats/vocabulary/sentencepiece.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"

@@ -5,16 +5,16 @@
 #include <cstdio>
 #include <string_view>
 
-#include "converter/execute/execute_plan.h"
-#include "converter/plan/conversion_plan.h"
-#include "converter/pooling/inputs/pool_method.h"
-#include "converter/target/kv_head_request.h"
-#include "converter/verify/recorded_request.h"
-#include "converter/verify/verify_conversion.h"
+#include "converter/convert/conversion_plan.h"
+#include "converter/convert/execute_plan.h"
+#include "converter/convert/kv_head_request.h"
+#include "converter/convert/recorded_request.h"
+#include "converter/convert/verify_conversion.h"
+#include "converter/heads/pool_method.h"
 #include "formats/base/error.h"
-#include "formats/inspect/model_summary.h"
-#include "formats/inspect/serving_cost.h"
 #include "formats/model/model.h"
+#include "formats/model/model_summary.h"
+#include "formats/model/serving_cost.h"
 #include "formats/spec/alibi.h"
 
 using namespace regroup;

@@ -4,7 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/base/file.h"
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "tests/file_tree.h"
 #include "tokens/json_tokenizer.h"
 

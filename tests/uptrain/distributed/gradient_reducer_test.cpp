@@ -12,8 +12,8 @@
 #include "tests/uptrain/distributed/free_port.h"
 #include "tests/uptrain/golden_case.h"
 #include "uptrain/distributed/sharded_weights.h"
-#include "uptrain/objective/objective.h"
-#include "uptrain/trainer/trained_weights.h"
+#include "uptrain/train/objective.h"
+#include "uptrain/train/trained_weights.h"
 
 namespace regroup {
 namespace {

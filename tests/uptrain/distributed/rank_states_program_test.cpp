@@ -5,7 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "formats/directory/model_directory.h"
+#include "formats/model/model_directory.h"
 #include "tests/child_program.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"

@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "tests/child_program.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"

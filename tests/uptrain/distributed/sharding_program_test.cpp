@@ -1,7 +1,7 @@
 // `regroup uptrain` as several processes: what each of them holds of the model.
 #include <catch2/catch_test_macros.hpp>
 
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "tests/child_program.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"

@@ -8,7 +8,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <fmt/format.h>
 
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "tests/uptrain/distributed/free_port.h"
 #include "tests/uptrain/run/uptrain_arguments.h"
 

@@ -7,9 +7,9 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "tests/uptrain/golden_case.h"
-#include "uptrain/objective/objective.h"
-#include "uptrain/objective/training_loss.h"
-#include "uptrain/trainer/trained_weights.h"
+#include "uptrain/train/objective.h"
+#include "uptrain/train/trained_weights.h"
+#include "uptrain/train/training_loss.h"
 
 namespace regroup {
 namespace {

@@ -15,8 +15,8 @@
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
 #include "tests/uptrain/golden_case.h"
-#include "uptrain/objective/objective.h"
 #include "uptrain/ops/rope.h"
+#include "uptrain/train/objective.h"
 
 namespace regroup {
 namespace {

@@ -6,7 +6,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "tests/uptrain/golden_case.h"
-#include "uptrain/objective/objective.h"
+#include "uptrain/train/objective.h"
 
 namespace regroup {
 

@@ -7,14 +7,14 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "formats/inspect/serving_cost.h"
+#include "formats/model/serving_cost.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
 #include "uptrain/model/decode.h"
-#include "uptrain/objective/objective.h"
+#include "uptrain/train/objective.h"
 
 namespace regroup {
 namespace {

@@ -5,14 +5,14 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "formats/inspect/serving_cost.h"
+#include "formats/model/serving_cost.h"
 #include "tests/refusal.h"
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/never_stopped.h"
-#include "uptrain/layerwise/calibrate.h"
 #include "uptrain/model/decode.h"
 #include "uptrain/model/kv_cache.h"
 #include "uptrain/model/language_model.h"
+#include "uptrain/train/calibrate.h"
 
 namespace regroup {
 namespace {

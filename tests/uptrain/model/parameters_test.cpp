@@ -5,8 +5,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include "formats/base/json.h"
 #include "formats/families/family.h"
-#include "formats/json/json.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/child_program.h"
 #include "tests/converter/conversion.h"

@@ -11,9 +11,9 @@
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
-#include "uptrain/objective/objective.h"
-#include "uptrain/objective/training_loss.h"
-#include "uptrain/trainer/trained_weights.h"
+#include "uptrain/train/objective.h"
+#include "uptrain/train/trained_weights.h"
+#include "uptrain/train/training_loss.h"
 
 namespace regroup {
 namespace {

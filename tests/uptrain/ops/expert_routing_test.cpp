@@ -12,7 +12,7 @@
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
 #include "tests/uptrain/golden_case.h"
-#include "uptrain/trainer/trained_weights.h"
+#include "uptrain/train/trained_weights.h"
 
 namespace regroup {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "tests/child_program.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"

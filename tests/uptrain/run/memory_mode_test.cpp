@@ -11,8 +11,8 @@
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
-#include "uptrain/objective/training_loss.h"
 #include "uptrain/run/run_record.h"
+#include "uptrain/train/training_loss.h"
 
 namespace regroup {
 namespace {

@@ -14,7 +14,7 @@
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/never_stopped.h"
-#include "uptrain/objective/objective.h"
+#include "uptrain/train/objective.h"
 
 namespace regroup {
 namespace {

@@ -15,7 +15,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_floating_point.hpp>
 
-#include "formats/json/json.h"
+#include "formats/base/json.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
@@ -23,9 +23,9 @@
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/taught_run.h"
 #include "tests/uptrain/token_text.h"
-#include "uptrain/distill/teacher_logits_file.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/run/uptrain_plan.h"
+#include "uptrain/train/teacher_logits_file.h"
 
 namespace regroup {
 namespace {

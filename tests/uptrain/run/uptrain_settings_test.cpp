@@ -10,7 +10,7 @@
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/run/uptrain_plan.h"
-#include "uptrain/trainer/metrics.h"
+#include "uptrain/train/metrics.h"
 
 namespace regroup {
 namespace {

@@ -90,7 +90,7 @@ struct CrossEntropyCall {
   bool with_gradient;
 };
 
-/// One update by AdamW (uptrain/optim/optimizer.h) over `count` weights. The scalars divisor, skip
+/// One update by AdamW (uptrain/train/optimizer.h) over `count` weights. The scalars divisor, skip
 /// and updates are on the device.
 struct AdamWCall {
   NumberType gradient_type, moment_type;

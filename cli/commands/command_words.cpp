@@ -1,0 +1,206 @@
+#include "cli/commands/command_words.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/commands/commands.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+constexpr const char* kMark = "--";  // after it, no word is an option
+
+bool is_option(const std::string& word) {
+  return word.size() > 1 && word.front() == '-' && word != kMark &&
+         std::isdigit(static_cast<unsigned char>(word[1])) == 0;
+}
+
+std::vector<const CLI::App*> all_commands(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::vector<std::string> commands_in(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* each : all_commands(app)) {
+    names.push_back(each->get_name());
+  }
+  return names;
+}
+
+const CLI::App* command_named(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* each : all_commands(app)) {
+    if (each->get_name() == name) {
+      return each;
+    }
+  }
+  return nullptr;
+}
+
+void add_options_of(const CLI::App& app, std::vector<std::string>& names) {
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      names.push_back("--" + name);
+    }
+    for (const std::string& name : option->get_fnames()) {
+      names.push_back("--" + name);
+    }
+  }
+}
+
+std::string with_suggestion(std::string message, const std::string& near) {
+  return near.empty() ? message : fmt::format("{}; did you mean {}?", message, near);
+}
+
+std::string unknown_command(const CLI::App& app, const std::string& word) {
+  if (needs_whole_program(word)) {
+    return fmt::format(
+        "{} needs LibTorch; this regroup was built without it "
+        "(-DREGROUP_LIBTORCH=OFF)",
+        word);
+  }
+  std::vector<std::string> names = commands_in(app);
+  if (app.get_parent() == nullptr) {  // suggest commands that this build lacks, too
+    for (const WholeProgramCommand& command : whole_program_commands()) {
+      names.emplace_back(command.name);
+    }
+  }
+  return with_suggestion(fmt::format("\"{}\" is not a command", printable(word)),
+                         nearest_name(word, names));
+}
+
+std::string unknown_option(const CLI::App& program, const CLI::App& command,
+                           const std::string& word) {
+  std::vector<std::string> names;
+  add_options_of(command, names);
+  add_options_of(program, names);
+  const std::string typed = word.substr(0, word.find('='));
+  return with_suggestion(fmt::format("{} is not an option", printable(typed)),
+                         nearest_name(typed, names));
+}
+
+// The option of `command`, or of a command that it belongs to, that `word` names ("--data=x").
+const CLI::Option* option_named(const CLI::App* command, const std::string& word) {
+  for (; is_option(word) && command != nullptr; command = command->get_parent()) {
+    if (const auto* option = command->get_option_no_throw(word.substr(0, word.find('=')))) {
+      return option;
+    }
+  }
+  return nullptr;
+}
+
+// Whether `next` is the value of `option`, which `word` names. Throws if it would be by mistake.
+bool check_value(const CLI::App& command, const CLI::Option& option, const std::string& word,
+                 const std::string& next) {
+  const std::size_t equals = word.find('=');
+  const std::string name = word.substr(0, equals);
+  if (equals != word.npos && equals + 1 == word.size()) {
+    throw_usage("{}: an empty value", name);
+  }
+  if (equals != word.npos && !name.starts_with("--")) {
+    throw_usage("{}: a short option has no =; write {} {}", printable(word), name,
+                printable(word.substr(equals + 1)));
+  }
+  if (equals != word.npos || option.get_items_expected_max() == 0) {
+    return false;
+  }
+  const bool like_option = next.starts_with("--") && !next.starts_with("---");
+  if (like_option || option_named(&command, next) != nullptr) {
+    throw_usage("{} needs a value, not {}: a value that begins so is written {}=VALUE", name,
+                printable(next), option.get_name());
+  }
+  return true;
+}
+
+// Whether a word that looks like an option was taken as an argument, because it follows "--".
+bool follows_mark(const CLI::App& command, const std::vector<std::string>& words,
+                  const std::string& word) {
+  const auto mark = std::find(words.begin(), words.end(), kMark);
+  return std::find(mark, words.end(), word) != words.end() &&
+         (option_named(&command, word) != nullptr || std::find(words.begin(), mark, word) == mark);
+}
+
+const CLI::App& innermost(const CLI::App& program) {
+  const CLI::App* app = &program;
+  while (!app->get_subcommands().empty()) {
+    app = app->get_subcommands().front();
+  }
+  return *app;
+}
+
+}  // namespace
+
+std::vector<std::string> without_help_command(const CLI::App& program,
+                                              const std::vector<std::string>& words) {
+  const auto help = std::find_if_not(words.begin(), words.end(), is_option);
+  if (help == words.end() || *help != "help") {
+    return words;
+  }
+  std::vector<std::string> resolved(words.begin(), help);
+  const CLI::App* app = &program;
+  for (auto word = help + 1; word != words.end(); ++word) {
+    const CLI::App* named = command_named(*app, *word);
+    if (named == nullptr) {
+      throw_usage("help: {} (see regroup --help)", unknown_command(*app, *word));
+    }
+    app = named;
+    resolved.push_back(*word);
+  }
+  resolved.emplace_back("--help");
+  return resolved;
+}
+
+std::string chosen_command(const CLI::App& program) {
+  std::string name = "regroup";
+  for (auto chosen = program.get_subcommands(); !chosen.empty();
+       chosen = chosen.front()->get_subcommands()) {
+    name += " " + chosen.front()->get_name();
+  }
+  return name;
+}
+
+std::vector<std::string> checked_words(const CLI::App& program, std::vector<std::string> words) {
+  const CLI::App* command = &program;
+  const CLI::Option* last = nullptr;
+  std::size_t i = 0;
+  for (; i < words.size() && words[i] != kMark; ++i) {
+    const CLI::Option* option = option_named(command, words[i]);
+    if (option == nullptr) {
+      const CLI::App* named = command_named(*command, words[i]);
+      command = named != nullptr ? named : command;
+      continue;
+    }
+    last = option;
+    if (check_value(*command, *option, words[i], i + 1 < words.size() ? words[i + 1] : "")) {
+      ++i;
+    }
+  }
+  if (i < words.size() && last != nullptr && last->get_items_expected_max() > 1) {
+    words.insert(words.begin() + static_cast<std::ptrdiff_t>(i), kMark);
+  }
+  return words;
+}
+
+std::string explain(const CLI::App& program, const std::vector<std::string>& words,
+                    const CLI::ParseError& fault) {
+  const CLI::App& command = innermost(program);
+  std::vector<std::string> unknown = program.remaining(true);
+  std::erase(unknown, kMark);
+  const auto option = std::find_if(unknown.begin(), unknown.end(), is_option);
+  if (option != unknown.end()) {
+    return follows_mark(command, words, *option)
+               ? fmt::format("{} follows --, after which no word is an option", printable(*option))
+               : unknown_option(program, command, *option);
+  }
+  if (!unknown.empty() && !commands_in(command).empty()) {
+    return unknown_command(command, unknown.front());
+  }
+  const std::string message = fault.what();
+  return printable(message.substr(0, message.find('\n')), 0);
+}
+
+}  // namespace regroup

@@ -1,0 +1,235 @@
+#include "cli/commands/completions.h"
+
+#include <memory>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cli/commands/commands.h"
+#include "cli/shell/command.h"
+#include "formats/version.h"
+
+namespace regroup {
+
+namespace {
+
+// Prints what may follow the words of a command line, given as arguments, of which the last is
+// being typed: words and descriptions. Reads the lines of table_of().
+constexpr const char* kOffers = R"(BEGIN {
+  FS = "\t"
+  for (count = 1; count < ARGC; ++count) words[count] = ARGV[count]
+  current = words[--count]
+  ARGC = 1
+}
+{ known[$1]; values[$1, $2]; line[NR] = $0 }
+END {
+  for (i = 1; i < count; ++i) {
+    used[previous = words[i]]
+    longer = command == "" ? previous : command " " previous
+    if (longer in known) command = longer
+  }
+  of = (command, previous) in values ? previous : ""
+  for (i = 1; i <= NR; ++i) {
+    split(line[i], part)
+    if (part[1] != command || part[2] != of || part[3] in used) continue
+    if (of != "" || (part[3] ~ /^-/) == (current ~ /^-/)) print part[3] (part[4] == "" ? "" : FS part[4])
+  }
+})";
+
+// A line for each word: the command that it follows ("bench decode"), the option that it is a value
+// of, if it is one, the word and its description.
+void add_lines(const CommandFacts& command, const std::string& path, std::string& table) {
+  const auto add = [&](std::string_view option, std::string_view word, std::string_view text) {
+    table += fmt::format("{}\t{}\t{}\t{}\n", path, option, word, text);
+  };
+  for (const OptionFacts& option : command.options) {
+    for (const std::string& name : option.names) {
+      for (const std::string& choice : option.choices) {
+        add(option.positional ? "" : name, choice, "");
+      }
+      if (!option.positional) {
+        add("", name, option.description);
+      }
+    }
+  }
+  for (const CommandFacts& part : command.commands) {
+    add("", part.name, part.description);
+    add_lines(part, path + (path.empty() ? "" : " ") + part.name, table);
+  }
+}
+
+// `text` in single quotes; `apostrophe` replaces quotes within it.
+std::string quoted(const std::string& text, std::string_view apostrophe) {
+  std::string result = "'";
+  for (const char c : text) {
+    result += c == '\'' ? apostrophe : std::string_view(&c, 1);
+  }
+  return result + "'";
+}
+
+// `script` after definitions of the table and of the program that reads it. Definitions begin with
+// `set`, names end with `is`.
+std::string with_table(const CommandFacts& program, std::string_view set, std::string_view is,
+                       std::string_view apostrophe, std::string_view script) {
+  std::string table;
+  add_lines(program, "", table);
+  return fmt::format("{0}_regroup_table{1}{2}\n{0}_regroup_offers{1}{3}\n{4}", set, is,
+                     quoted(table, apostrophe), quoted(kOffers, apostrophe), script);
+}
+
+}  // namespace
+
+std::string bash_completions(const CommandFacts& program) {
+  return "# bash completion for regroup\n" + with_table(program, "", "=", "'\\''", R"(_regroup() {
+  local IFS=$'\n' current=${COMP_WORDS[COMP_CWORD]} offers
+  offers=$(awk "$_regroup_offers" "${COMP_WORDS[@]:1:COMP_CWORD}" <<<"$_regroup_table" | cut -f 1)
+  if [[ -n $offers ]]; then
+    COMPREPLY=($(compgen -W "$offers" -- "$current"))
+  else
+    COMPREPLY=($(compgen -f -- "$current"))
+  fi
+}
+complete -o filenames -F _regroup regroup)");
+}
+
+std::string zsh_completions(const CommandFacts& program) {
+  return "#compdef regroup\n" + with_table(program, "", "=", "'\\''", R"zsh(_regroup() {
+  local -a offers=(${(f)"$(awk "$_regroup_offers" "${(@)words[2,CURRENT]}" <<<"$_regroup_table")"})
+  if [[ -n $offers ]]; then
+    offers=("${(@)offers/$'\t'/:}")
+    _describe ${${(M)words[CURRENT]:#-*}:+-o} word offers
+  else
+    _files
+  fi
+}
+if [[ $funcstack[1] == _regroup ]]; then _regroup "$@"; else compdef _regroup regroup; fi)zsh");
+}
+
+std::string fish_completions(const CommandFacts& program) {
+  return "# fish completion for regroup\n" +
+         with_table(program, "set -g ", " ", "\\'", R"fish(function __regroup_offers
+    set -l words (commandline -opc) "$(commandline -ct)"
+    printf '%s\n' $_regroup_table | awk $_regroup_offers $words[2..]
+end
+complete -c regroup -n 'test (count (__regroup_offers)) -gt 0' -f -a '(__regroup_offers)')fish");
+}
+
+namespace {
+
+// Escapes text for roff: backslashes, hyphens that are typed, and a dot or an apostrophe at the
+// beginning of a line.
+std::string roff(const std::string& text) {
+  std::string result = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
+  for (const char c : text) {
+    result += c == '\\' ? std::string("\\e") : c == '-' ? std::string("\\-") : std::string(1, c);
+  }
+  return result;
+}
+
+std::string option_text(const OptionFacts& option) {
+  const std::string value = option.value.empty() || option.positional
+                                ? ""
+                                : fmt::format(" \\fI{}\\fR", roff(option.value));
+  std::string text =
+      fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", roff(fmt::format("{}", fmt::join(option.names, ", "))),
+                  value, roff(option.description));
+  if (!option.choices.empty()) {
+    text += roff(fmt::format("One of {}.", fmt::join(option.choices, ", "))) + "\n";
+  }
+  if (!option.needs.empty()) {
+    text += roff(fmt::format("Has no effect without {}.", option.needs)) + "\n";
+  }
+  if (!option.default_value.empty()) {
+    text += roff(fmt::format("Unless given: {}.", option.default_value)) + "\n";
+  }
+  return text;
+}
+
+std::string synopsis(const CommandFacts& command) {
+  std::string text = fmt::format("\\fBregroup {}\\fR", roff(command.name));
+  for (const OptionFacts& option : command.options) {
+    if (option.positional) {
+      const std::string name = fmt::format("\\fI{}\\fR", roff(option.names.front()));
+      text += option.required ? " " + name : " [" + name + "]";
+    }
+  }
+  return text + " [\\fIoptions\\fR]\n";
+}
+
+// Keeps the line breaks of the footer: it begins with examples.
+std::string footer_text(const std::string& footer) {
+  std::string text;
+  std::istringstream lines(footer);
+  for (std::string line; std::getline(lines, line);) {
+    text += roff(line) + "\n";
+  }
+  return text.empty() ? "" : ".PP\n.nf\n" + text + ".fi\n";
+}
+
+std::string command_text(const CommandFacts& command) {
+  std::string text = fmt::format(".SS {}\n{}.PP\n{}.\n", roff(command.name), synopsis(command),
+                                 roff(command.description));
+  for (const OptionFacts& option : command.options) {
+    text += option_text(option);
+  }
+  return text + footer_text(command.footer);
+}
+
+constexpr const char* kEnd = R"(.SH EXIT STATUS
+0 done; 1 a bug; 2 wrong usage; 3 bad input; 4 the environment failed (I/O, memory, device);
+5 a verification found a difference; 75 stopped with the state saved; 130 or 143 stopped by a signal
+with nothing left behind.
+.SH ENVIRONMENT
+.TP
+\fBHF_HUB_CACHE\fR, \fBHF_HOME\fR, \fBXDG_CACHE_HOME\fR
+where models named \fIorg/name\fR or \fIorg/name@revision\fR are looked up.
+.TP
+\fBNO_COLOR\fR
+set to anything: no colours.)";
+
+}  // namespace
+
+std::string manual_page(const CommandFacts& program) {
+  std::string text = fmt::format(
+      ".TH REGROUP 1 \"\" \"regroup {}\" \"User Commands\"\n.SH NAME\nregroup \\- {}\n"
+      ".SH SYNOPSIS\n",
+      kVersion, roff(program.description));
+  for (const CommandFacts& command : whole_commands(program)) {
+    text += synopsis(command) + ".br\n";
+  }
+  text += ".SH OPTIONS\n";
+  for (const OptionFacts& option : program.options) {
+    text += option_text(option);
+  }
+  text += ".SH COMMANDS\n";
+  for (const CommandFacts& command : whole_commands(program)) {
+    text += command_text(command);
+  }
+  return text + kEnd;
+}
+
+// regroup completions SHELL, and regroup manual
+
+void add_completions_command(Command program, Console& console) {
+  auto shell = std::make_shared<std::string>();
+  Command command = add_whole_command(program, "completions");
+  command.add_option("shell", *shell, "which shell").required().one_of({"bash", "zsh", "fish"});
+  command.footer(
+      "Examples: source <(regroup completions bash)\n"
+      "          regroup completions fish > ~/.config/fish/completions/regroup.fish");
+  command.on_run([shell, program, &console] {
+    const CommandFacts facts = facts_of(program);
+    console.print(*shell == "bash"  ? bash_completions(facts)
+                  : *shell == "zsh" ? zsh_completions(facts)
+                                    : fish_completions(facts));
+  });
+}
+
+void add_manual_command(Command program, Console& console) {
+  Command command = add_whole_command(program, "manual");
+  command.footer("Example: regroup manual | man -l -");
+  command.on_run([program, &console] { console.print(manual_page(facts_of(program))); });
+}
+
+}  // namespace regroup

@@ -1,0 +1,21 @@
+// Completions and the manual page.
+#pragma once
+
+#include <string>
+
+#include "cli/commands/command_line.h"
+
+namespace regroup {
+
+// Writes shell scripts that complete commands, options and their values.
+
+/// Scripts to source, or to install where the shell looks for completions.
+std::string bash_completions(const CommandFacts& program);
+std::string zsh_completions(const CommandFacts& program);
+std::string fish_completions(const CommandFacts& program);
+
+// The manual page, in the macros of man(7).
+
+std::string manual_page(const CommandFacts& program);
+
+}  // namespace regroup

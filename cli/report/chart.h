@@ -1,0 +1,117 @@
+// Charts as SVG: where things lie, and how they look.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/report/axis.h"
+
+namespace regroup {
+
+// Charts as SVG: lines, dots and bars over two axes, standalone or inside a page, for light and
+// dark schemes and print. Titles and descriptions are accessible to screen readers.
+
+struct ChartPoint {
+  double x = 0.0;
+  double y = 0.0;
+};
+
+struct Series {
+  enum class Mark { kLine, kLineAndDots, kDots, kBars, kFaintLine };
+
+  std::string name;
+  std::vector<ChartPoint> points;  ///< ordered by x; points that an axis cannot show are skipped
+  Mark mark = Mark::kLine;
+  /// Series with the same number have the same colour, kReference is grey; without a number, each
+  /// series has its own.
+  std::optional<std::size_t> colour = std::nullopt;
+
+  static constexpr std::size_t kReference = 7;
+};
+
+/// A horizontal line across the chart, such as the available memory.
+struct Threshold {
+  double y = 0.0;
+  std::string name;
+};
+
+struct Chart {
+  /// Where the names of series are: in a legend, or at the ends of their lines. Long names are
+  /// always in a legend.
+  enum class Key { kLegend, kEndLabels };
+
+  std::string id;  ///< letters, digits and hyphens; unique within a document
+  std::string title;
+  std::string description;  ///< one sentence
+  Axis x, y;
+  std::vector<Series> series;
+  std::vector<Threshold> thresholds = {};
+  Key key = Key::kLegend;
+  bool ordered = false;  ///< series are steps of one quantity: their colours are a gradient
+};
+
+/// The CSS rules for svg_of(), needed once per document.
+std::string_view chart_style();
+
+/// An <svg> element for a page that includes chart_style() and shows the title itself. All text is
+/// escaped.
+std::string svg_of(const Chart& chart);
+
+/// A complete SVG file, with title and style.
+std::string svg_document(const Chart& chart);
+
+// Where the parts of a chart are drawn.
+
+/// Lengths in units of the drawing: about a pixel on a phone, more on a desktop.
+inline constexpr double kChartWidth = 420.0;
+inline constexpr double kChartLine = 16.0;  ///< height of a line of text
+inline constexpr double kChartEdge = 4.0;   ///< margin of the whole chart
+
+/// The approximate width of a text at a font size of 12.
+double width_on_paper(std::string_view text);
+
+/// Whether both axes can show the point.
+bool shows(const Chart& chart, const ChartPoint& point);
+
+/// Entries of the key: the chart's series, then its thresholds.
+std::size_t key_count(const Chart& chart);
+const std::string& key_name(const Chart& chart, std::size_t i);
+
+/// The margins of the plot, its axes and its legend. `chart` has to outlive it.
+class ChartLayout {
+ public:
+  /// If `titled`, the first line is kept free for the chart's title.
+  ChartLayout(const Chart& chart, bool titled);
+
+  const Ruler& x_axis() const { return x_; }
+  const Ruler& y_axis() const { return y_; }
+  /// The position of a value in the drawing.
+  double x(double value) const;
+  double y(double value) const;
+
+  /// The edges of the plot.
+  double left() const { return left_; }
+  double right() const { return right_; }
+  double top() const { return top_; }
+  double bottom() const { return bottom_; }
+  double height() const;  ///< of the whole chart
+
+  /// Whether names are drawn at the ends of lines.
+  bool end_labels() const { return end_labels_; }
+  /// The position of each entry of the legend below the title; empty if there is no legend.
+  const std::vector<ChartPoint>& legend() const { return legend_; }
+
+ private:
+  double lay_out_legend();
+
+  const Chart& chart_;
+  Ruler x_, y_;
+  bool end_labels_ = false;
+  double left_ = 0.0, right_ = 0.0, top_ = 0.0, bottom_ = 0.0;
+  std::vector<ChartPoint> legend_;
+};
+
+}  // namespace regroup

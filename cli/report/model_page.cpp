@@ -1,0 +1,309 @@
+#include "cli/report/model_page.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "cli/report/conversion_facts.h"
+#include "cli/report/page.h"
+#include "cli/report/tensor_report.h"
+#include "cli/report/training_charts.h"
+#include "cli/shell/text.h"
+#include "formats/model/serving_cost.h"
+
+namespace regroup {
+
+void add_heads(Page& page, const ModelSummary& summary, const std::vector<LayerSummary>& layers) {
+  std::vector<Chart> charts = head_charts(layers);
+  for (const auto& more : {cache_charts(summary), slope_charts(summary)}) {
+    charts.insert(charts.end(), more.begin(), more.end());
+  }
+  if (charts.empty()) {
+    return;
+  }
+  page.begin_section("heads", "Heads and caches");
+  page.add_charts(charts);
+  if (summary.spec) {
+    page.add_table(layers_table(layers, summary.spec->head_dim), "Layers", true);
+  }
+}
+
+void add_provenance(Page& page, const ModelSummary& summary,
+                    const std::optional<RecordedMeasurements>& conversion) {
+  Facts lines = conversion_facts(summary.record, summary.architecture);
+  if (lines.empty()) {
+    return;
+  }
+  page.begin_section("provenance", summary.record.converted() ? "Conversion" : "Record");
+  if (conversion && !conversion->source.empty()) {
+    lines.insert(lines.begin(), {"converted from", conversion->source});
+  }
+  page.add_facts(lines);
+}
+
+void add_conversion(Page& page, const RecordedMeasurements& record) {
+  const auto charts = conversion_charts(record);
+  page.begin_section("kept", "What pooling kept");
+  if (charts.empty()) {
+    page.add_paragraph(
+        "This conversion measured no layers. Run convert with --measure --json to measure them.");
+  } else {
+    page.add_charts(charts);
+  }
+}
+
+namespace {
+
+Axis layer_axis() { return {.title = "layer", .whole = true}; }
+
+// The cache of the model with a kv head per query head; none if that is not larger.
+std::optional<KvCacheCost> cache_of_all_heads(const ModelSummary& summary) {
+  if (!summary.spec || !summary.kv_cache) {
+    return std::nullopt;
+  }
+  ModelSpec spec = *summary.spec;
+  for (const AttentionRole role : spec.roles()) {
+    for (std::int64_t& heads : spec.kv_heads_of(role)) {
+      heads = heads == 0 ? 0 : spec.query_heads;
+    }
+  }
+  auto cache = kv_cache_cost(spec, summary.cache_dtype);
+  return cache && cache->at(1) > summary.kv_cache->at(1) ? cache : std::nullopt;
+}
+
+Series cache_series(const std::string& name, const KvCacheCost& cache) {
+  Series series{name, {}, Series::Mark::kLineAndDots};
+  for (std::uint64_t tokens = 1024; tokens <= 128 * 1024; tokens *= 2) {
+    series.points.push_back({static_cast<double>(tokens), static_cast<double>(cache.at(tokens))});
+  }
+  return series;
+}
+
+Chart head_chart(const std::string& role, const std::vector<LayerSummary>& layers, bool only_role) {
+  Series query{"query heads", {}, Series::Mark::kFaintLine, Series::kReference},
+      kv{"kv heads", {}, Series::Mark::kBars};
+  for (const LayerSummary& layer : layers) {
+    if (name_of(layer.role) == role && layer.query_heads > 0) {
+      const auto number = static_cast<double>(layer.layer);
+      query.points.push_back({number, static_cast<double>(layer.query_heads)});
+      kv.points.push_back({number, static_cast<double>(layer.kv_heads)});
+    }
+  }
+  return {.id = "heads-" + role,
+          .title = only_role ? "Heads by layer" : fmt::format("Heads by layer, {}", role),
+          .description = "Kv heads that each layer stores, and its query heads.",
+          .x = layer_axis(),
+          .y = {.title = "heads", .low = 0.0, .whole = true},
+          .series = {std::move(kv), std::move(query)}};
+}
+
+using Number = std::optional<double> RecordedLayer::*;
+
+struct LayerNumbers {
+  std::string name;
+  Number number;
+  std::size_t colour;
+};
+
+// Adds a series for each of `numbers` that was recorded for this attention; none if none was.
+std::optional<Chart> layer_chart(const RecordedMeasurements& record, const std::string& attention,
+                                 Chart chart, const std::vector<LayerNumbers>& numbers) {
+  for (const auto& [name, number, colour] : numbers) {
+    Series series{name, {}, Series::Mark::kLineAndDots, colour};
+    for (const RecordedLayer& layer : record.layers) {
+      if (layer.attention == attention && layer.*number) {
+        series.points.push_back({layer.layer, *(layer.*number)});
+      }
+    }
+    if (!series.points.empty()) {
+      chart.series.push_back(std::move(series));
+    }
+  }
+  return chart.series.empty() ? std::nullopt : std::optional(std::move(chart));
+}
+
+}  // namespace
+
+Axis memory_axis(const std::string& title) {
+  return {.title = title, .scale = Axis::Scale::kLog2, .numbers = Axis::Numbers::kBytes};
+}
+
+Axis tokens_axis(const std::string& title) {
+  return {.title = title, .scale = Axis::Scale::kLog2, .numbers = Axis::Numbers::kTokens};
+}
+
+std::vector<Chart> head_charts(const std::vector<LayerSummary>& layers) {
+  std::vector<std::string> roles;
+  for (const LayerSummary& layer : layers) {
+    const std::string role(name_of(layer.role));
+    if (std::find(roles.begin(), roles.end(), role) == roles.end()) {
+      roles.push_back(role);
+    }
+  }
+  std::vector<Chart> charts;
+  for (const std::string& role : roles) {
+    charts.push_back(head_chart(role, layers, roles.size() == 1));
+  }
+  return charts;
+}
+
+std::vector<Chart> cache_charts(const ModelSummary& summary) {
+  if (!summary.kv_cache || summary.kv_cache->at(1) == 0) {
+    return {};
+  }
+  Chart chart{.id = "cache",
+              .title = "KV cache by context",
+              .description = fmt::format("Memory for keys and values of one sequence in {}.",
+                                         name_of(summary.cache_dtype)),
+              .x = tokens_axis("tokens"),
+              .y = memory_axis("KV cache"),
+              .series = {cache_series("as it is", *summary.kv_cache)}};
+  if (const auto all = cache_of_all_heads(summary)) {
+    chart.series.push_back(cache_series("with a kv head per query head", *all));
+    chart.series.back().colour = Series::kReference;
+  }
+  return {std::move(chart)};
+}
+
+std::vector<Chart> slope_charts(const ModelSummary& summary) {
+  if (summary.alibi_slopes.empty()) {
+    return {};
+  }
+  const auto& layers = summary.alibi_slopes;
+  const bool alike =
+      std::adjacent_find(layers.begin(), layers.end(), std::not_equal_to<>()) == layers.end();
+  Chart chart{
+      .id = "slopes",
+      .title = "ALiBi slopes",
+      .description =
+          alike
+              ? "How fast the attention of each head decays with distance: the same in all layers."
+              : "How fast the attention of each head decays with distance, layer by layer.",
+      .x = {.title = "query head", .whole = true},
+      .y = {.title = "slope", .scale = Axis::Scale::kLog2},
+      .series = {},
+      .key = alike ? Chart::Key::kLegend : Chart::Key::kEndLabels,
+      .ordered = !alike};
+  for (std::size_t layer = 0; layer < (alike ? 1 : layers.size()); ++layer) {
+    Series series{alike ? "slope" : fmt::format("layer {}", layer),
+                  {},
+                  alike ? Series::Mark::kDots : Series::Mark::kLine};
+    for (std::size_t head = 0; head < layers[layer].size(); ++head) {
+      series.points.push_back({static_cast<double>(head), layers[layer][head]});
+    }
+    chart.series.push_back(std::move(series));
+  }
+  return {std::move(chart)};
+}
+
+std::vector<Chart> conversion_charts(const RecordedMeasurements& record) {
+  std::map<std::string, bool> seen;
+  std::vector<Chart> charts;
+  for (const RecordedLayer& layer : record.layers) {
+    if (!std::exchange(seen[layer.attention], true)) {
+      const std::string& role = layer.attention;
+      const std::string number = std::to_string(seen.size());
+      const auto energy = layer_chart(
+          record, role,
+          {.id = "energy-" + number,
+           .title = "Energy kept, " + role,
+           .description =
+               "How much of its keys and values each layer keeps in fewer heads, before any "
+               "training.",
+           .x = layer_axis(),
+           .y = {.title = "energy kept", .high = 1.0, .numbers = Axis::Numbers::kPercent},
+           .series = {}},
+          {{"keys", &RecordedLayer::key_energy, 0}, {"values", &RecordedLayer::value_energy, 1}});
+      const auto errors = layer_chart(
+          record, role,
+          {.id = "refit-" + number,
+           .title = "Error of the attention's output, " + role,
+           .description =
+               "Against the source's attention, before and after refitting each layer by itself.",
+           .x = layer_axis(),
+           .y = {.title = "relative error", .low = 0.0, .numbers = Axis::Numbers::kPercent},
+           .series = {}},
+          {{"before refitting", &RecordedLayer::error_before, Series::kReference},
+           {"after refitting", &RecordedLayer::error_after_refit, 0}});
+      for (const auto& chart : {energy, errors}) {
+        if (chart) {
+          charts.push_back(*chart);
+        }
+      }
+    }
+  }
+  return charts;
+}
+
+namespace {
+
+void add_summary(Page& page, const ModelPage& facts) {
+  page.begin_section("summary", "Summary");
+  page.add_warnings(facts.summary.disagreements);
+  Facts lines;
+  for (auto& [name, value] : summary_facts(facts.summary, facts.load)) {
+    if (name == "converted") {
+      break;  // the conversion has its own section
+    }
+    if (name != "slopes") {  // slopes have a chart
+      lines.emplace_back(name.empty() ? "by part" : name, value);
+    }
+  }
+  page.add_facts(lines);
+}
+
+// Only training after a conversion is called uptraining.
+void add_training(Page& page, const TrainingCurve& curve, bool converted) {
+  page.begin_section("training", converted ? "Uptraining" : "Training");
+  const auto last = [](const std::vector<StepValue>& values) {
+    return values.empty() ? "" : fmt::format("{:.4g}", values.back().value);
+  };
+  const auto first = [](const std::vector<StepValue>& values) {
+    return values.size() < 2 ? "" : fmt::format("{:.4g} -> ", values.front().value);
+  };
+  const auto count = [](double number) { return number > 0 ? text_of_count(number) : ""; };
+  page.add_facts({{"steps", with_thousands(curve.loss.size())},
+                  {"tokens", count(curve.tokens)},
+                  {"time in steps", curve.seconds > 0 ? text_of_duration(curve.seconds) : ""},
+                  {"held-out loss", first(curve.evaluation) + last(curve.evaluation)},
+                  {"skipped steps", curve.skipped > 0 ? with_thousands(curve.skipped) : ""}});
+  page.add_charts(training_charts({{"", curve}}));
+  if (!curve.recipe.empty()) {
+    Table recipe;
+    recipe.add_column("setting", Table::Align::kLeft);
+    recipe.add_column("value", Table::Align::kLeft);
+    for (const auto& [name, value] : curve.recipe) {
+      recipe.add_row({name, value});
+    }
+    page.add_table(recipe, "Recipe");
+  }
+}
+
+}  // namespace
+
+std::string model_page(const ModelPage& facts) {
+  const std::string path = facts.summary.path.string();
+  Page page(path, "regroup inspect");
+  add_summary(page, facts);
+  add_heads(page, facts.summary, facts.layers);
+  add_provenance(page, facts.summary, facts.conversion);
+  if (facts.conversion) {
+    add_conversion(page, *facts.conversion);
+  }
+  if (facts.training) {
+    add_training(page, *facts.training, facts.summary.record.converted());
+  }
+  if (facts.tensors) {
+    page.begin_section("tensors", "Tensors");
+    page.add_table(*facts.tensors, "Tensors");
+  }
+  if (facts.statistics) {
+    page.begin_section("statistics", "Numbers");
+    page.add_table(*facts.statistics, "Numbers of each tensor");
+  }
+  return page.text();
+}
+
+}  // namespace regroup

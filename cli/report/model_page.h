@@ -1,0 +1,66 @@
+// The page of a model.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/report/chart.h"
+#include "cli/report/conversion_facts.h"
+#include "cli/report/model_report.h"
+#include "cli/report/page.h"
+#include "cli/report/training_charts.h"
+#include "cli/shell/table.h"
+#include "formats/model/model_summary.h"
+
+namespace regroup {
+
+// Page sections about a model that several pages share.
+
+/// Heads by layer, caches and slopes. Adds nothing if there is nothing to chart.
+void add_heads(Page& page, const ModelSummary& summary, const std::vector<LayerSummary>& layers);
+
+/// The provenance recorded in the weights. Adds nothing if none is recorded.
+void add_provenance(Page& page, const ModelSummary& summary,
+                    const std::optional<RecordedMeasurements>& conversion);
+
+/// The energy that layers kept, and the errors before and after refitting.
+void add_conversion(Page& page, const RecordedMeasurements& record);
+
+// Charts of a model: heads, KV cache, ALiBi slopes, and the effect of pooling.
+
+/// Kv heads and query heads by layer, one chart for each attention role.
+std::vector<Chart> head_charts(const std::vector<LayerSummary>& layers);
+
+/// The cache of one sequence by its length, compared with a cache that has a kv head for every
+/// query head. Empty for models without a cache.
+std::vector<Chart> cache_charts(const ModelSummary& summary);
+
+/// ALiBi slopes by head. Empty for other models.
+std::vector<Chart> slope_charts(const ModelSummary& summary);
+
+/// Energy kept by pooling and errors after refitting, by layer: charts for each attention role that
+/// was measured.
+std::vector<Chart> conversion_charts(const RecordedMeasurements& record);
+
+/// Logarithmic axes of memory in bytes and of tokens.
+Axis memory_axis(const std::string& title);
+Axis tokens_axis(const std::string& title);
+
+// The HTML page of `regroup inspect`. It also shows the records of conversion and training, if they
+// are given.
+
+struct ModelPage {
+  const ModelSummary& summary;
+  CacheLoad load = {};
+  std::vector<LayerSummary> layers = {};  ///< empty without a config
+  std::optional<Table> tensors = std::nullopt;
+  std::optional<Table> statistics = std::nullopt;
+  std::optional<RecordedMeasurements> conversion = std::nullopt;
+  std::optional<TrainingCurve> training = std::nullopt;
+};
+
+/// A complete HTML document.
+std::string model_page(const ModelPage& facts);
+
+}  // namespace regroup

@@ -1,0 +1,63 @@
+// A page: its markup, its style, its parts.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/report/chart.h"
+#include "cli/shell/table.h"
+
+namespace regroup {
+
+// Escapes text for HTML and SVG: names in a checkpoint must not inject markup into a page.
+
+/// `text` for use between tags and in quoted attributes: applies printable() and replaces & < > " '
+/// by entities.
+std::string escaped(std::string_view text);
+
+// The style of pages for narrow and wide screens, light and dark schemes and print.
+
+/// CSS rules for everything except charts, which have their own.
+std::string_view page_style();
+
+// A report as one self-contained HTML page without scripts, for light and dark schemes and print.
+
+/// Names and values, both plain text.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+class Page {
+ public:
+  /// `title` is the subject of the page, `subtitle` the kind of report.
+  Page(std::string title, std::string subtitle)
+      : title_(std::move(title)), subtitle_(std::move(subtitle)) {}
+
+  /// Begins a section; later calls add to it. `id` must be unique in the page.
+  void begin_section(const std::string& id, const std::string& heading);
+
+  void add_facts(const Facts& facts);  ///< skips facts with an empty value
+  void add_paragraph(const std::string& text);
+  void add_verdict(bool good, const std::string& text);  ///< coloured, with a check mark or a cross
+  void add_warnings(const std::vector<std::string>& warnings);
+  /// If `fold`, a table of more than 12 rows is collapsed.
+  void add_table(const Table& table, const std::string& caption, bool fold = false);
+  void add_command(const std::string& command);
+  /// Adds charts side by side if there is room, each with its numbers as a collapsed table.
+  void add_charts(const std::vector<Chart>& charts);
+
+  /// The complete document.
+  std::string text() const;
+
+ private:
+  struct Section {
+    std::string id, heading, body;
+  };
+  std::string& body() { return sections_.back().body; }
+  std::string contents() const;
+
+  std::string title_, subtitle_;
+  std::vector<Section> sections_;
+};
+
+}  // namespace regroup

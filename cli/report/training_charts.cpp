@@ -1,0 +1,216 @@
+#include "cli/report/training_charts.h"
+
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/json.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMaxMetricsBytes = 1U << 30;
+constexpr const char* kMetricsFile = "metrics.jsonl";
+constexpr const char* kRecipeFile = "run.json";
+
+void append(std::vector<StepValue>& values, const Json& line, const char* key) {
+  const auto found = line.find(key);
+  if (found != line.end() && found->is_number()) {  // null: not finite
+    values.push_back({line["step"].get<double>(), found->get<double>()});
+  }
+}
+
+double number_or_zero(const Json& line, const char* key) {
+  const auto found = line.find(key);
+  return found != line.end() && found->is_number() ? found->get<double>() : 0.0;
+}
+
+void add_line(TrainingCurve& curve, const Json& line) {
+  append(curve.loss, line, "loss");
+  append(curve.evaluation, line, "eval_loss");
+  append(curve.learning_rate, line, "lr");
+  append(curve.gradient_norm, line, "grad_norm");
+  append(curve.speed, line, "tokens_per_second");
+  const auto skipped = line.find("skipped");
+  curve.skipped += skipped != line.end() && skipped->is_boolean() && skipped->get<bool>() ? 1 : 0;
+  curve.seconds += number_or_zero(line, "seconds");
+  curve.tokens = std::max(curve.tokens, number_or_zero(line, "tokens"));
+}
+
+// Names and values, such as "learning rate" and "0.002". Null, an unset setting, is skipped.
+std::vector<std::pair<std::string, std::string>> read_recipe(const fs::path& file) {
+  constexpr std::uint64_t kMaxRecipeBytes = 1U << 20;
+  std::vector<std::pair<std::string, std::string>> facts;
+  const Json run = parse_json_object(read_text(file, kMaxRecipeBytes), printable(file.string(), 0));
+  const auto recipe = run.find("recipe");
+  if (recipe == run.end() || !recipe->is_object()) {
+    throw_bad_input("{}: no \"recipe\"", printable(file.string(), 0));
+  }
+  for (const auto& [key, value] : recipe->items()) {
+    if (!value.is_null()) {
+      std::string name = key;
+      std::replace(name.begin(), name.end(), '_', ' ');
+      facts.emplace_back(name, value.is_string()
+                                   ? value.get<std::string>()
+                                   : value.dump(-1, ' ', true, Json::error_handler_t::replace));
+    }
+  }
+  return facts;
+}
+
+}  // namespace
+
+TrainingCurve read_training_curve(const fs::path& path) {
+  const fs::path file = fs::is_directory(path) ? path / kMetricsFile : path;
+  const std::string text = read_text(file, kMaxMetricsBytes);
+  TrainingCurve curve;
+  std::size_t number = 1;
+  for (std::size_t begin = 0, end; (end = text.find('\n', begin)) != text.npos;
+       begin = end + 1, ++number) {
+    const Json line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    if (!line.is_object() || !line.contains("step") || !line["step"].is_number()) {
+      throw_bad_input("{}: line {} is not a JSON object with a number \"step\"",
+                      printable(file.string(), 0), number);
+    }
+    add_line(curve, line);
+  }
+  if (curve.empty()) {
+    throw_bad_input("{}: no step has a loss", printable(file.string(), 0));
+  }
+  if (fs::is_directory(path) && path_exists(path / kRecipeFile)) {
+    curve.recipe = read_recipe(path / kRecipeFile);
+  }
+  return curve;
+}
+
+std::optional<fs::path> run_directory_of(const fs::path& output) {
+  fs::path run = output.has_filename() ? output : output.parent_path();  // removes a final slash
+  run += ".run";
+  return path_exists(run / kMetricsFile) ? std::optional(run) : std::nullopt;
+}
+
+std::vector<StepValue> thinned(const std::vector<StepValue>& values, std::size_t most) {
+  const std::size_t per_mean = (values.size() + most - 1) / std::max<std::size_t>(most, 1);
+  if (per_mean <= 1) {
+    return values;
+  }
+  std::vector<StepValue> means;
+  for (std::size_t begin = 0; begin < values.size(); begin += per_mean) {
+    const std::size_t end = std::min(begin + per_mean, values.size());
+    StepValue mean;
+    for (std::size_t i = begin; i < end; ++i) {
+      mean.step += values[i].step / static_cast<double>(end - begin);
+      mean.value += values[i].value / static_cast<double>(end - begin);
+    }
+    means.push_back(mean);
+  }
+  return means;
+}
+
+namespace {
+
+constexpr std::size_t kMostPoints = 300;  // of a line: about one per unit of its width
+
+std::vector<ChartPoint> points_of(const std::vector<StepValue>& values) {
+  std::vector<ChartPoint> points;
+  for (const StepValue& value : thinned(values, kMostPoints)) {
+    points.push_back({value.step, value.value});
+  }
+  return points;
+}
+
+Axis steps_axis() { return {.title = "step", .whole = true}; }
+
+// "training" for one run, "first, training" for several; "first" if `what` is empty.
+std::string series_name(const NamedCurve& run, const std::string& what, bool several) {
+  return !several ? what : what.empty() ? run.name : fmt::format("{}, {}", run.name, what);
+}
+
+using Values = std::vector<StepValue> TrainingCurve::*;
+
+// One colour for each run. A few values, such as evaluations before and after a run, are drawn as
+// dots: a line would suggest values for steps that were not measured.
+void add_series(Chart& chart, const std::vector<NamedCurve>& runs, Values values, const char* what,
+                Series::Mark mark = Series::Mark::kLine) {
+  constexpr std::size_t kFewest = 3;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::vector<StepValue>& measured = runs[i].curve.*values;
+    if (!measured.empty()) {
+      const bool few = measured.size() < kFewest;
+      chart.series.push_back({series_name(runs[i], what, runs.size() > 1), points_of(measured),
+                              few ? Series::Mark::kDots : mark, i});
+    }
+  }
+}
+
+std::size_t longest(const std::vector<NamedCurve>& runs) {
+  std::size_t steps = 0;
+  for (const NamedCurve& run : runs) {
+    steps = std::max(steps, run.curve.loss.size());
+  }
+  return steps;
+}
+
+Chart loss_chart(const std::vector<NamedCurve>& runs) {
+  Chart chart{.id = "loss",
+              .title = "Loss",
+              .description = "Loss of training and on held-out text, by step.",
+              .x = steps_axis(),
+              .y = {.title = "nats per token"},
+              .series = {}};
+  const std::size_t each = (longest(runs) + kMostPoints - 1) / kMostPoints;
+  if (each > 1) {
+    chart.description += fmt::format(" Each point of training is the mean of {} steps{}.", each,
+                                     runs.size() > 1 ? " or fewer" : "");
+  }
+  add_series(chart, runs, &TrainingCurve::loss, "training", Series::Mark::kFaintLine);
+  add_series(chart, runs, &TrainingCurve::evaluation, "held-out", Series::Mark::kLineAndDots);
+  return chart;
+}
+
+// Adds the curves to a chart of one number per step, without series so far.
+Chart step_chart(Chart chart, const std::vector<NamedCurve>& runs, Values values) {
+  const std::string unit = chart.y.title;
+  add_series(chart, runs, values, runs.size() > 1 ? "" : unit.c_str());
+  return chart;
+}
+
+}  // namespace
+
+std::vector<Chart> training_charts(const std::vector<NamedCurve>& runs) {
+  std::vector<Chart> charts{
+      loss_chart(runs),
+      step_chart({.id = "learning-rate",
+                  .title = "Learning rate",
+                  .description = "Learning rate by step.",
+                  .x = steps_axis(),
+                  .y = {.title = "learning rate", .low = 0.0},
+                  .series = {}},
+                 runs, &TrainingCurve::learning_rate),
+      step_chart({.id = "gradient-norm",
+                  .title = "Gradient norm",
+                  .description = "Norm of the gradients before clipping, by step.",
+                  .x = steps_axis(),
+                  .y = {.title = "norm", .low = 0.0},
+                  .series = {}},
+                 runs, &TrainingCurve::gradient_norm),
+      step_chart({.id = "speed",
+                  .title = "Speed",
+                  .description = "Tokens per second by step.",
+                  .x = steps_axis(),
+                  .y = {.title = "tokens/s", .low = 0.0},
+                  .series = {}},
+                 runs, &TrainingCurve::speed)};
+  std::erase_if(charts, [](const Chart& chart) { return chart.series.empty(); });
+  return charts;
+}
+
+}  // namespace regroup

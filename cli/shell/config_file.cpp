@@ -1,0 +1,218 @@
+#include "cli/shell/config_file.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+namespace {
+struct NoToml {};
+[[noreturn]] void refuse_assumption() { throw NoToml(); }
+}  // namespace
+
+// Malformed text ("[" at the end of a line) violates assertions of toml++ 3.3, which is undefined
+// behaviour in builds without assertions. Here a violated assertion throws, in every build.
+#undef NDEBUG
+#define TOML_ASSERT(expr) (static_cast<bool>(expr) ? void() : refuse_assumption())
+#include <toml++/toml.h>
+
+#include "cli/shell/ascii_toml.h"
+#include "cli/shell/quantity.h"
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+// Dots in keys nest tables, which are visited recursively. This limit keeps the recursion within
+// the stack; config files have a few lines.
+constexpr std::uint64_t kMaxBytes = 16U << 10;
+
+class ConfigFile {
+ public:
+  ConfigFile(CLI::App& program, std::string shown) : program_(program), shown_(std::move(shown)) {}
+
+  void apply(const toml::table& table) { apply(program_, table); }
+
+  template <typename... Args>
+  [[noreturn]] void refuse(const toml::source_region& where, fmt::format_string<Args...> format,
+                           Args&&... args) const {
+    throw_usage("{}:{}: {}", shown_, where.begin.line,
+                fmt::format(format, std::forward<Args>(args)...));
+  }
+
+ private:
+  void apply(CLI::App& command, const toml::table& table) {
+    if (command.get_allow_config_extras() == CLI::config_extras_mode::capture) {
+      return;  // Command::ignore_config_file()
+    }
+    for (const auto& [key, node] : table) {
+      const std::string name(key.str());
+      CLI::App* inner = node.is_table() ? command_named(command, name) : nullptr;
+      if (inner != nullptr) {
+        apply(*inner, *node.as_table());
+        continue;
+      }
+      CLI::Option* option = node.is_table() ? nullptr : option_named(command, name);
+      if (option == nullptr || name == "config" || name == "help" || name == "version") {
+        refuse_name(command, name, node.is_table(), key.source());
+      }
+      set(*option, name, node);
+    }
+  }
+
+  static CLI::App* command_named(CLI::App& command, const std::string& name) {
+    for (CLI::App* each : command.get_subcommands([](const CLI::App*) { return true; })) {
+      if (each->get_name() == name) {
+        return each;
+      }
+    }
+    return nullptr;
+  }
+
+  static CLI::Option* option_named(CLI::App& command, const std::string& name) {
+    CLI::Option* option = command.get_option_no_throw("--" + name);
+    return option != nullptr ? option : command.get_option_no_throw(name);
+  }
+
+  [[noreturn]] void refuse_name(CLI::App& command, const std::string& name, bool table,
+                                const toml::source_region& where) const {
+    std::vector<std::string> names;
+    if (table) {
+      for (const CLI::App* each : command.get_subcommands([](const CLI::App*) { return true; })) {
+        names.push_back(each->get_name());
+      }
+    } else {
+      for (const CLI::Option* each : command.get_options()) {
+        const auto& long_names = each->get_lnames();
+        names.insert(names.end(), long_names.begin(), long_names.end());
+      }
+    }
+    const std::string near = nearest_name(name, names);
+    refuse(where, "\"{}\" is not {} of {}{}", printable(name), table ? "a command" : "an option",
+           command.get_name(), near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));
+  }
+
+  void set(CLI::Option& option, const std::string& name, const toml::node& node) const {
+    std::vector<std::string> values;
+    if (option.get_items_expected_max() == 0) {
+      values = flag_values(option, name, node);
+    } else if (const toml::array* array = node.as_array()) {
+      values = values_in(option, name, *array);
+    } else {
+      values.push_back(text_of(option, name, node));
+    }
+    if (!option.empty() || values.empty()) {
+      return;  // the command line prevails
+    }
+    try {
+      option.add_result(values);
+      option.run_callback();
+    } catch (const CLI::ParseError& fault) {
+      const std::string message = fault.what();
+      refuse(node.source(), "{}", printable(message.substr(0, message.find('\n')), 0));
+    } catch (const Error& fault) {
+      refuse(node.source(), "{}", fault.what());
+    }
+  }
+
+  // A flag is true or false. A flag with values (--resume=auto) may also be set to one of them; for
+  // such a flag, false is the same as leaving it out.
+  std::vector<std::string> flag_values(const CLI::Option& option, const std::string& name,
+                                       const toml::node& node) const {
+    const bool has_values = option.get_type_name().find('{') != std::string::npos;
+    if (!node.is_boolean() && !(node.is_string() && has_values)) {
+      refuse(node.source(), "{} is true or false, not a {}", name, kind_of(node));
+    }
+    if (!node.is_boolean()) {
+      return {text_of(option, name, node)};
+    }
+    if (node.as_boolean()->get()) {
+      return {option.get_flag_value(name, "")};
+    }
+    return has_values ? std::vector<std::string>()
+                      : std::vector<std::string>{option.get_flag_value(name, "false")};
+  }
+
+  std::vector<std::string> values_in(const CLI::Option& option, const std::string& name,
+                                     const toml::array& array) const {
+    std::vector<std::string> values;
+    for (const toml::node& node : array) {
+      values.push_back(text_of(option, name, node));
+    }
+    if (option.get_items_expected_max() > 1 && !values.empty()) {
+      return values;
+    }
+    if (option.get_type_name() != kCounts || values.empty()) {
+      refuse(array.source(), "{} takes {}, not a list of {}", name,
+             values.empty() ? "a value" : "one value", values.size());
+    }
+    return {fmt::format("{}", fmt::join(values, ","))};
+  }
+
+  // The value as one would type it on the command line.
+  std::string text_of(const CLI::Option& option, const std::string& name,
+                      const toml::node& node) const {
+    const std::string type = option.get_type_name();
+    const bool number = type == kCount || type == kCounts || type == kNumber;
+    if (const auto* text = node.as_string()) {
+      if (text->get().empty() || printable(text->get(), 0) != text->get()) {
+        refuse(node.source(), "{}: {}", name,
+               text->get().empty() ? "an empty value" : "unprintable characters in the value");
+      }
+      return text->get();
+    }
+    if (const auto* integer = node.as_integer(); integer != nullptr && number) {
+      return fmt::format("{}", integer->get());
+    }
+    if (const auto* real = node.as_floating_point(); real != nullptr && number) {
+      const std::string digits = fmt::format("{}", real->get());
+      return digits.find_first_not_of("-0123456789") == digits.npos ? digits + ".0" : digits;
+    }
+    if (const auto* truth = node.as_boolean(); truth != nullptr && type == "BOOLEAN") {
+      return truth->get() ? "true" : "false";
+    }
+    refuse(node.source(), "{} is a {}, {} is needed", name, kind_of(node),
+           number              ? "a number"
+           : type == "BOOLEAN" ? "true or false"
+           : type == kSize     ? "a size such as \"5GB\""
+                               : "a string");
+  }
+
+  static std::string_view kind_of(const toml::node& node) {
+    switch (node.type()) {
+      case toml::node_type::table: return "table";
+      case toml::node_type::array: return "list";
+      case toml::node_type::string: return "string";
+      case toml::node_type::integer: return "whole number";
+      case toml::node_type::floating_point: return "number";
+      case toml::node_type::boolean: return "boolean";
+      default: return "date or time";
+    }
+  }
+
+  CLI::App& program_;
+  std::string shown_;
+};
+
+}  // namespace
+
+void apply_config_file(CLI::App& program, const std::filesystem::path& path) {
+  const std::string text = read_text(path, kMaxBytes);
+  ConfigFile config(program, printable(path.string(), 0));
+  const std::string ascii = ascii_toml(text, printable(path.string(), 0));
+  try {
+    config.apply(toml::parse(ascii));
+  } catch (const toml::parse_error& fault) {
+    config.refuse(fault.source(), "{}", printable(fault.description(), 0));
+  } catch (const NoToml&) {
+    throw_usage("{}: not valid TOML: a table or key has no name", printable(path.string(), 0));
+  }
+}
+
+}  // namespace regroup

@@ -1,0 +1,116 @@
+#include "cli/shell/console.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "cli/shell/text.h"
+#include "formats/base/error.h"
+
+namespace regroup {
+namespace {
+
+// Returns whether all of it was written.
+bool put_line(std::FILE* stream, std::string_view text) {
+  const std::string line = std::string(text) + '\n';
+  return std::fwrite(line.data(), 1, line.size(), stream) == line.size() &&
+         std::fflush(stream) == 0;
+}
+
+// Ignores write errors: a closed stderr must not stop the work.
+void put_message(std::string_view text) {
+  const std::string line = fmt::format("{}\n", text);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  std::fflush(stderr);
+}
+
+// Returns 80 if the width is unknown.
+int columns_of(int descriptor) {
+  winsize size{};
+  const bool known = ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
+
+// Parameters of ECMA-48 SGR sequences.
+std::string_view code_of(Tint tint) {
+  switch (tint) {
+    case Tint::kHeading: return "1";
+    case Tint::kGood: return "32";
+    case Tint::kBad: return "31";
+    case Tint::kNotice: return "33";
+    case Tint::kNone: break;
+  }
+  return "";
+}
+
+}  // namespace
+
+Console::Console() {
+  const char* term = std::getenv("TERM");
+  const bool capable = term != nullptr && std::strcmp(term, "dumb") != 0;
+  redraws_ = capable && ::isatty(STDERR_FILENO) == 1;
+  const char* refused = std::getenv("NO_COLOR");
+  colours_ = capable && ::isatty(STDOUT_FILENO) == 1 && (refused == nullptr || refused[0] == '\0');
+}
+
+int Console::columns() const { return columns_of(STDERR_FILENO); }
+
+bool Console::shows_results() const { return ::isatty(STDOUT_FILENO) == 1; }
+
+std::size_t Console::result_columns() const {
+  constexpr std::size_t kDefault = 80, kFewest = 20;
+  std::size_t columns = kDefault;
+  if (shows_results()) {
+    columns = static_cast<std::size_t>(columns_of(STDOUT_FILENO));
+  } else if (const char* wanted = std::getenv("COLUMNS")) {
+    const std::string_view text(wanted);
+    std::size_t number = 0;
+    const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
+    columns = fault == std::errc() && end == text.data() + text.size() ? number : kDefault;
+  }
+  return std::max(columns, kFewest);
+}
+
+std::string Console::tinted(Tint tint, std::string_view text) const {
+  return colours_ && tint != Tint::kNone ? fmt::format("\x1b[{}m{}\x1b[0m", code_of(tint), text)
+                                         : std::string(text);
+}
+
+void Console::print(std::string_view text) const {
+  if (!put_line(stdout, text)) {
+    throw_environment("standard output: cannot write: {}", std::strerror(errno));
+  }
+}
+
+void Console::note(std::string_view text) const {
+  if (verbosity_ != Verbosity::kQuiet) {
+    put_message(text);
+  }
+}
+
+void Console::print_facts(std::string_view text, std::size_t indent) const {
+  print(shows_results() ? wrapped(text, result_columns(), indent) : std::string(text));
+}
+
+void Console::note_facts(std::string_view text, std::size_t indent) const {
+  const auto width = static_cast<std::size_t>(std::max(columns(), 20));
+  note(::isatty(STDERR_FILENO) == 1 ? wrapped(text, width, indent) : std::string(text));
+}
+
+void Console::detail(std::string_view text) const {
+  if (verbosity_ == Verbosity::kVerbose) {
+    put_message(text);
+  }
+}
+
+void Console::error(std::string_view text) const { put_message(text); }
+
+}  // namespace regroup

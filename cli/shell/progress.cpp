@@ -1,0 +1,149 @@
+#include "cli/shell/progress.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "cli/shell/text.h"
+#include "formats/base/json.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::size_t kBarColumns = 20, kLeastBar = 5;
+constexpr auto kRedraw = std::chrono::milliseconds(100);
+constexpr auto kPlainLine = std::chrono::seconds(15);
+
+// Ignores write errors: a closed stderr must not stop the work.
+void draw(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+std::string amount(double value, const std::string& unit) {
+  return unit == "bytes" ? text_of_bytes(value)
+         : value >= 1e5  ? fmt::format("{} {}", text_of_count(value), unit)
+                         : fmt::format("{:.{}f} {}", value,
+                                      value < 10 && value != std::floor(value) ? 1 : 0, unit);
+}
+
+double rate_of(const ProgressState& state) {
+  return static_cast<double>(state.done - std::min(state.done_before, state.done)) /
+         std::max(state.seconds, 1e-3);
+}
+
+// "[####......] ", at most `room` columns; empty if there is too little room.
+std::string bar_of(double share, std::size_t room) {
+  constexpr std::size_t kFrame = 3;
+  if (room < kLeastBar + kFrame) {
+    return "";
+  }
+  const std::size_t columns = std::min(kBarColumns, room - kFrame);
+  const auto filled = static_cast<std::size_t>(share * static_cast<double>(columns));
+  return "[" + std::string(filled, '#') + std::string(columns - filled, '.') + "] ";
+}
+
+}  // namespace
+
+std::string line_of(const ProgressState& state, std::string_view detail, std::size_t columns) {
+  const double rate = rate_of(state);
+  const std::string end = detail.empty() ? "" : fmt::format("  {}", detail);
+  if (state.total == 0) {
+    return code_points(fmt::format("{} {}  {}/s{}", state.label,
+                                   amount(static_cast<double>(state.done), state.unit),
+                                   amount(rate, state.unit), end),
+                       0, columns);
+  }
+  const auto total = static_cast<double>(state.total);
+  const double done = std::min(static_cast<double>(state.done), total);
+  std::string rest = fmt::format("{:3.0f}%  {}/s", 100 * done / total, amount(rate, state.unit));
+  if (rate > 0) {
+    rest += "  ETA " + text_of_duration((total - done) / rate);
+  }
+  rest += end;
+  const std::size_t used = width_of(state.label) + 1 + width_of(rest);
+  const std::string bar = bar_of(done / total, columns > used ? columns - used : 0);
+  return code_points(fmt::format("{} {}{}", state.label, bar, rest), 0, columns);
+}
+
+std::string json_line_of(const ProgressState& state, std::string_view detail) {
+  Json line{{"progress", state.label},
+            {"unit", state.unit},
+            {"done", state.done},
+            {"total", state.total > 0 ? Json(state.total) : Json()},
+            {"seconds", state.seconds}};
+  if (!detail.empty()) {
+    line["detail"] = detail;
+  }
+  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Progress::Progress(const Console& console, std::string label, std::uint64_t total, std::string unit)
+    : console_(console), state_{std::move(label), std::move(unit), total} {
+  if (!console_.redraws() && !is_json()) {
+    next_ = begin_ + kPlainLine;
+  }
+}
+
+Progress::~Progress() { clear(); }
+
+double Progress::seconds() const {
+  return std::chrono::duration<double>(Clock::now() - begin_).count();
+}
+
+void Progress::update(std::uint64_t done, std::string_view detail) {
+  state_.done = done;
+  const auto now = Clock::now();
+  if (now < next_ || console_.verbosity() == Verbosity::kQuiet) {
+    return;
+  }
+  state_.seconds = seconds();
+  constexpr std::size_t kLogColumns = 120;  // of lines in a log
+  if (is_json()) {
+    console_.note(json_line_of(state_, detail));
+    next_ = now + kRedraw;
+  } else if (console_.redraws()) {
+    const auto width = static_cast<std::size_t>(std::max(console_.columns() - 1, 20));
+    draw(fmt::format("\r\x1b[2K{}", line_of(state_, detail, width)));
+    drawn_ = true;
+    next_ = now + kRedraw;
+  } else {
+    console_.note(line_of(state_, detail, kLogColumns));
+    next_ = now + kPlainLine;
+  }
+}
+
+void Progress::clear() {
+  if (drawn_) {
+    draw("\r\x1b[2K");
+    drawn_ = false;
+  }
+}
+
+void Progress::interrupt_with(std::string_view text) {
+  clear();
+  next_ = console_.redraws() ? Clock::now() : next_;
+  console_.note(text);
+}
+
+void Progress::finish() {
+  clear();
+  if (std::exchange(finished_, true)) {
+    return;
+  }
+  if (is_json()) {
+    state_.seconds = seconds();
+    console_.note(json_line_of(state_, ""));
+  } else {
+    const auto moved = static_cast<double>(state_.done - state_.done_before);
+    const double taken = seconds();
+    console_.note(fmt::format("{}: {} in {} ({}/s)", state_.label, amount(moved, state_.unit),
+                              text_of_duration(taken),
+                              amount(moved / std::max(taken, 1e-3), state_.unit)));
+  }
+}
+
+}  // namespace regroup

@@ -1,0 +1,70 @@
+// A progress bar with rate and ETA on a terminal; without a terminal, a line every 15 seconds. With
+// --json-progress, lines of JSON.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "cli/shell/console.h"
+
+namespace regroup {
+
+/// The state of some work.
+struct ProgressState {
+  std::string label;
+  std::string unit;         ///< bytes are shown as "1.2 GiB", other units as "120 steps"
+  std::uint64_t total = 0;  ///< 0: unknown
+  std::uint64_t done = 0;
+  std::uint64_t done_before = 0;  ///< work of an earlier run, which does not count in the rate
+  double seconds = 0.0;           ///< since this run began
+};
+
+/// A line of at most `columns` code points. The bar gets the columns that the rest leaves. While
+/// nothing is done, the line has no ETA.
+std::string line_of(const ProgressState& state, std::string_view detail, std::size_t columns);
+
+/// The same as a line of JSON: "progress" (the label), "unit", "done", "total" (null if unknown),
+/// "seconds", and "detail" unless it is empty.
+std::string json_line_of(const ProgressState& state, std::string_view detail);
+
+class Progress {
+ public:
+  /// The parameters are described in ProgressState.
+  Progress(const Console& console, std::string label, std::uint64_t total, std::string unit);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  /// Clears an unfinished bar, so that an error message gets a line of its own.
+  ~Progress();
+
+  /// Sets the work done so far. `detail` (a loss, a tensor's name) is shown at the end of the line.
+  void update(std::uint64_t done, std::string_view detail = "");
+
+  /// Prints a line above the bar.
+  void interrupt_with(std::string_view text);
+
+  /// Clears the bar and prints one line with the amount of work and the time, unless --quiet. As
+  /// JSON this is a line like those before it.
+  void finish();
+
+  /// Sets the work done before this run, such as the steps of a resumed run. It does not count in
+  /// the rate.
+  void set_start(std::uint64_t done) { state_.done_before = done; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  double seconds() const;
+  bool is_json() const { return console_.progress_format() == ProgressFormat::kJson; }
+  void clear();
+
+  const Console& console_;
+  ProgressState state_;
+  Clock::time_point begin_ = Clock::now();
+  Clock::time_point next_ = begin_;
+  bool drawn_ = false;
+  bool finished_ = false;
+};
+
+}  // namespace regroup

@@ -1,0 +1,260 @@
+#include "cli/shell/quantity.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cli/shell/text.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return result;
+}
+
+// Bytes of a unit; 0 if it is unknown.
+double bytes_of_unit(const std::string& unit) {
+  constexpr std::array<std::pair<std::string_view, double>, 9> kUnits{{{"b", 1},
+                                                                       {"kb", 1e3},
+                                                                       {"mb", 1e6},
+                                                                       {"gb", 1e9},
+                                                                       {"tb", 1e12},
+                                                                       {"kib", 1024.0},
+                                                                       {"mib", 1048576.0},
+                                                                       {"gib", 1073741824.0},
+                                                                       {"tib", 1099511627776.0}}};
+  const auto found = std::find_if(kUnits.begin(), kUnits.end(),
+                                  [&](const auto& known) { return known.first == unit; });
+  return found == kUnits.end() ? 0.0 : found->second;
+}
+
+// A number and the text that follows it, in lower case.
+struct Amount {
+  double number = 0.0;
+  std::string unit;
+};
+
+std::optional<Amount> split_amount(std::string_view text) {
+  Amount amount;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), amount.number);
+  if (fault != std::errc() || !std::isfinite(amount.number)) {
+    return std::nullopt;
+  }
+  amount.unit = lower({end, text.data() + text.size()});
+  return amount;
+}
+
+// Suggests sizes for one without a unit ("24") or with an ambiguous unit ("24G").
+std::string meant_size(std::string_view text, const Amount& amount) {
+  if (amount.unit.empty()) {
+    return fmt::format(
+        "has no unit; write {0}GiB for 2^30 bytes each, {0}GB for 10^9, {0}B for bytes",
+        printable(text));
+  }
+  const std::string prefix(1, static_cast<char>(std::toupper(amount.unit.front())));
+  return fmt::format(
+      "has an ambiguous unit; write {0:g}{1}iB (powers of 1024) or {0:g}{1}B "
+      "(powers of 1000)",
+      amount.number, prefix);
+}
+
+std::string text_of(NumberRange range) {
+  return range.least_allowed ? fmt::format("{} to {}", range.least, range.most)
+                             : fmt::format("more than {}, up to {}", range.least, range.most);
+}
+
+}  // namespace
+
+std::uint64_t parse_count(std::string_view option, std::string_view text, CountRange range) {
+  std::uint64_t count = 0;
+  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), count);
+  const std::string unit = lower({end, text.data() + text.size()});
+  const std::uint64_t factor = unit.empty() ? 1 : unit == "k" ? 1024 : unit == "m" ? 1048576 : 0;
+  const bool fits = fault == std::errc() && factor > 0 && count <= range.most / factor;
+  if (!fits || count * factor < range.least) {
+    throw_usage("{}: \"{}\" is not a whole number from {} to {}, such as 8192 or 8k (k: 1,024)",
+                option, printable(text), with_thousands(range.least), with_thousands(range.most));
+  }
+  return count * factor;
+}
+
+std::vector<std::uint64_t> parse_counts(std::string_view option, std::string_view text,
+                                        CountRange range) {
+  std::vector<std::uint64_t> counts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    if (begin == end && !text.empty()) {
+      throw_usage("{}: \"{}\": a number is missing before or after a comma", option,
+                  printable(text));
+    }
+    counts.push_back(parse_count(option, text.substr(begin, end - begin), range));
+    begin = end + 1;
+  }
+  return counts;
+}
+
+std::uint64_t parse_bytes(std::string_view option, std::string_view text) {
+  const std::optional<Amount> amount = split_amount(text);
+  std::string unit = amount ? amount->unit : "";
+  if (amount && (unit.empty() || unit == "k" || unit == "m" || unit == "g" || unit == "t")) {
+    throw_usage("{}: \"{}\" {}", option, printable(text), meant_size(text, *amount));
+  }
+  if (unit.ends_with("/s")) {
+    unit.erase(unit.size() - 2);
+  }
+  unit.erase(0, unit.find_first_not_of(' '));
+  const double bytes = amount ? amount->number * bytes_of_unit(unit) : 0.0;
+  if (!(bytes >= 1.0 && bytes <= 0x1p60)) {
+    throw_usage(
+        "{}: \"{}\" is not a size from 1B to 1,048,576TiB, such as 24GiB, 80GB or "
+        "3.3TB/s",
+        option, printable(text));
+  }
+  return static_cast<std::uint64_t>(bytes);
+}
+
+std::uint64_t parse_bytes_or_share(std::string_view option, std::string_view text,
+                                   std::uint64_t whole) {
+  if (!text.ends_with('%')) {
+    return parse_bytes(option, text);
+  }
+  const std::optional<Amount> amount = split_amount(text);
+  if (!amount || amount->unit != "%" || !(amount->number > 0.0 && amount->number <= 100.0)) {
+    throw_usage("{}: \"{}\" is not a share above 0% and up to 100%", option, printable(text));
+  }
+  return static_cast<std::uint64_t>(
+      std::llround(amount->number / 100.0 * static_cast<double>(whole)));
+}
+
+double parse_number(std::string_view option, std::string_view text, NumberRange range) {
+  const std::optional<Amount> amount = split_amount(text);
+  const bool number = amount && amount->unit.empty();
+  const bool above = number && (range.least_allowed ? amount->number >= range.least
+                                                    : amount->number > range.least);
+  if (!above || amount->number > range.most) {
+    throw_usage("{}: \"{}\" is not a number in the allowed range: {}", option, printable(text),
+                text_of(range));
+  }
+  return amount->number;
+}
+
+std::string shell_quoted(const std::string& text) {
+  const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("/._-+=:@,%").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (plain) {
+    return text;
+  }
+  std::string quoted = "'";
+  for (const char c : text) {
+    quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  }
+  return quoted + "'";
+}
+
+namespace {
+
+// The name of an option in messages: "--output" of "output,-o,--output".
+std::string shown_name(const std::string& names) {
+  const std::size_t begin = names.find("--");
+  return begin == names.npos ? names.substr(0, names.find(','))
+                             : names.substr(begin, names.find(',', begin) - begin);
+}
+
+// An option with one value, which is passed to `take` as typed.
+Option add(Command command, const std::string& names, const std::string& text, const char* kind,
+           const std::function<void(const std::string& name, const std::string& typed)>& take) {
+  return command
+      .add_option(
+          names, [name = shown_name(names), take](const std::string& typed) { take(name, typed); },
+          text)
+      .value_name(kind);
+}
+
+}  // namespace
+
+namespace number_options {
+
+Option add_counts(Command command, const std::string& names, const std::string& text,
+                  CountRange range,
+                  const std::function<void(const std::vector<std::uint64_t>&)>& assign) {
+  return add(command, names, text, kCounts, [=](const std::string& name, const std::string& typed) {
+    assign(parse_counts(name, typed, range));
+  });
+}
+
+Option add_one_count(Command command, const std::string& names, const std::string& text,
+                     CountRange range, const std::function<void(std::uint64_t)>& assign) {
+  return add(command, names, text, kCount, [=](const std::string& name, const std::string& typed) {
+    assign(parse_count(name, typed, range));
+  });
+}
+
+Option add_one_number(Command command, const std::string& names, const std::string& text,
+                      NumberRange range, const std::function<void(double)>& assign) {
+  return add(command, names, text, kNumber, [=](const std::string& name, const std::string& typed) {
+    assign(parse_number(name, typed, range));
+  });
+}
+
+}  // namespace number_options
+
+Option add_size(Command command, const std::string& names, std::uint64_t& value,
+                const std::string& text) {
+  return add(command, names, text, kSize,
+             [&value](const std::string& name, const std::string& typed) {
+               value = parse_bytes(name, typed);
+             });
+}
+
+Option add_size(Command command, const std::string& names, std::optional<std::uint64_t>& value,
+                const std::string& text) {
+  return add(command, names, text, kSize,
+             [&value](const std::string& name, const std::string& typed) {
+               value = parse_bytes(name, typed);
+             });
+}
+
+Option add_threads_option(Command command, int& threads, const std::string& text) {
+  return add_count(command, "--threads", threads, text, {1, kMostThreads}).default_text("");
+}
+
+void check_output_name(const std::filesystem::path& path, std::string_view what,
+                       std::initializer_list<std::string_view> endings) {
+  constexpr std::array<std::string_view, 12> kFiles{".gguf", ".safetensors", ".bin",  ".pt",
+                                                    ".pth",  ".npy",         ".idx",  ".json",
+                                                    ".html", ".svg",         ".toml", ".txt"};
+  // "out.gguf/" counts as out.gguf.
+  const auto whole = path.has_filename() ? path : path.parent_path();
+  const std::string ending = whole.extension().string();
+  const bool of_a_file = std::find(kFiles.begin(), kFiles.end(), ending) != kFiles.end();
+  if (of_a_file && std::find(endings.begin(), endings.end(), ending) == endings.end()) {
+    throw_usage("{}: {} is made, whose name cannot end in {}{}", printable(path.string(), 0), what,
+                ending,
+                endings.size() == 0 ? std::string(": leave that out")
+                                    : fmt::format("; allowed is {}", fmt::join(endings, ", ")));
+  }
+}
+
+void check_directory_name(const std::filesystem::path& path) {
+  check_output_name(path, "a directory", {});
+}
+
+}  // namespace regroup

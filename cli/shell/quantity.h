@@ -1,0 +1,161 @@
+// Numbers and sizes as users write them, and names of outputs.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cli/shell/command.h"
+
+namespace regroup {
+
+// Parses numbers for all options, on the command line and in config files: counts ("8192", "8k"),
+// sizes ("24GiB", "3.3TB/s") and other numbers ("3e-4").
+
+/// Upper limits of counts. Code that multiplies counts checks for overflow itself.
+inline constexpr std::uint64_t kMostCount = std::uint64_t{1} << 40;
+inline constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 50;   ///< of a pretraining run
+inline constexpr std::uint64_t kMostContext = std::uint64_t{1} << 24;  ///< tokens in a window
+inline constexpr std::uint64_t kMostBatch = std::uint64_t{1} << 20;    ///< windows at a time
+inline constexpr std::uint64_t kMostHeads = std::uint64_t{1} << 16;
+inline constexpr std::uint64_t kMostTokenId = (std::uint64_t{1} << 31) - 1;
+inline constexpr std::uint64_t kMostThreads = 1024;
+
+struct CountRange {
+  std::uint64_t least = 1, most = kMostCount;
+};
+
+inline constexpr CountRange kAnySeed{0, ~std::uint64_t{0}};
+inline constexpr CountRange kAnyToken{0, kMostTokenId};
+
+struct NumberRange {
+  double least = 0.0, most = 1.0;
+  bool least_allowed = true;  ///< false: only numbers above it
+};
+
+/// A whole number in that range; k and M multiply by 1024 and 1024² ("128k"). For anything else it
+/// throws kUsage naming `option`, the text and the range.
+std::uint64_t parse_count(std::string_view option, std::string_view text, CountRange range = {});
+
+/// Comma-separated whole numbers.
+std::vector<std::uint64_t> parse_counts(std::string_view option, std::string_view text,
+                                        CountRange range = {});
+
+/// Bytes from a number with a unit: B, kB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB (powers
+/// of 1024), upper or lower case; "/s" may follow. Throws kUsage naming `option` for anything else,
+/// including a number without a unit, less than a byte and more than 2^60 bytes.
+std::uint64_t parse_bytes(std::string_view option, std::string_view text);
+
+/// The same, or a percentage of `whole` (bytes): "25%".
+std::uint64_t parse_bytes_or_share(std::string_view option, std::string_view text,
+                                   std::uint64_t whole);
+
+/// A number in that range. Throws kUsage as parse_count() does, also for NaN and infinities.
+double parse_number(std::string_view option, std::string_view text, NumberRange range);
+
+/// `text` quoted so that a POSIX shell reads it as one word.
+std::string shell_quoted(const std::string& text);
+
+// Adds options that take numbers. Each has a range, all are parsed by cli/shell/quantity.h, and
+// the error for a number out of range names the option.
+
+// Names of values in the help. cli/shell/config_file.cpp recognises numbers by them.
+inline constexpr const char* kCount = "COUNT";
+inline constexpr const char* kCounts = "COUNT,...";
+inline constexpr const char* kNumber = "NUMBER";
+inline constexpr const char* kSize = "SIZE";
+inline constexpr const char* kSizeOrShare = "SIZE|SHARE";
+
+namespace number_options {
+
+Option add_counts(Command command, const std::string& names, const std::string& text,
+                  CountRange range,
+                  const std::function<void(const std::vector<std::uint64_t>&)>& assign);
+Option add_one_count(Command command, const std::string& names, const std::string& text,
+                     CountRange range, const std::function<void(std::uint64_t)>& assign);
+Option add_one_number(Command command, const std::string& names, const std::string& text,
+                      NumberRange range, const std::function<void(double)>& assign);
+
+template <std::integral Integer>
+std::string text_of_default(const Integer& value) {
+  return fmt::format("{}", value);
+}
+inline std::string text_of_default(double value) { return fmt::format("{:g}", value); }
+template <typename Value>
+std::string text_of_default(const std::optional<Value>&) {
+  return "";  // the description states the default
+}
+
+template <typename Value>
+struct ValueIn {
+  using Type = Value;
+};
+template <typename Value>
+struct ValueIn<std::optional<Value>> {
+  using Type = Value;
+};
+
+}  // namespace number_options
+
+/// A whole number. `value` is an integer or an optional integer and must outlive `command`. The
+/// help shows its current value as the default.
+template <typename Value>
+Option add_count(Command command, const std::string& names, Value& value, const std::string& text,
+                 CountRange range = {}) {
+  using Integer = typename number_options::ValueIn<Value>::Type;
+  return number_options::add_one_count(
+             command, names, text, range,
+             [&value](std::uint64_t count) { value = static_cast<Integer>(count); })
+      .default_text(number_options::text_of_default(value));
+}
+
+/// Comma-separated whole numbers: "512,1k".
+template <std::integral Integer>
+Option add_counts(Command command, const std::string& names, std::vector<Integer>& values,
+                  const std::string& text, CountRange range = {}) {
+  return number_options::add_counts(command, names, text, range,
+                                    [&values](const std::vector<std::uint64_t>& counts) {
+                                      values.assign(counts.begin(), counts.end());
+                                    })
+      .default_text(fmt::format("{}", fmt::join(values, ",")));
+}
+
+/// A real number in a range; `value` is a double or an optional double.
+template <typename Value>
+Option add_number(Command command, const std::string& names, Value& value, const std::string& text,
+                  NumberRange range) {
+  return number_options::add_one_number(command, names, text, range,
+                                        [&value](double number) { value = number; })
+      .default_text(number_options::text_of_default(value));
+}
+
+/// Bytes with a unit: "24GiB". The help shows no default unless default_text() is called.
+Option add_size(Command command, const std::string& names, std::uint64_t& value,
+                const std::string& text);
+Option add_size(Command command, const std::string& names, std::optional<std::uint64_t>& value,
+                const std::string& text);
+
+/// --threads, the same in every command. `threads` stays 0 for one per core.
+Option add_threads_option(Command command, int& threads,
+                          const std::string& text = "CPU threads (default: one per core)");
+
+// Checks that the extension of an output fits what is written.
+
+/// Throws kUsage if `path` has a known file extension that is not one of `endings`: a directory
+/// named x.gguf is a mistake. `what` is the kind of output, for the message.
+void check_output_name(const std::filesystem::path& path, std::string_view what,
+                       std::initializer_list<std::string_view> endings);
+
+/// The same for a directory, whose name may have none of the known file extensions.
+void check_directory_name(const std::filesystem::path& path);
+
+}  // namespace regroup

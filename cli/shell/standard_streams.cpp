@@ -1,0 +1,122 @@
+#include "cli/shell/standard_streams.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <ctime>
+#include <fcntl.h>
+#include <initializer_list>
+#include <limits>
+#include <malloc.h>
+#include <string>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+namespace regroup {
+
+void keep_freed_memory() {
+  constexpr int kNever = std::numeric_limits<int>::max();
+  constexpr int kAtOnce = 4 << 20;  // bytes
+  ::mallopt(M_MMAP_THRESHOLD, kNever);
+  ::mallopt(M_TRIM_THRESHOLD, kNever);
+  ::mallopt(M_TOP_PAD, kAtOnce);
+}
+
+namespace {
+
+extern "C" void on_parent_end(int) { request_interrupt(SIGTERM); }
+
+}  // namespace
+
+void stop_with_parent() {
+  const char* named = std::getenv("REGROUP_PARENT");
+  const std::string parent = std::to_string(::getppid());
+  if (named == nullptr || parent != named) {
+    return;
+  }
+  // A signal of its own: it comes several times if the parent has threads, which end one by one,
+  // and a second SIGTERM ends the program at once.
+  struct sigaction action{};
+  action.sa_handler = on_parent_end;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, nullptr);
+  ::prctl(PR_SET_PDEATHSIG, SIGUSR1);
+  if (std::to_string(::getppid()) != parent) {  // it ended before the call
+    request_interrupt(SIGTERM);
+  }
+}
+
+void secure_standard_streams() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(descriptor, F_GETFD) == -1 && errno == EBADF) {
+      // open() returns the lowest free descriptor, which is this one. The access mode is the wrong
+      // one on purpose: using the stream fails.
+      ::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    }
+  }
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+namespace {
+
+// A signal handler can only access globals; the program has no others.
+std::atomic<bool> requested{false};
+std::atomic<int> signal_number{0};
+std::atomic<std::int64_t> requested_at{0};  // in milliseconds; 0: no stop is requested
+
+// `timeout` and launchers send a signal to the process and then to its group, which is no second
+// Ctrl-C.
+constexpr std::int64_t kSameRequest = 1000;
+
+std::int64_t milliseconds_now() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
+// Requests a stop unless one is requested. Returns the milliseconds since the first request.
+std::int64_t request(int number) {
+  const std::int64_t now = milliseconds_now();
+  std::int64_t first = 0;
+  if (requested_at.compare_exchange_strong(first, now)) {
+    signal_number = number;
+    requested = true;
+    return 0;
+  }
+  return now - first;
+}
+
+extern "C" void on_interrupt(int number) {
+  if (request(number) > kSameRequest) {
+    ::_exit(128 + number);
+  }
+}
+
+}  // namespace
+
+void install_interrupt_handlers() {
+  struct sigaction action{};
+  action.sa_handler = on_interrupt;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;  // reads and writes continue: work stops between its steps
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  struct sigaction hangup{};
+  sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) {  // nohup ignores it
+    sigaction(SIGHUP, &action, nullptr);
+  }
+  // A file size limit becomes an error of write() and does not end the process. So does a closed
+  // pipe, see secure_standard_streams().
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+void request_interrupt(int number) { request(number); }
+
+const std::atomic<bool>& interrupt_requested() { return requested; }
+
+int interrupting_signal() { return signal_number; }
+
+}  // namespace regroup

@@ -1,0 +1,185 @@
+#include "cli/shell/table.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "cli/shell/text.h"
+
+namespace regroup {
+namespace {
+
+// A part of a name and the dot or hyphen that follows it, if any.
+struct NamePart {
+  std::string text;
+  std::string end = {};
+
+  bool is_number() const {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  }
+};
+
+std::vector<NamePart> parts_of(const std::string& name) {
+  std::vector<NamePart> parts(1);
+  for (const char byte : name) {
+    if (byte == '.' || byte == '-') {
+      parts.back().end = byte;
+      parts.emplace_back();
+    } else {
+      parts.back().text += byte;
+    }
+  }
+  return parts;
+}
+
+std::string cut(const std::string& text, std::size_t width) {
+  return width_of(text) <= width ? text : code_points(text, 0, width - 1) + "~";
+}
+
+// Shortens the longest parts first. Numbers (of layers and shards) stay whole:
+// "transf~.h.0.self_a~.query_~.weight", "mod~-00001-of-00003.safet~".
+std::string shortened(const std::string& text, std::size_t width) {
+  constexpr std::size_t kLeastPart = 3;
+  const std::vector<NamePart> parts = parts_of(text);
+  std::vector<std::size_t> spare;  // code points that each part can lose
+  for (const NamePart& part : parts) {
+    const std::size_t length = width_of(part.text);
+    spare.push_back(part.is_number() || length < kLeastPart ? 0 : length - kLeastPart);
+  }
+  for (std::size_t total = width_of(text); total > width; --total) {
+    const auto longest = std::max_element(spare.begin(), spare.end());
+    if (*longest == 0) {
+      break;
+    }
+    --*longest;
+  }
+  std::string result;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const bool whole = parts[i].is_number() || width_of(parts[i].text) < kLeastPart;
+    result += (whole ? parts[i].text : cut(parts[i].text, spare[i] + kLeastPart)) + parts[i].end;
+  }
+  return cut(result, width);
+}
+
+constexpr std::size_t kGap = 2;
+constexpr std::size_t kLeastWidth = 12;  // columns are not made narrower than this
+
+}  // namespace
+
+void Table::add_column(std::string heading, Align align) {
+  columns_.push_back({std::move(heading), align});
+}
+
+void Table::add_row(std::vector<std::string> cells, Tint tint) {
+  rows_.push_back({std::move(cells), tint});
+}
+
+std::vector<std::size_t> Table::widths() const {
+  std::vector<std::size_t> widths;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    std::size_t width = width_of(columns_[c].heading);
+    for (const Row& row : rows_) {
+      width = std::max(width, width_of(row.cells[c]));
+    }
+    widths.push_back(width);
+  }
+  return widths;
+}
+
+// Pads the text to the width of its column, or shortens it.
+std::string Table::cell(std::size_t column, const std::string& text, std::size_t width) const {
+  const std::string shown = shortened(text, width);
+  const std::string space(width - width_of(shown), ' ');
+  return columns_[column].align == Align::kLeft ? shown + space : space + shown;
+}
+
+std::string Table::line(const std::vector<std::string>& cells,
+                        const std::vector<std::size_t>& widths,
+                        const std::vector<std::size_t>& band, bool cut_names) const {
+  std::string line;
+  for (const std::size_t c : band) {
+    const bool alone = c == 0 && !cut_names && width_of(cells[c]) > widths[c];
+    line += alone ? cells[c] + "\n" : "";
+    line += (c == band.front() ? "" : std::string(kGap, ' ')) +
+            cell(c, alone ? "" : cells[c], widths[c]);
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line;
+}
+
+// Narrows the widest left-aligned column again and again until the row fits. If names must not be
+// cut, only the first column becomes narrower: its names can be put on lines of their own.
+void Table::fit(std::vector<std::size_t>& widths, const Room& room) const {
+  const auto total = [&] {
+    return std::accumulate(widths.begin(), widths.end(), kGap * (widths.size() - 1));
+  };
+  const std::size_t flexible = room.cut_names ? columns_.size() : 1;
+  while (total() > room.columns) {
+    std::size_t* widest = nullptr;
+    for (std::size_t c = 0; c < flexible; ++c) {
+      const std::size_t least = std::max(kLeastWidth, width_of(columns_[c].heading));
+      if (columns_[c].align == Align::kLeft && widths[c] > least &&
+          (widest == nullptr || widths[c] > *widest)) {
+        widest = &widths[c];
+      }
+    }
+    if (widest == nullptr) {
+      return;
+    }
+    --*widest;
+  }
+}
+
+// Splits the columns into bands that fit side by side. Each band begins with the key columns.
+std::vector<std::vector<std::size_t>> Table::bands(const std::vector<std::size_t>& widths,
+                                                   std::size_t available) const {
+  std::vector<std::size_t> keys;
+  std::size_t key_width = 0;
+  for (std::size_t c = 0; c < std::min(keys_, columns_.size()); ++c) {
+    keys.push_back(c);
+    key_width += widths[c] + (c == 0 ? 0 : kGap);
+  }
+  std::vector<std::vector<std::size_t>> bands{keys};
+  std::size_t width = key_width;
+  for (std::size_t c = keys.size(); c < columns_.size(); ++c) {
+    const bool first = bands.back().size() == keys.size();
+    if (!first && width + kGap + widths[c] > available) {
+      bands.push_back(keys);
+      width = key_width;
+    }
+    bands.back().push_back(c);
+    width += kGap + widths[c];
+  }
+  return bands;
+}
+
+std::string Table::text(const Room& room, const Show& show) const {
+  std::vector<std::size_t> fitted = widths();
+  fit(fitted, room);
+  std::vector<std::string> headings, rules;
+  for (std::size_t c = 0; c < columns_.size(); ++c) {
+    headings.push_back(columns_[c].heading);
+    rules.emplace_back(fitted[c], '-');
+  }
+  std::string text;
+  for (const auto& band : bands(fitted, room.columns)) {
+    text += text.empty() ? "" : "\n\n";
+    text += show(Tint::kHeading, line(headings, fitted, band, true)) + "\n" +
+            show(Tint::kNone, line(rules, fitted, band, true));
+    for (const Row& row : rows_) {
+      text += "\n" + show(row.tint, line(row.cells, fitted, band, room.cut_names));
+    }
+  }
+  return text;
+}
+
+std::string Table::text(const Room& room) const {
+  return text(room, [](Tint, const std::string& line) { return line; });
+}
+
+std::string Table::text(const Console& console) const {
+  return text({console.result_columns(), console.shows_results()},
+              [&](Tint tint, const std::string& line) { return console.tinted(tint, line); });
+}
+
+}  // namespace regroup

@@ -1,0 +1,68 @@
+// Tables with aligned columns: text is left-aligned, numbers are right-aligned.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/shell/console.h"
+
+namespace regroup {
+
+class Table {
+ public:
+  enum class Align { kLeft, kRight };
+  struct Column {
+    std::string heading;
+    Align align;
+  };
+  struct Row {
+    std::vector<std::string> cells;
+    Tint tint;
+  };
+
+  /// The available columns of text. `cut_names`: whether cells that are too long are shortened
+  /// ("model.lay~.0.self_a~.weight"); if not, a long name in the first column gets its own line.
+  struct Room {
+    std::size_t columns;
+    bool cut_names;
+  };
+
+  /// The first `keys` columns identify a row.
+  explicit Table(std::size_t keys = 1) : keys_(keys) {}
+
+  void add_column(std::string heading, Align align);
+  /// `cells` has one entry per column.
+  void add_row(std::vector<std::string> cells, Tint tint = Tint::kNone);
+
+  const std::vector<Column>& columns() const { return columns_; }
+  const std::vector<Row>& rows() const { return rows_; }
+
+  /// Headings, a rule and the rows; two spaces between columns, no newline at the end. Widths count
+  /// code points, so that non-ASCII names are aligned. If rows are too wide, columns of names
+  /// become narrower. If that is not enough, the table is split into several below each other, each
+  /// with the key columns and some of the others.
+  std::string text(const Room& room) const;
+
+  /// The same for stdout, with coloured rows. Names are shortened only on a terminal.
+  std::string text(const Console& console) const;
+
+ private:
+  using Show = std::function<std::string(Tint, const std::string&)>;
+
+  std::vector<std::size_t> widths() const;
+  void fit(std::vector<std::size_t>& widths, const Room& room) const;
+  std::vector<std::vector<std::size_t>> bands(const std::vector<std::size_t>& widths,
+                                              std::size_t available) const;
+  std::string cell(std::size_t column, const std::string& text, std::size_t width) const;
+  std::string line(const std::vector<std::string>& cells, const std::vector<std::size_t>& widths,
+                   const std::vector<std::size_t>& band, bool cut_names) const;
+  std::string text(const Room& room, const Show& show) const;
+
+  std::size_t keys_;
+  std::vector<Column> columns_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace regroup

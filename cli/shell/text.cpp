@@ -1,0 +1,174 @@
+#include "cli/shell/text.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+template <std::size_t N>
+std::string scaled(double value, double base, const std::array<std::string_view, N>& units) {
+  std::size_t unit = 0;
+  while (unit + 1 < N && value >= base) {
+    value /= base;
+    ++unit;
+  }
+  const int digits = unit == 0 || value >= 100 ? 0 : value >= 10 ? 1 : 2;
+  std::string number = fmt::format("{:.{}f}", value, digits);
+  if (digits > 0) {  // "512.00" reads better as "512"
+    number.erase(number.find_last_not_of('0') + 1);
+    number.erase(number.find_last_not_of('.') + 1);
+  }
+  return units[unit].empty() ? number : fmt::format("{} {}", number, units[unit]);
+}
+
+using Runs = std::vector<std::pair<std::int64_t, std::size_t>>;  // heads and layers
+
+Runs runs_of(const std::vector<std::int64_t>& heads) {
+  Runs runs;
+  for (const std::int64_t count : heads) {
+    if (runs.empty() || runs.back().first != count) {
+      runs.emplace_back(count, 0);
+    }
+    ++runs.back().second;
+  }
+  return runs;
+}
+
+void name_nonfinite(Json& value) {
+  if (value.is_number_float() && !std::isfinite(value.get<double>())) {
+    value = fmt::format("{}", value.get<double>());
+  } else if (value.is_structured()) {
+    for (Json& part : value) {
+      name_nonfinite(part);
+    }
+  }
+}
+
+bool begins_code_point(char byte) { return !continues_utf8(byte); }
+
+bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
+bool is_letter(char byte) { return (byte | 0x20) >= 'a' && (byte | 0x20) <= 'z'; }
+
+// Where to break a line that is wider than `columns`: at its last space within `columns` and after
+// the indentation, otherwise at its first space after `columns`. A number and its
+// unit stay together. Returns the line's size if it fits or cannot be broken.
+std::size_t break_of(std::string_view line, std::size_t columns, std::size_t indent) {
+  std::size_t best = line.size(), width = 0;
+  if (width_of(line) <= columns) {
+    return best;
+  }
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const bool before_unit = i > 0 && i + 1 < line.size() && is_digit(line[i - 1]) &&
+                             (is_letter(line[i + 1]) || line[i + 1] == '%');
+    if (line[i] == ' ' && width > indent && line[i - 1] != ' ' && !before_unit) {
+      if (width > columns) {
+        return best == line.size() ? i : best;
+      }
+      best = i;
+    }
+    width += begins_code_point(line[i]) ? 1 : 0;
+  }
+  return best;
+}
+
+}  // namespace
+
+std::size_t width_of(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_code_point));
+}
+
+std::string code_points(std::string_view text, std::size_t first, std::size_t count) {
+  std::string part;
+  std::size_t number = 0;
+  for (const char byte : text) {
+    number += begins_code_point(byte) ? 1 : 0;
+    if (number > first && number <= first + count) {
+      part += byte;
+    }
+  }
+  return part;
+}
+
+std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent) {
+  std::string result;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line(text.substr(begin, end - begin));
+    for (std::size_t at; (at = break_of(line, columns, indent)) < line.size();) {
+      result += line.substr(0, at) + "\n";
+      const std::size_t next = line.find_first_not_of(' ', at);
+      line = std::string(indent, ' ') + (next == line.npos ? "" : line.substr(next));
+    }
+    result += line + (end < text.size() ? "\n" : "");
+    begin = end + 1;
+  }
+  return result;
+}
+
+std::string text_of_bytes(double bytes) {
+  return scaled(bytes, 1024, std::array<std::string_view, 5>{"B", "KiB", "MiB", "GiB", "TiB"});
+}
+
+std::string text_of_count(double count) {
+  return scaled(count, 1000, std::array<std::string_view, 5>{"", "K", "M", "B", "T"});
+}
+
+std::string with_thousands(std::uint64_t number) {
+  std::string digits = std::to_string(number);
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), 1, ',');
+  }
+  return digits;
+}
+
+std::string text_of_duration(double seconds) {
+  const auto whole = static_cast<std::int64_t>(std::llround(seconds));
+  if (seconds < 10) {
+    return fmt::format("{:.1f} s", seconds);
+  }
+  if (whole < 60) {
+    return fmt::format("{} s", whole);
+  }
+  if (whole < 3600) {
+    return fmt::format("{} min {:02} s", whole / 60, whole % 60);
+  }
+  return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string text_of_heads(const std::vector<std::int64_t>& heads) {
+  constexpr std::size_t kMostRuns = 6;
+  Runs runs = runs_of(heads);
+  if (runs.size() == 1) {
+    return std::to_string(heads.front());
+  }
+  const bool many = runs.size() > kMostRuns;
+  if (many) {
+    std::vector<std::int64_t> sorted = heads;
+    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    runs = runs_of(sorted);
+  }
+  std::vector<std::string> texts;
+  for (const auto& [count, layers] : runs) {
+    texts.push_back(fmt::format("{} x {}", count, layers));
+  }
+  return fmt::format("{} (heads x layers{})", fmt::join(texts, ", "),
+                     many ? ", not in their order" : "");
+}
+
+std::string text_of_json(const Json& report) {
+  Json finite = report;
+  name_nonfinite(finite);
+  return finite.dump(2, ' ', true, Json::error_handler_t::replace);
+}
+
+}  // namespace regroup

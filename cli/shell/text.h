@@ -1,0 +1,42 @@
+// Formats numbers and wraps text for people, and dumps JSON for programs.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/json.h"
+
+namespace regroup {
+
+/// "512 B", "2.5 MiB", "12.6 GiB": powers of 1024, for memory and for files.
+std::string text_of_bytes(double bytes);
+std::string text_of_bytes(std::integral auto bytes) {
+  return text_of_bytes(static_cast<double>(bytes));
+}
+/// "6.74 B", "124 M", "812 K": a count of parameters or tokens.
+std::string text_of_count(double count);
+/// "12,345".
+std::string with_thousands(std::uint64_t number);
+/// "42 s", "3 min 20 s", "2 h 05 min".
+std::string text_of_duration(double seconds);
+/// Kv heads per layer: "8" if all are equal, otherwise runs of layers, "8 x 30, 4 x 2 (heads x
+/// layers)". If there are many runs, each number of heads is listed once with its count of layers.
+std::string text_of_heads(const std::vector<std::int64_t>& heads);
+/// The number of code points, which is the number of columns unless some are wide.
+std::size_t width_of(std::string_view text);
+/// `count` code points of `text`, beginning with number `first` (from 0).
+std::string code_points(std::string_view text, std::size_t first, std::size_t count);
+/// Breaks each line between words so that it has at most `columns` code points, and indents the
+/// continuation lines. A number stays on the line of its unit, and words that are too long stay
+/// whole.
+std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent);
+
+/// A report as JSON in ASCII: control and non-ASCII characters are escaped, which protects
+/// terminals, and bytes that are not UTF-8 are replaced. NaN and infinities, which JSON lacks,
+/// become "nan", "inf" and "-inf", since null means unknown.
+std::string text_of_json(const Json& report);
+
+}  // namespace regroup

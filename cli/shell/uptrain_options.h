@@ -1,0 +1,65 @@
+// Options of `regroup uptrain`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/shell/command.h"
+#include "cli/shell/document_options.h"
+#include "cli/shell/memory_check.h"
+#include "cli/shell/task_options.h"
+#include "cli/shell/text_input.h"
+#include "uptrain/run/uptrain_settings.h"
+
+namespace regroup {
+
+inline constexpr int kDefaultTimeout = 600;  ///< seconds
+
+struct UptrainOptions {
+  UptrainSettings settings;
+  std::vector<std::string> data;
+  TextInput text;  ///< instead of data
+  DocumentOptions documents;
+  std::string device = "cpu";
+  std::string precision = "fp32";
+  std::string trained = "all";
+  TaskOptions task;
+  std::string optimizer = "adamw";
+  std::string schedule = "cosine";
+  std::string moments = "fp32";
+  std::string memory = "auto";
+  std::string shard = "auto";
+  std::optional<std::int64_t> copies;          ///< of the weights
+  std::optional<std::int64_t> sequence_ranks;  ///< that share each sequence
+  std::string teacher_precision;
+  std::optional<std::int64_t> accumulation;
+  int threads = 0;
+  std::optional<int> timeout;
+  std::optional<std::int64_t> planned_ranks;  ///< of a plan, in place of the ranks of this launch
+  std::optional<std::int64_t> planned_ranks_per_machine;
+  MemoryCheck memory_check;
+  std::string resuming;  ///< "", "yes" or "auto"
+  bool resume = false;   ///< whether this run resumes an earlier one
+  bool dry_run = false;
+  bool json = false;
+};
+
+/// `options` must outlive `command`.
+void add_uptrain_options(Command command, UptrainOptions& options);
+
+/// Which weights to train, and the optimizer: for `uptrain` and `bench train`.
+void add_optimizer_options(Command command, std::string& trained, std::string& optimizer,
+                           std::string& moments);
+
+/// Where to keep masters, moments and gradients: for `uptrain` and `bench train`.
+void add_memory_option(Command command, std::string& memory);
+
+/// The mode that --memory names; none for auto.
+std::optional<MemoryMode> memory_mode_of(const std::string& memory);
+
+/// Sequence length and batch size: for `uptrain`, `teach` and `bench train`.
+void add_sequence_options(Command command, UptrainSettings& settings);
+
+}  // namespace regroup

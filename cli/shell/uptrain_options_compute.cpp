@@ -1,0 +1,198 @@
+#include "cli/shell/uptrain_options.h"
+
+#include "cli/shell/command.h"
+#include "cli/shell/quantity.h"
+
+namespace regroup {
+namespace {
+
+constexpr CountRange kStepsOrNone{0, kMostCount};
+
+void add_length_options(Command command, UptrainOptions& options) {
+  UptrainSettings& settings = options.settings;
+  add_number(command, "--alpha", settings.alpha, "fraction of the pretraining to repeat, e.g. 0.05",
+             {0.0, 100.0, false});
+  add_count(command, "--pretrain-steps", settings.pretrain_steps,
+            "steps the model was pretrained for");
+  add_count(command, "--pretrain-tokens", settings.pretrain_tokens,
+            "tokens the model was pretrained on, instead of steps (default for well-known models: "
+            "as published)",
+            {1, kMostTokens});
+  add_count(command, "--steps", settings.steps, "steps to run, instead of --alpha");
+  add_sequence_options(command, settings);
+  add_count(command, "--accumulate", options.accumulation,
+            "batches in one step, summed over all ranks (default: one per rank)", {1, kMostBatch});
+}
+
+void add_schedule_options(Command command, UptrainOptions& options) {
+  UptrainSettings& settings = options.settings;
+  command
+      .add_option("--schedule", options.schedule,
+                  "learning rate schedule: cosine, wsd (warm-up, stable, decay), constant, or "
+                  "inverse-sqrt (T5's)")
+      .one_of({"cosine", "wsd", "constant", "inverse-sqrt"});
+  add_number(command, "--lr", settings.learning_rate,
+             "peak learning rate (default: the best in short trials, 2e-4 in runs shorter than 64 "
+             "steps); inverse-sqrt: factor of the schedule (default: 1)",
+             {0.0, 10.0, false});
+  add_number(command, "--min-lr-ratio", settings.min_learning_rate_ratio,
+             "cosine, wsd: final learning rate as a fraction of the peak", {0.0, 1.0});
+  add_count(command, "--warmup", settings.warmup_steps,
+            "warm-up steps (default: 2 % of the steps; inverse-sqrt: none)", kStepsOrNone);
+  add_count(command, "--decay-steps", settings.decay_steps,
+            "wsd: final steps in which the learning rate decays (default: 10 % of the steps)");
+  add_count(command, "--start-step", settings.start_step,
+            "inverse-sqrt: steps taken before this run (default: --pretrain-steps, or 0)",
+            kStepsOrNone);
+}
+
+void add_recipe_options(Command command, UptrainOptions& options) {
+  UptrainSettings& settings = options.settings;
+  add_optimizer_options(command, options.trained, options.optimizer, options.moments);
+  add_schedule_options(command, options);
+  add_number(command, "--weight-decay", settings.optimizer.weight_decay,
+             "weight decay; not applied to norms and biases (default: 0.1; adafactor: 0)",
+             {0.0, 10.0});
+  add_number(command, "--beta1", settings.optimizer.beta1, "AdamW: decay rate of the first moment",
+             {0.0, 0.999999});
+  add_number(command, "--beta2", settings.optimizer.beta2, "AdamW: decay rate of the second moment",
+             {0.0, 0.999999});
+  add_number(command, "--epsilon", settings.optimizer.epsilon,
+             "AdamW: added to the root of the second moment", {1e-20, 1.0});
+  command.add_option("--scale-by-parameter", settings.optimizer.scale_by_parameter,
+                     "Adafactor: multiply the learning rate by the size of each tensor's weights");
+  add_number(command, "--clip", settings.max_gradient_norm,
+             "clip gradients to this norm; 0: no clipping", {0.0, 1e9});
+  add_count(command, "--seed", settings.seed, "seed of the data order", kAnySeed);
+}
+
+void add_teacher_options(Command command, UptrainOptions& options) {
+  TeacherSettings& teacher = options.settings.teacher;
+  command.add_option("--teacher", teacher.model,
+                     "teacher model for distillation, such as the model before conversion");
+  add_number(command, "--teacher-weight", teacher.distillation.weight,
+             "weight of the distillation loss, 0 to 1; the loss on the text gets the rest",
+             {0.0, 1.0});
+  add_number(command, "--temperature", teacher.distillation.temperature,
+             "softmax temperature of teacher and model in the distillation loss", {0.01, 100.0});
+  command
+      .add_option("--teacher-dtype", options.teacher_precision,
+                  "dtype that the teacher computes in: fp32 or bf16 (default: as --dtype)")
+      .one_of({"fp32", "bf16"});
+  command.add_option(
+      "--teacher-logits", teacher.logits,
+      "directory made by regroup teach, instead of running the teacher in each step");
+  command.add_flag("--other-teacher", teacher.any_source,
+                   "accept --teacher-logits of any model with this vocabulary, not only of the "
+                   "source");
+  add_number(command, "--distill-attention", teacher.attention_weight,
+             "weight of the relative squared error of each attention's output against the "
+             "teacher's, added to the loss",
+             {0.0, 1000.0})
+      .default_text("");
+}
+
+void add_run_options(Command command, UptrainOptions& options) {
+  UptrainSettings& settings = options.settings;
+  command
+      .add_option("--dtype", options.precision,
+                  "dtype to compute in: fp32, or bf16 with fp32 master weights")
+      .one_of({"fp32", "bf16"});
+  command.add_flag(
+      "--activation-checkpointing", settings.recomputing,
+      "keep only the inputs of blocks and recompute the rest: less memory, a third more "
+      "compute");
+  add_memory_option(command, options.memory);
+  command
+      .add_option("--shard", options.shard,
+                  "several ranks: what each holds its part of: optimizer (masters, moments and "
+                  "gradient sums), full (the model's and the teacher's weights, too), or auto (the "
+                  "first that fits)")
+      .one_of({"auto", "optimizer", "full"});
+  add_count(command, "--replicate", options.copies,
+            "--shard full: copies of the weights, each on as many ranks (default: 1)",
+            {2, 1U << 20});
+  add_count(command, "--sequence-parallel", options.sequence_ranks,
+            "several ranks: share each sequence by this many, for long contexts (default: 1)",
+            {1, 1U << 20});
+  command.add_option("--device", options.device, "cpu, cuda or cuda:N");
+  add_threads_option(command, options.threads);
+  add_count(command, "--timeout", options.timeout,
+            "several ranks: seconds to wait for one that does not respond (default: 600)",
+            {1, 1U << 20});
+  options.memory_check.add_to(command);
+  command.add_option("--eval-data", settings.eval_data, "token file to evaluate on");
+  add_count(command, "--eval-every", settings.eval_every,
+            "steps between evaluations; 0: only before and after the run", kStepsOrNone);
+  add_count(command, "--eval-max-tokens", settings.eval_max_tokens,
+            "evaluate on about this many tokens");
+  add_count(command, "--save-every", settings.save_every,
+            "steps between saved states; 0: only at the end and when stopped", kStepsOrNone);
+  command
+      .add_flag(
+          "--resume{yes}", options.resuming,
+          "continue an earlier run for the same output; --resume=auto: begin a new run if there is "
+          "none, do nothing if the output is complete")
+      .one_of({"yes", "auto"});
+  command.add_flag("--dry-run", options.dry_run, "show the plan and do nothing");
+  add_count(command, "--ranks", options.planned_ranks, "plan for this many ranks", {2, 1U << 20});
+  add_count(command, "--ranks-per-machine", options.planned_ranks_per_machine,
+            "of --ranks, those that share the memory of a host (default: all)", {1, 1U << 20});
+  command.add_flag("--json", options.json, "report as JSON");
+}
+
+}  // namespace
+
+void add_optimizer_options(Command command, std::string& trained, std::string& optimizer,
+                           std::string& moments) {
+  command
+      .add_option("--train", trained, "weights to train: all, attention, or kv (keys and values)")
+      .one_of({"all", "attention", "kv"});
+  command.add_option("--optimizer", optimizer, "adamw or adafactor").one_of({"adamw", "adafactor"});
+  command
+      .add_option("--moments", moments,
+                  "AdamW: dtype of the moments, fp32 or bf16 (half the memory)")
+      .one_of({"fp32", "bf16"});
+}
+
+void add_memory_option(Command command, std::string& memory) {
+  command
+      .add_option("--memory", memory,
+                  "fp32 masters, moments and gradients: full (on the device), compact (bf16: a "
+                  "master is its bf16 weight and 16 more bits, gradients in bf16), host (GPUs: in "
+                  "host memory, updated by the CPU), or auto (the first that fits)")
+      .one_of({"auto", "full", "compact", "host"});
+}
+
+std::optional<MemoryMode> memory_mode_of(const std::string& memory) {
+  return memory == "auto" ? std::nullopt : std::optional(parse_memory_mode(memory));
+}
+
+void add_sequence_options(Command command, UptrainSettings& settings) {
+  add_count(command, "--context,--sequence", settings.sequence_length,
+            "tokens in a sequence (default: 1024, or the model's positions if fewer)",
+            {1, kMostContext});
+  add_count(command, "--batch", settings.batch, "sequences computed at a time", {1, kMostBatch});
+}
+
+void add_uptrain_options(Command command, UptrainOptions& options) {
+  UptrainSettings& settings = options.settings;
+  command.add_option("model", settings.model, "model directory").required();
+  command
+      .add_option(
+          "--data", options.data,
+          "token files: raw u16, llm.c, numpy, or Megatron's .bin with its .idx; FILE:WEIGHT "
+          "sets a file's share of the samples (default: by its size)")
+      .default_text("");
+  add_text_input(command, options.text, "instead of --data: text files or JSON lines");
+  command.add_option("-o,--output", settings.output, "directory to make; must not exist yet")
+      .required();
+  add_document_options(command, options.documents);
+  add_length_options(command, options);
+  add_recipe_options(command, options);
+  add_task_options(command, options.task, "what the model was pretrained on");
+  add_teacher_options(command, options);
+  add_run_options(command, options);
+}
+
+}  // namespace regroup

@@ -1,0 +1,349 @@
+#include "converter/convert/card_metadata.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "converter/convert/runtimes.h"
+#include "converter/convert/target.h"
+#include "formats/base/error.h"
+#include "formats/base/json.h"
+#include "formats/families/family.h"
+#include "formats/families/gguf_model.h"
+#include "formats/families/loader_code.h"
+
+namespace regroup {
+
+namespace {
+
+constexpr std::array<std::string_view, 7> kLastingKeys{"base_model",   "license",  "license_name",
+                                                       "license_link", "language", "library_name",
+                                                       "pipeline_tag"};
+constexpr std::string_view kFence = "---";
+
+// A key with its value, or with an item in each of the following lines.
+struct MetadataEntry {
+  std::string key;
+  std::vector<std::string_view> values;
+  bool plain = true;  // whether all values are
+  bool list = false;
+};
+
+std::string_view trimmed(std::string_view text) {
+  const auto is_space = [](char letter) { return letter == ' ' || letter == '\r'; };
+  while (!text.empty() && is_space(text.front())) {
+    text.remove_prefix(1);
+  }
+  while (!text.empty() && is_space(text.back())) {
+    text.remove_suffix(1);
+  }
+  return text;
+}
+
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+std::string_view without_quotes(std::string_view value) {
+  const bool quoted = value.size() > 2 && (value.front() == '"' || value.front() == '\'') &&
+                      value.back() == value.front();
+  return quoted ? value.substr(1, value.size() - 2) : value;
+}
+
+// Whether `value`, without quotes, is one plain word.
+bool is_plain_value(std::string_view value) {
+  return !value.empty() && value.size() <= 200 &&
+         (is_letter(value.front()) || is_digit(value.front())) && value.back() != ':' &&
+         std::all_of(value.begin(), value.end(), [&](char c) {
+           return is_letter(c) || is_digit(c) ||
+                  std::string_view("._-/:+~%?=").find(c) != std::string_view::npos;
+         });
+}
+
+// Words that YAML 1.1 or 1.2 read as a boolean or null, in any case. Readers of 1.1 differ on y and
+// n.
+bool is_yaml_word(std::string_view text) {
+  constexpr std::array<std::string_view, 9> kWords{"y",   "n",    "yes",   "no",  "on",
+                                                   "off", "true", "false", "null"};
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return std::find(kWords.begin(), kWords.end(), lower) != kWords.end();
+}
+
+std::optional<std::string_view> next_line(std::string_view& text) {
+  const std::size_t end = text.find('\n');
+  if (end == std::string_view::npos) {
+    return std::nullopt;
+  }
+  const std::string_view line = text.substr(0, end);
+  text.remove_prefix(end + 1);
+  return line;
+}
+
+// A line that begins in the first column is a key or a list item of the one before; any other is a
+// list item, or part of a value that is not plain.
+void add_line(std::vector<MetadataEntry>& entries, std::string_view line) {
+  const std::string_view content = trimmed(line);
+  if (content.empty() || content.front() == '#') {
+    return;
+  }
+  const bool item = content.starts_with("- ");
+  std::string_view value;
+  if (line.front() != ' ' && !item) {
+    const std::size_t colon = std::min(content.find(':'), content.size());
+    entries.push_back({std::string(content.substr(0, colon)), {}, colon < content.size(), false});
+    value = trimmed(content.substr(std::min(colon + 1, content.size())));
+    if (value.empty()) {
+      entries.back().list = true;
+      return;
+    }
+  } else if (!entries.empty()) {
+    value = trimmed(content.substr(1));
+    entries.back().plain = entries.back().plain && item && entries.back().list;
+  } else {
+    return;
+  }
+  entries.back().plain = entries.back().plain && is_plain_value(without_quotes(value));
+  entries.back().values.push_back(without_quotes(value));
+}
+
+// The entries between the first two fences; none without them.
+std::vector<MetadataEntry> entries_of(std::string_view card) {
+  std::vector<MetadataEntry> entries;
+  auto line = next_line(card);
+  if (!line || trimmed(*line) != kFence) {
+    return {};
+  }
+  while ((line = next_line(card))) {
+    if (trimmed(*line) == kFence) {
+      return entries;
+    }
+    add_line(entries, *line);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string yaml_text(std::string_view text) {
+  const bool unmistakable = is_plain_value(text) && is_letter(text.front()) && !is_yaml_word(text);
+  return unmistakable ? std::string(text)
+                      : Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+std::string lasting_metadata(std::string_view card) {
+  std::string kept;
+  std::vector<std::string> seen;
+  for (const MetadataEntry& entry : entries_of(card)) {
+    const bool lasting =
+        std::find(kLastingKeys.begin(), kLastingKeys.end(), entry.key) != kLastingKeys.end();
+    if (!lasting || !entry.plain || entry.values.empty() ||
+        std::find(seen.begin(), seen.end(), entry.key) != seen.end()) {
+      continue;
+    }
+    kept += entry.key + ":" + (entry.list ? "\n" : " ");
+    for (const std::string_view value : entry.values) {
+      kept += (entry.list ? "- " : "") + yaml_text(value) + "\n";
+    }
+    seen.push_back(entry.key);
+  }
+  return kept;
+}
+
+bool has_metadata(std::string_view metadata, std::string_view key) {
+  return without_metadata(metadata, key) != metadata;
+}
+
+std::string without_metadata(std::string_view metadata, std::string_view key) {
+  std::string others;
+  bool dropped = false;
+  while (const auto line = next_line(metadata)) {
+    dropped = line->starts_with("- ") ? dropped : line->starts_with(std::string(key) + ":");
+    others += dropped ? "" : std::string(*line) + "\n";
+  }
+  return others;
+}
+
+namespace {
+
+// Who supports the model's heads in transformers.
+enum class LoadedBy { kStockClasses, kCarriedCode, kOwnCode, kUnknown, kNoConfigClass, kNothing };
+
+LoadedBy loaded_by(const Json& config, const ModelSpec& spec, const DirectoryCode& code) {
+  if (code.carried) {
+    return LoadedBy::kCarriedCode;
+  }
+  if (has_own_code(config) || has_loader_code(config)) {
+    return LoadedBy::kOwnCode;
+  }
+  if (loaders_are_unknown(spec)) {
+    return LoadedBy::kUnknown;
+  }
+  if (!spec.layer_configs_key.empty()) {
+    return LoadedBy::kNoConfigClass;
+  }
+  return loaders_take_heads(spec) && !has_alibi_names(config) ? LoadedBy::kStockClasses
+                                                              : LoadedBy::kNothing;
+}
+
+constexpr std::string_view kNoConfigClass = "no: it has no config class for this model_type";
+constexpr std::string_view kNoClasses =
+    "no: it has neither a config class nor a model class for this model_type";
+constexpr std::string_view kWithoutHead = "AutoModel";
+
+std::string_view auto_class_of(const ModelSpec& spec) {
+  const std::string_view name = spec.architecture;
+  if (name.ends_with("ForCausalLM") || name.ends_with("LMHeadModel")) {
+    return "AutoModelForCausalLM";
+  }
+  if (name.ends_with("ForConditionalGeneration") || name.ends_with("MTModel")) {
+    return spec.spectrum.present() ? "AutoModelForSpeechSeq2Seq" : "AutoModelForSeq2SeqLM";
+  }
+  return name.ends_with("ForMaskedLM") ? "AutoModelForMaskedLM" : kWithoutHead;
+}
+
+std::string in_transformers(LoadedBy loader, const ModelSpec& spec) {
+  const auto call = [&](std::string_view options) {
+    return fmt::format(
+        "`{}.from_pretrained(DIRECTORY{})`",
+        spec.whole_model.empty() ? std::string(auto_class_of(spec)) : card_word(spec.architecture),
+        options);
+  };
+  switch (loader) {
+    case LoadedBy::kStockClasses:
+      return call("") + (transformers_caches_all_heads(spec)
+                             ? "; its cache has all query heads all the same"
+                             : "");
+    case LoadedBy::kCarriedCode:
+      return call(", trust_remote_code=True") + ": runs the two Python files of this directory";
+    case LoadedBy::kOwnCode:
+      return call(", trust_remote_code=True") + ", if the model's own code supports these heads";
+    case LoadedBy::kUnknown: return "not known for this architecture";
+    case LoadedBy::kNoConfigClass: return std::string(kNoClasses);
+    case LoadedBy::kNothing: break;
+  }
+  return "no: its classes do not support these heads";
+}
+
+// sentence-transformers loads the model as transformers does.
+std::string sentence_transformers_row(LoadedBy loader, std::string_view metadata) {
+  if (metadata.find("library_name: sentence-transformers\n") == std::string_view::npos ||
+      loader == LoadedBy::kUnknown || loader == LoadedBy::kNothing) {
+    return "";
+  }
+  return fmt::format("| sentence-transformers | `SentenceTransformer(DIRECTORY{})` |\n",
+                     loader == LoadedBy::kStockClasses ? "" : ", trust_remote_code=True");
+}
+
+struct Commands {
+  Runtime runtime;
+  std::string_view plain, with_code;  // the second lets the code in the directory run
+};
+
+constexpr std::array kCommands{
+    Commands{Runtime::kVllm, "vllm serve DIRECTORY",
+             "vllm serve DIRECTORY --trust-remote-code --model-impl transformers"},
+    Commands{Runtime::kMlxLm, "mlx_lm.generate --model DIRECTORY", ""},
+    Commands{Runtime::kCTranslate2,
+             "ct2-transformers-converter --model DIRECTORY --output_dir CONVERTED", ""},
+};
+
+std::string command_in(const Commands& commands, LoadedBy loader, const Served& served) {
+  const Loading loading = loader == LoadedBy::kOwnCode || loader == LoadedBy::kUnknown
+                              ? Loading::kUnknown
+                              : loading_in(commands.runtime, served);
+  switch (loading) {
+    case Loading::kSame: return fmt::format("`{}`", commands.plain);
+    case Loading::kByCarriedCode: return fmt::format("`{}`", commands.with_code);
+    case Loading::kNotThisResult: return "no: it does not load these heads";
+    case Loading::kNotThisFamily: return "no: it does not load this architecture";
+    case Loading::kNoConfigClass: return std::string(kNoConfigClass);
+    case Loading::kSomethingElse:
+      return fmt::format("**no**: it computes something else, without an error: {}",
+                         difference_in(commands.runtime, served));
+    case Loading::kUnknown: break;
+  }
+  return "not tried";
+}
+
+std::string runtime_rows(LoadedBy loader, const Served& served) {
+  std::string rows;
+  for (const Commands& commands : kCommands) {
+    rows += fmt::format("| {} | {} |\n", name_of(commands.runtime),
+                        command_in(commands, loader, served));
+  }
+  return rows;
+}
+
+std::string in_llama_cpp(const Json& config, const ModelSpec& spec) {
+  if (!spec.whole_model.empty()) {
+    return "not tried";
+  }
+  try {
+    if (!has_alibi_names(config) && !spec.attention_only() && auto_class_of(spec) != kWithoutHead) {
+      gguf_metadata_for(spec);
+      return "after `regroup convert DIRECTORY model.gguf --to gguf`";
+    }
+  } catch (const Error&) {  // no graph computes this model
+  }
+  return "no: it has no graph that computes this model";
+}
+
+// What the table does not vouch for.
+std::string foreign_code_list(const DirectoryCode& code) {
+  constexpr std::size_t kShown = 100;
+  constexpr std::string_view kInPaths = "/: ";
+  if (code.foreign.empty()) {
+    return "";
+  }
+  std::string list =
+      "\n**Code that regroup did not write.** It was here before the conversion, and loaders may "
+      "run "
+      "it. Read it before you let them, as with `trust_remote_code=True`.\n\n";
+  for (const ForeignCode& each :
+       std::span(code.foreign).first(std::min(code.foreign.size(), kShown))) {
+    list += fmt::format("- `{}`{}\n", card_word(each.place, kInPaths),
+                        each.code.empty() ? "" : " = `" + card_word(each.code, kInPaths) + "`");
+  }
+  return list + (code.foreign.size() > kShown
+                     ? fmt::format("- and {} more\n", code.foreign.size() - kShown)
+                     : "");
+}
+
+}  // namespace
+
+std::string card_word(std::string_view text, std::string_view also) {
+  std::string word(text.substr(0, 200));
+  std::replace_if(
+      word.begin(), word.end(),
+      [&](char c) {
+        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                           (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
+        return !plain && also.find(c) == also.npos;
+      },
+      '?');
+  return word;
+}
+
+std::string loading_section(const Json& config, const ModelSpec& spec, std::string_view metadata,
+                            const DirectoryCode& code) {
+  const LoadedBy loader = loaded_by(config, spec, code);
+  return fmt::format(
+      "\n## How to load it\n\n| Runtime | |\n|---|---|\n| transformers | {} |\n{}{}"
+      "| llama.cpp | {} |\n| regroup | {} |\n{}",
+      in_transformers(loader, spec), sentence_transformers_row(loader, metadata),
+      runtime_rows(has_alibi_names(config) ? LoadedBy::kUnknown : loader, {config, spec}),
+      in_llama_cpp(config, spec),
+      spec.not_computable.empty() && auto_class_of(spec) != kWithoutHead
+          ? "`regroup eval DIRECTORY --data tokens.bin`"
+          : "`regroup inspect DIRECTORY`",
+      foreign_code_list(code));
+}
+
+}  // namespace regroup

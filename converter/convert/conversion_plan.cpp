@@ -1,0 +1,356 @@
+#include "converter/convert/conversion_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "converter/convert/equivalence.h"
+#include "converter/convert/gguf_origin.h"
+#include "converter/convert/kv_head_request.h"
+#include "converter/convert/loader_choice.h"
+#include "converter/convert/plan_steps.h"
+#include "converter/convert/provenance.h"
+#include "converter/convert/target.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/families/family.h"
+#include "formats/model/serving_cost.h"
+#include "formats/tensors/checkpoint.h"
+#include "formats/tensors/safetensors.h"
+
+namespace regroup {
+
+namespace {
+
+// The spec to compute: the source with fewer kv heads, and other positions if requested.
+ModelSpec grouped_spec(const ModelSpec& source, const ConversionRequest& request) {
+  ModelSpec grouped = source;
+  for (const AttentionRole role : request.roles) {
+    const auto roles = source.roles();
+    const bool present = std::find(roles.begin(), roles.end(), role) != roles.end();
+    if (!request.kv_heads.empty() && present) {
+      grouped.kv_heads_of(role) = resolve_kv_heads(request.kv_heads, source, role);
+    }
+  }
+  if (request.positions == PositionChange::kAlibi) {
+    use_alibi(grouped);
+  }
+  move_slopes(request.order, source, grouped);
+  return grouped;
+}
+
+// The requested container; if none, that of a named architecture or the source's own.
+Container choose_container(const Model& source, const ConversionRequest& request) {
+  const bool names_architecture = request.target != "same" && request.target != "expanded";
+  const Container container = request.container.value_or(
+      names_architecture ? Container::kSafetensors : container_of(source));
+  if (names_architecture && is_single_file(container)) {
+    throw_usage("--target {} is a Hugging Face architecture, which this container cannot hold",
+                printable(request.target));
+  }
+  if (request.target == "expanded" && container != container_of(source) &&
+      is_single_file(container)) {
+    throw_usage("--target expanded keeps the source's own container");
+  }
+  return container;
+}
+
+// A base model has no output head, which every other form needs. It therefore keeps its form.
+void check_head(const Model& source, const ModelSpec& grouped, const ConversionRequest& request,
+                Container container) {
+  const bool same_form = request.target == "same" || request.target == "expanded" ||
+                         (request.target == "auto" && loaders_take_heads(grouped));
+  if (!source.missing_head.empty() && (!same_form || is_single_file(container))) {
+    throw_usage(
+        "{}: a base model, without the head that predicts tokens ({} is in none of its files), "
+        "cannot be written in another form; allowed are --target same and expanded, --to "
+        "safetensors and torch",
+        printable(source.path.string(), 0), printable(source.missing_head));
+  }
+}
+
+// Only the whole model's own form has a place for its other tensors.
+void check_part(const ModelSpec& source, const ConversionRequest& request, Container container) {
+  if (source.whole_model.empty()) {
+    return;
+  }
+  const std::string model = printable(source.whole_model);
+  if (request.positions != PositionChange::kKeep) {
+    throw_usage("--positions: the language model inside a {} model keeps its positions", model);
+  }
+  const bool same_form =
+      request.target == "auto" || request.target == "same" || request.target == "expanded";
+  if (!same_form || is_single_file(container)) {
+    throw_usage(
+        "the language model inside a {} model is converted in place, since another form has no "
+        "place for the other tensors: --target same or expanded, --to safetensors or torch",
+        model);
+  }
+}
+
+Target choose_target(const Model& source, const ModelSpec& grouped,
+                     const ConversionRequest& request, Container container) {
+  if (request.target == "expanded") {
+    Target target =
+        expanded_target(source, grouped, request.stored_kv_heads.value_or(grouped.query_heads));
+    return container == Container::kGguf ? gguf_target(source, target.spec) : std::move(target);
+  }
+  if (container == Container::kGguf) {
+    return gguf_target(source, grouped);
+  }
+  if (request.target == "auto" && grouped.whole_model.empty()) {
+    return automatic_target(source, grouped);
+  }
+  if (request.target == "auto" && !loaders_take_heads(grouped)) {
+    throw_usage(
+        "the loaders of the {} inside a {} model do not support these kv heads: try --target "
+        "expanded, or same to write them anyway",
+        grouped.family, printable(grouped.whole_model));
+  }
+  if (request.target != "same" && request.target != "auto") {
+    return named_target(source, grouped, request.target);
+  }
+  return source.convention == Convention::kHuggingFace ? same_target(source, grouped)
+                                                       : hugging_face_target(source, grouped);
+}
+
+void check_output_names(const Checkpoint& checkpoint) {
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    if (tensor.name.empty()) {
+      throw_bad_input("{}: a tensor without a name",
+                      printable(checkpoint.file_of(tensor).path().string(), 0));
+    }
+  }
+}
+
+void check_kv_dtypes(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  for (const AttentionRole role : spec.roles()) {
+    for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
+      const AttentionLayout& attention = spec.attention(role, i);
+      if (!attention.present()) {
+        continue;
+      }
+      const TensorInfo& k = checkpoint.at(attention.k.weight);
+      const TensorInfo& v = checkpoint.at(attention.v.weight);
+      if (k.dtype != v.dtype) {
+        throw_bad_input("{} is {} but {} is {}", place_of(checkpoint, k), name_of(k.dtype),
+                        printable(v.name), name_of(v.dtype));
+      }
+    }
+  }
+}
+
+CacheChange cache_change(const ConversionPlan& plan, const Checkpoint& checkpoint,
+                         AttentionRole role) {
+  const DType dtype = cache_dtype_of(plan.spec, checkpoint);
+  return {kv_bytes_per_token(plan.spec.kv_heads_of(role), plan.spec.head_dim, dtype),
+          kv_bytes_per_token(plan.target.kv_heads_of(role), plan.spec.head_dim, dtype)};
+}
+
+void count_bytes(ConversionPlan& plan, const Checkpoint& checkpoint) {
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    plan.source_bytes += tensor.bytes();
+  }
+  for (const TensorStep& step : plan.steps) {
+    plan.output_bytes += tensor_bytes(step.output.dtype, step.output.shape);
+  }
+  if (plan.spec.causal) {
+    plan.kv_bytes_per_token = cache_change(plan, checkpoint, AttentionRole::kSelf);
+  }
+  if (plan.spec.has_encoder()) {
+    plan.cross_kv_bytes_per_token = cache_change(plan, checkpoint, AttentionRole::kCross);
+  }
+}
+
+// Checks that the refiner has pooled attentions and the source's outputs as a target.
+void check_can_refine(const ConversionPlan& plan, const ConversionRequest& request) {
+  if (!plan.refiner) {
+    return;
+  }
+  if (request.positions != PositionChange::kKeep) {
+    throw_usage(
+        "--refit: with other positions, the result cannot be fitted to the source's outputs");
+  }
+  const auto roles = plan.spec.roles();
+  if (std::all_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+        return plan.spec.kv_heads_of(role) == plan.grouped.kv_heads_of(role);
+      })) {
+    throw_usage("--refit: no attention gets fewer kv heads, so there is nothing to refit");
+  }
+}
+
+// The plan with what the request fixes: the result's heads, and how it is made and stored.
+ConversionPlan begin_plan(const Model& source, const ConversionRequest& request) {
+  ConversionPlan plan;
+  plan.spec = source.spec;
+  plan.source_fingerprint = fingerprint_of(source);
+  plan.grouped = grouped_spec(plan.spec, request);
+  plan.kv_heads = plan.grouped.kv_heads;
+  plan.container = choose_container(source, request);
+  plan.max_shard_bytes = request.max_shard_bytes;
+  plan.allow_nonfinite = request.allow_nonfinite;
+  plan.dtype = request.dtype;
+  plan.pooling = request.pooling;
+  plan.grouping = request.grouping;
+  plan.order = request.order;
+  plan.calibration = request.calibration;
+  plan.refiner = request.refiner;
+  plan.pooling.refined = plan.refiner != nullptr;
+  return plan;
+}
+
+// `written`: whether loaders will see the result.
+ConversionPlan make_plan(const Model& source, const ConversionRequest& request, bool written) {
+  const Checkpoint& checkpoint = source.checkpoint;
+  check_tensors(source.spec, checkpoint);
+  check_output_names(checkpoint);
+  if (source.convention != Convention::kGguf) {  // there, quantisation chooses a type per tensor
+    check_kv_dtypes(source.spec, checkpoint);
+  }
+  check_order(request.order, source.spec);
+  ConversionPlan plan = begin_plan(source, request);
+  check_can_pool(plan.spec, plan.pooling.method);
+  check_can_refine(plan, request);
+  check_part(source.spec, request, plan.container);
+  check_head(source, plan.grouped, request, plan.container);
+  Target target = choose_target(source, plan.grouped, request, plan.container);
+  if (written) {
+    keep_from_stock_loaders(target, plan.container, request.target);
+    choose_loader_code(target, source, plan.container, request.loader);
+  }
+  if (written && source.gguf && !is_single_file(plan.container)) {
+    keep_gguf_origin(target, source);
+  }
+  plan.target = std::move(target.spec);
+  plan.in_place = target.in_place;
+  plan_steps(plan, source, request);
+  count_bytes(plan, checkpoint);
+  add_record(plan, source, target);
+  plan.loader_files = std::move(target.loader_files);
+  plan.files = std::move(target.files);
+  plan.left_out = std::move(target.left_out);
+  plan.notes = std::move(target.notes);
+  if (!is_single_file(plan.container)) {
+    const std::vector<std::string> left_out = notes_on_companions(source);
+    plan.notes.insert(plan.notes.end(), left_out.begin(), left_out.end());
+  }
+  add_notes(plan, checkpoint);
+  return plan;
+}
+
+}  // namespace
+
+std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std::int64_t head_dim,
+                                 DType dtype) {
+  std::uint64_t heads = 0;
+  for (const std::int64_t count : kv_heads) {
+    heads += static_cast<std::uint64_t>(count);
+  }
+  return 2 * heads * static_cast<std::uint64_t>(head_dim) * bits_of(dtype) / 8;
+}
+
+ConversionPlan plan_conversion(const Model& source, const ConversionRequest& request) {
+  return make_plan(source, request, true);
+}
+
+ConversionPlan plan_reference(const Model& source, const ConversionRequest& request) {
+  return make_plan(source, request, false);
+}
+
+namespace {
+
+Provenance provenance_of(const ConversionPlan& plan, const Model& source, const ModelSpec& target) {
+  Provenance facts{plan.spec,     plan.grouped, target, std::string(name_of(plan.pooling.method)),
+                   plan.grouping, plan.order};
+  facts.history = record_of(source).steps();
+  facts.more.emplace_back(kSourceFingerprintKey, Json(plan.source_fingerprint).dump());
+  if (plan.pooling.method == PoolMethod::kRandom) {
+    facts.more.emplace_back("pool_seed", std::to_string(plan.pooling.seed));
+  }
+  if (plan.pooling.solves_elsewhere()) {
+    facts.more.emplace_back("pool_device", Json(plan.pooling.device_kind()).dump());
+  }
+  if (plan.dtype) {
+    facts.more.emplace_back("dtype", Json(name_of(*plan.dtype)).dump());
+  }
+  if (plan.refiner) {
+    facts.more.emplace_back("refit", plan.refiner->recipe());
+  }
+  if (!plan.pooling.distillation.empty()) {
+    facts.more.emplace_back(kDistillKey, plan.pooling.distillation);
+  }
+  if (const auto& discarded = plan.pooling.discarded_statistics;
+      discarded && needs_solver(plan.pooling.method)) {
+    facts.more.emplace_back("calibration_tokens", discarded->tokens);
+    facts.more.emplace_back("calibration", discarded->fingerprint);
+    facts.more.emplace_back(kCalibrationKeptKey, "false");
+  } else if (plan.calibration && needs_solver(plan.pooling.method)) {
+    facts.more.emplace_back("calibration_tokens", plan.calibration->tokens());
+    facts.more.emplace_back("calibration", Json(plan.calibration->fingerprint()).dump());
+  }
+  return facts;
+}
+
+// The type of most matrices, by its number in llama.cpp's enumeration of file types.
+std::uint32_t gguf_file_type(const ConversionPlan& plan) {
+  std::map<DType, std::int64_t> matrices;
+  for (const TensorStep& step : plan.steps) {
+    matrices[step.output.dtype] += step.output.shape.size() >= 2 ? 1 : 0;
+  }
+  const auto most = std::max_element(matrices.begin(), matrices.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
+  switch (most == matrices.end() ? DType::kF32 : most->first) {
+    case DType::kF16: return 1;
+    case DType::kQ8_0: return 7;
+    case DType::kBF16: return 32;
+    default: return 0;
+  }
+}
+
+// Removes the record of an earlier conversion, but keeps that of the file's origin.
+void forget_conversion(GgufMetadata& metadata) {
+  std::vector<std::string> keys;
+  for (const GgufMetadata::Entry& entry : metadata.entries()) {
+    if (is_conversion_fact(entry.key)) {
+      keys.push_back(entry.key);
+    }
+  }
+  for (const std::string& key : keys) {
+    metadata.remove(key);
+  }
+}
+
+// The metadata of a GGUF file, including that of the directory it was made from.
+GgufMetadata gguf_with_provenance(GgufMetadata metadata, const Model& source,
+                                  const ConversionPlan& plan) {
+  forget_conversion(metadata);
+  for (const auto& [key, value] : plan.metadata) {
+    if (is_conversion_fact(key)) {
+      metadata.set_string(key, value);
+    }
+  }
+  if (source.convention == Convention::kHuggingFace) {
+    const Provenance own = provenance_of(plan, source, plan.grouped);
+    record_source(metadata, source, config_with_provenance(source.config_text, own));
+  }
+  if (!metadata.contains("general.file_type")) {
+    metadata.set_u32("general.file_type", gguf_file_type(plan));
+  }
+  return metadata;
+}
+
+}  // namespace
+
+void add_record(ConversionPlan& plan, const Model& source, Target& target) {
+  const Provenance facts = provenance_of(plan, source, plan.target);
+  plan.metadata = metadata_with_provenance(source.checkpoint.metadata(), facts);
+  if (!is_single_file(plan.container)) {
+    plan.config_text = config_with_provenance(target.config_text, facts);
+  } else if (plan.container == Container::kGguf) {
+    plan.gguf = gguf_with_provenance(std::move(*target.gguf), source, plan);
+  }
+}
+
+}  // namespace regroup

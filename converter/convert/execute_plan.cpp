@@ -1,0 +1,270 @@
+#include "converter/convert/execute_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "converter/convert/loader_choice.h"
+#include "converter/convert/model_card.h"
+#include "converter/convert/provenance.h"
+#include "converter/convert/tensor_parts.h"
+#include "converter/convert/tensor_step.h"
+#include "converter/convert/write_tensors.h"
+#include "formats/base/staged_directory.h"
+#include "formats/tensors/checkpoint.h"
+#include "formats/tensors/dtype.h"
+#include "formats/tensors/gguf_writer.h"
+#include "formats/tensors/safetensors_writer.h"
+#include "formats/tensors/torch_writer.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The sources of one step. Reads each one once, and computes pooled tensors on demand.
+class Sources {
+ public:
+  Sources(const Checkpoint& checkpoint, AttentionPooler& pooler)
+      : checkpoint_(checkpoint), pooler_(pooler) {}
+
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+  const TensorInfo& info(const std::string& name) const { return checkpoint_.at(name); }
+  DType type_of(const HeadMove& move) const {
+    return move.pooled ? DType::kF64 : info(move.source).dtype;
+  }
+  std::span<const std::byte> bytes(const HeadMove& move) {
+    if (move.pooled) {
+      const PooledTensor& tensor = *move.pooled;
+      return std::as_bytes(std::span(pooler_.layer(tensor.role, tensor.layer).values(tensor)));
+    }
+    return bytes(move.source);
+  }
+
+ private:
+  std::span<const std::byte> bytes(const std::string& name) {
+    const auto [place, is_new] = read_.try_emplace(name);
+    if (is_new) {
+      place->second.resize(info(name).bytes());
+      checkpoint_.read(info(name), place->second);
+    }
+    return place->second;
+  }
+
+  const Checkpoint& checkpoint_;
+  AttentionPooler& pooler_;
+  std::map<std::string, std::vector<std::byte>> read_;
+};
+
+// Applies moves to `target`, whose elements are of type `dtype`.
+void apply_moves(const std::vector<HeadMove>& moves, DType dtype, std::span<std::byte> target,
+                 Sources& sources, const OutputTensor& result, bool allow_nonfinite) {
+  for (const HeadMove& move : moves) {
+    if (!move_heads(move, sources.type_of(move), sources.bytes(move), dtype, target) &&
+        !may_hold_nonfinite(result, allow_nonfinite)) {
+      refuse_numbers(sources.checkpoint(), sources.info(move.source), result);
+    }
+  }
+}
+
+std::vector<double> moved_values(const std::vector<HeadMove>& moves, const Shape& shape,
+                                 Sources& sources, const OutputTensor& result,
+                                 bool allow_nonfinite) {
+  std::vector<double> values(static_cast<std::size_t>(element_count(shape)), 0.0);
+  apply_moves(moves, DType::kF64, std::as_writable_bytes(std::span(values)), sources, result,
+              allow_nonfinite);
+  return values;
+}
+
+bool fit(std::span<const double> values, DType dtype) {
+  const double largest = largest_number(dtype);
+  return std::all_of(values.begin(), values.end(),
+                     [&](double value) { return std::abs(value) <= largest; });
+}
+
+// Executes moves and later operations in double, and rounds once at the end.
+void compute_tensor(const TensorStep& step, const ConversionPlan& plan,
+                    const Checkpoint& checkpoint, AttentionPooler& pooler,
+                    std::span<std::byte> result) {
+  Sources sources(checkpoint, pooler);
+  std::vector<double> values =
+      moved_values(step.moves, step.output.shape, sources, step.output, plan.allow_nonfinite);
+  for (double& value : values) {
+    value += step.add;
+  }
+  if (step.fold) {
+    const FoldedNorm folded(checkpoint, *step.fold, plan.spec.norm_weight_offset);
+    if (step.output.shape.size() == 2) {
+      folded.apply_to_weight(values);
+    } else {
+      folded.apply_to_bias(values, moved_values(step.fold->weight_moves, step.fold->weight_shape,
+                                                sources, step.output, plan.allow_nonfinite));
+    }
+  }
+  if (step.unit_rows) {
+    divide_by_norms(values, static_cast<std::size_t>(step.output.shape.at(1)));
+  }
+  if (!may_hold_nonfinite(step.output, plan.allow_nonfinite) && !fit(values, step.output.dtype)) {
+    refuse_numbers(checkpoint, sources.info(step.moves.front().source), step.output);
+  }
+  encode_numbers(step.output.dtype, values, result);
+}
+
+}  // namespace
+
+std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan& plan,
+                                   const Checkpoint& checkpoint, AttentionPooler& pooler) {
+  std::vector<std::byte> result(tensor_bytes(step.output.dtype, step.output.shape));
+  if (step.unchanged()) {
+    checkpoint.read(checkpoint.at(step.copy_of), result);
+  } else if (!step.values.empty()) {
+    encode_numbers(step.output.dtype, step.values, result);
+  } else if (step.add != 0.0 || step.fold || step.unit_rows) {
+    compute_tensor(step, plan, checkpoint, pooler, result);
+  } else {
+    Sources sources(checkpoint, pooler);
+    apply_moves(step.moves, step.output.dtype, result, sources, step.output, plan.allow_nonfinite);
+  }
+  return result;
+}
+
+void make_tensor_parts(const TensorStep& step, const ConversionPlan& plan,
+                       const Checkpoint& checkpoint, AttentionPooler& pooler,
+                       const TensorSink& sink) {
+  const std::vector<TensorPart> parts = parts_of(step, checkpoint);
+  if (parts.empty()) {
+    sink(make_tensor(step, plan, checkpoint, pooler));
+    return;
+  }
+  make_parts(parts, step, checkpoint, sink, [&](const TensorInfo& tensor) {
+    if (!may_hold_nonfinite(step.output, plan.allow_nonfinite)) {
+      refuse_numbers(checkpoint, tensor, step.output);
+    }
+  });
+}
+
+AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint,
+                          const std::atomic<bool>* stop) {
+  return {plan.spec,  plan.grouped, plan.pooling,       plan.calibration,
+          checkpoint, plan.order,   plan.refiner.get(), stop};
+}
+
+std::vector<std::pair<AttentionRole, std::size_t>> pooled_layers(const ConversionPlan& plan) {
+  std::vector<std::pair<AttentionRole, std::size_t>> layers;
+  for (const AttentionRole role : plan.spec.roles()) {
+    for (std::size_t i = 0; i < plan.spec.stack(role).size(); ++i) {
+      if (plan.spec.attention(role, i).present() &&
+          plan.spec.kv_heads_of(role)[i] != plan.grouped.kv_heads_of(role)[i]) {
+        layers.emplace_back(role, i);
+      }
+    }
+  }
+  return layers;
+}
+
+std::vector<LayerReport> measure_pooling(const ConversionPlan& plan, const Checkpoint& checkpoint,
+                                         const std::atomic<bool>& stop) {
+  AttentionPooler pooler{plan.spec,  plan.grouped, plan.pooling, plan.calibration,
+                         checkpoint, plan.order,   nullptr,      &stop};
+  for (const auto& [role, layer] : pooled_layers(plan)) {
+    pooler.layer(role, layer);
+  }
+  return pooler.reports();
+}
+
+namespace {
+
+// The path of a single file while it is staged.
+constexpr const char* kStagedFile = "model";
+
+std::vector<OutputTensor> outputs_of(const ConversionPlan& plan, const Checkpoint& checkpoint,
+                                     const fs::path& staged) {
+  std::vector<bool> shareable;
+  for (const File& file : checkpoint.files()) {
+    shareable.push_back(file.shares_blocks_with(staged));
+  }
+  std::vector<OutputTensor> outputs;
+  for (const TensorStep& step : plan.steps) {
+    outputs.push_back(step.output);
+    if (step.unchanged()) {
+      const std::vector<ByteRange> ranges = ranges_of(checkpoint.at(step.copy_of));
+      if (ranges.size() == 1) {
+        outputs.back().stands = ranges.front();
+        outputs.back().shareable = shareable[ranges.front().file];
+      }
+    }
+  }
+  return outputs;
+}
+
+std::unique_ptr<CheckpointWriter> make_writer(const ConversionPlan& plan,
+                                              const Checkpoint& checkpoint,
+                                              const fs::path& staged) {
+  const std::vector<OutputTensor> outputs = outputs_of(plan, checkpoint, staged);
+  switch (plan.container) {
+    case Container::kTorch:
+      return std::make_unique<TorchWriter>(staged, outputs, plan.max_shard_bytes);
+    case Container::kGguf:
+      return std::make_unique<GgufWriter>(
+          staged / kStagedFile, gguf_with_checksums(*plan.gguf, checksums_to_come(plan)), outputs);
+    case Container::kSafetensors: break;
+  }
+  return std::make_unique<SafetensorsWriter>(staged, outputs, plan.metadata, plan.max_shard_bytes);
+}
+
+// Everything in a result's directory except the weights.
+void write_other_files(const ConversionPlan& plan, const Model& source, const fs::path& directory,
+                       const std::vector<LayerReport>& layers, const TensorChecksums& checksums) {
+  write_companions(source, directory, plan.left_out, plan.loader_files);
+  for (const NamedText& file : plan.files) {
+    write_text(directory / file.name, file.text);
+  }
+  const std::string config_text =
+      config_with_checksums(config_with_layers(plan.config_text, layers), checksums);
+  write_text(directory / "config.json", config_text);
+  write_model_card(source, directory, config_text, plan.target);
+}
+
+}  // namespace
+
+std::vector<LayerReport> execute_conversion(const ConversionPlan& plan, const Model& source,
+                                            const fs::path& destination,
+                                            const ConversionProgress& progress,
+                                            const std::atomic<bool>& stop,
+                                            const ConversionCheck& check, int threads) {
+  const bool single = is_single_file(plan.container);
+  if (!single) {
+    refuse_output_inside(source, destination);
+  }
+  StagedDirectory staged(destination);
+  AttentionPooler pooler = pooler_of(plan, source.checkpoint, &stop);
+  const auto writer = make_writer(plan, source.checkpoint, staged.path());
+  TensorChecksums checksums;
+  write_tensors({plan, source.checkpoint, pooler, *writer, progress, stop, checksums}, threads);
+  writer->finish();
+  if (plan.container == Container::kGguf && !checksums.empty()) {
+    overwrite_metadata(staged.path() / kStagedFile, plan.steps.size(),
+                       gguf_with_checksums(*plan.gguf, checksums_to_come(plan)),
+                       gguf_with_checksums(*plan.gguf, checksums));
+  }
+  for (const File& file : source.checkpoint.files()) {
+    file.check_unchanged();
+  }
+  if (!single) {
+    write_other_files(plan, source, staged.path(), pooler.reports(), checksums);
+  }
+  if (check) {
+    check(single ? staged.path() / kStagedFile : staged.path());
+  }
+  if (single) {
+    staged.publish_file(kStagedFile);
+  } else {
+    staged.publish();
+  }
+  return pooler.reports();
+}
+
+}  // namespace regroup

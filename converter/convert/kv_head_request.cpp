@@ -1,0 +1,170 @@
+#include "converter/convert/kv_head_request.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include <fmt/ranges.h>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+
+namespace {
+
+std::vector<std::int64_t> divisors(std::int64_t number) {
+  std::vector<std::int64_t> found;
+  for (std::int64_t i = 1; i <= number; ++i) {
+    if (number % i == 0) {
+      found.push_back(i);
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> parse_kv_heads(std::string_view text) {
+  std::vector<std::int64_t> heads;
+  std::string_view rest = text;
+  while (true) {
+    const std::string_view item = rest.substr(0, rest.find(','));
+    std::int64_t count = 0;
+    const auto [end, fault] = std::from_chars(item.data(), item.data() + item.size(), count);
+    if (fault != std::errc() || end != item.data() + item.size() || count <= 0) {
+      throw_usage(
+          "--kv-heads: \"{}\" is neither a positive whole number nor a list of them, one per layer",
+          printable(text));
+    }
+    heads.push_back(count);
+    if (item.size() == rest.size()) {
+      return heads;
+    }
+    rest.remove_prefix(item.size() + 1);
+  }
+}
+
+std::vector<std::int64_t> resolve_kv_heads(const std::vector<std::int64_t>& request,
+                                           const ModelSpec& spec, AttentionRole role) {
+  const std::vector<std::int64_t>& present = spec.kv_heads_of(role);
+  std::vector<std::int64_t> heads = request;
+  if (request.size() == 1) {
+    heads.assign(present.size(), request.front());
+  }
+  if (heads.size() != present.size()) {
+    throw_usage("--kv-heads lists {} layers, the {} has {}", heads.size(),
+                !spec.has_encoder()               ? "model"
+                : role == AttentionRole::kEncoder ? "encoder"
+                                                  : "decoder",
+                present.size());
+  }
+  for (std::size_t i = 0; i < heads.size(); ++i) {
+    const std::int64_t has = present[i];
+    if (!spec.attention(role, i).present()) {
+      heads[i] = has;
+      continue;
+    }
+    if (heads[i] > has) {
+      throw_usage("--kv-heads {}: layer {} has only {} kv heads", heads[i], i, has);
+    }
+    if (has % heads[i] != 0) {
+      throw_usage("--kv-heads {}: does not divide the {} kv heads of layer {}; allowed: {}",
+                  heads[i], has, i, fmt::join(divisors(has), ", "));
+    }
+  }
+  return heads;
+}
+
+bool is_uniform(const std::vector<std::int64_t>& kv_heads) {
+  std::set<std::int64_t> counts(kv_heads.begin(), kv_heads.end());
+  counts.erase(0);
+  return counts.size() <= 1;
+}
+
+namespace {
+
+// No measurement is larger. Summed over as many layers as a model can have, it stays finite.
+constexpr double kLargestCost = 1e300;
+
+// The largest number of bytes that divides all options.
+std::uint64_t common_unit(const std::vector<std::vector<LayerOption>>& layers) {
+  std::uint64_t unit = 0;
+  for (const auto& options : layers) {
+    for (const LayerOption& option : options) {
+      unit = std::gcd(unit, option.bytes);
+    }
+  }
+  return std::max<std::uint64_t>(unit, 1);
+}
+
+std::uint64_t sum_of(const std::vector<std::vector<LayerOption>>& layers, bool most) {
+  std::uint64_t sum = 0;
+  for (const auto& options : layers) {
+    const auto [low, high] =
+        std::minmax_element(options.begin(), options.end(),
+                            [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+    sum += most ? high->bytes : low->bytes;
+  }
+  return sum;
+}
+
+void check_costs(const std::vector<std::vector<LayerOption>>& layers) {
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    for (const LayerOption& option : layers[layer]) {
+      if (!std::isfinite(option.cost) || std::abs(option.cost) > kLargestCost) {
+        throw_bad_input(
+            "--kv-budget: layer {} with {} kv heads: the measured cost is {}; regroup eval tells "
+            "whether the model gives finite predictions on that text, regroup inspect --stats "
+            "which tensors hold NaN, infinities or numbers near the largest",
+            layer, option.kv_heads, option.cost);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::size_t> choose_within(const std::vector<std::vector<LayerOption>>& layers,
+                                       std::uint64_t budget) {
+  check_costs(layers);
+  if (sum_of(layers, false) > budget) {
+    throw_usage("--kv-budget: {} bytes per token, the fewest kv heads need {}", budget,
+                sum_of(layers, false));
+  }
+  const std::uint64_t unit = common_unit(layers);
+  const auto room = static_cast<std::size_t>(std::min(budget, sum_of(layers, true)) / unit);
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  // least[u]: the least cost of the layers so far in exactly u units. choice[l][u]: the option that
+  // layer l has in it.
+  std::vector<double> least(room + 1, kNever);
+  least[0] = 0.0;
+  std::vector<std::vector<std::size_t>> choice;
+  for (const auto& options : layers) {
+    std::vector<double> next(room + 1, kNever);
+    std::vector<std::size_t>& chosen = choice.emplace_back(room + 1, 0);
+    for (std::size_t o = 0; o < options.size(); ++o) {
+      const auto units = static_cast<std::size_t>(options[o].bytes / unit);
+      for (std::size_t u = units; u <= room; ++u) {
+        if (least[u - units] + options[o].cost < next[u]) {
+          next[u] = least[u - units] + options[o].cost;
+          chosen[u] = o;
+        }
+      }
+    }
+    least = std::move(next);
+  }
+  auto units =
+      static_cast<std::size_t>(std::min_element(least.begin(), least.end()) - least.begin());
+  std::vector<std::size_t> result(layers.size());
+  for (std::size_t l = layers.size(); l-- > 0;) {
+    result[l] = choice[l][units];
+    units -= static_cast<std::size_t>(layers[l][result[l]].bytes / unit);
+  }
+  return result;
+}
+
+}  // namespace regroup

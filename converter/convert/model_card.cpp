@@ -1,0 +1,313 @@
+#include "converter/convert/model_card.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "converter/convert/card_metadata.h"
+#include "converter/convert/kv_head_request.h"
+#include "converter/convert/target.h"
+#include "formats/base/file.h"
+#include "formats/base/hub_cache.h"
+#include "formats/families/loader_code.h"
+#include "formats/model/conversion_record.h"
+#include "formats/model/model_directory.h"
+
+namespace regroup {
+
+namespace {
+
+std::string heads_text(const std::vector<std::int64_t>& heads) {
+  return is_uniform(heads) ? fmt::format("{}", *std::max_element(heads.begin(), heads.end()))
+                           : fmt::format("{}", fmt::join(heads, ", "));
+}
+
+// Recorded kv heads of one role: a number, one per layer, or an object with these per role.
+std::string recorded_heads(const Json& recorded, const ModelSpec& spec, AttentionRole role) {
+  const Json& heads = spec.has_encoder() ? member_of(recorded, name_of(role)) : recorded;
+  return heads.is_object() || heads.size() > spec.layers.size() ? std::string(kNotRecorded)
+                                                                : plain_heads(heads);
+}
+
+bool any_grouped(const ModelSpec& spec, std::int64_t most) {
+  const auto roles = spec.roles();
+  return std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    const auto& heads = spec.kv_heads_of(role);
+    return *std::max_element(heads.begin(), heads.end()) <= most;
+  });
+}
+
+std::string front_matter(const Json& config, const ModelSpec& spec, std::string_view metadata,
+                         const DirectoryCode& code) {
+  std::string text = fmt::format("---\n{}", metadata);
+  if (!has_metadata(metadata, "library_name")) {
+    text += "library_name: transformers\n";
+  }
+  text += "tags:\n- regroup\n";
+  if (spec.query_heads > 1 && any_grouped(spec, 1)) {
+    text += "- multi-query-attention\n";
+  } else if (any_grouped(spec, spec.query_heads - 1)) {
+    text += "- grouped-query-attention\n";
+  }
+  if (code.carried || has_own_code(config) || !code.foreign.empty()) {
+    text += "- custom_code\n";
+  }
+  return text + "---\n";
+}
+
+std::string heads_table(const Json& record, const ModelSpec& spec) {
+  std::string table =
+      "| Attention | Query heads | Key and value heads of the source | Of this model |\n"
+      "|---|---|---|---|\n";
+  for (const AttentionRole role : spec.roles()) {
+    table += fmt::format("| {} | {} | {} | {} |\n", spec.has_encoder() ? name_of(role) : "self",
+                         spec.query_heads,
+                         recorded_heads(member_of(record, "source_kv_heads"), spec, role),
+                         heads_text(spec.kv_heads_of(role)));
+  }
+  return table;
+}
+
+std::string method_text(const Json& record) {
+  std::string text = fmt::format(
+      "The key and value heads of each group were pooled into one: method `{}`, "
+      "grouping `{}`",
+      plain_word(member_of(record, "pool")), plain_word(member_of(record, "grouping")));
+  if (const Json& tokens = member_of(record, "calibration_tokens"); !tokens.is_null()) {
+    text += fmt::format(", with statistics of {} tokens", plain_count(tokens));
+  }
+  text += record.contains("refit")
+              ? ". Each attention layer was then fitted to the outputs of the source's layer."
+              : ".";
+  return text +
+         (member_of(member_of(record, kDistilledKey), "kept") == true
+              ? " Then all of them were trained together to predict what the source predicts."
+              : "");
+}
+
+// What to do first with heads that nothing has adapted to the model's inputs.
+std::string usability_text(const ConversionRecord& record) {
+  const bool pooled = record.at("kv_heads") != record.at("source_kv_heads");
+  const bool adapted = record.has("refit") || record.trained() ||
+                       member_of(record.at(kDistilledKey), "kept") == true;
+  if (!pooled || adapted || record.has("calibration_tokens")) {
+    return "";
+  }
+  const std::string pool = plain_word(record.at("pool"));
+  return pool == "mean" || pool == "first" || pool == "random"
+             ? fmt::format(
+                   "\n**This model is not usable before uptraining.** The heads of a trained model "
+                   "have little in common, so that method `{}` keeps little of what the attention "
+                   "computed, and the model may predict no better than chance. `regroup uptrain` "
+                   "trains it; `regroup convert --text` makes a model that loses far less.\n",
+                   pool)
+             : fmt::format(
+                   "\n**This model may not be usable before uptraining.** Method `{}` used only "
+                   "the "
+                   "weights, not their inputs on a text; `regroup convert --text` does, and loses "
+                   "far less.\n",
+                   pool);
+}
+
+// How heads were pooled and stored.
+std::string pooling_text(const Json& record) {
+  const bool pooled = member_of(record, "kv_heads") != member_of(record, "source_kv_heads");
+  const std::string text = pooled ? method_text(record) : "No heads were pooled.";
+  return text + (record.contains("stored_kv_heads")
+                     ? " Each head is stored several times, for loaders without grouped heads."
+                     : "");
+}
+
+// The mean of a measure over the layers that have it, as a row.
+std::string mean_row(const Json& layers, std::string_view key, std::string_view title) {
+  double sum = 0.0;
+  std::size_t count = 0;
+  for (const Json& layer : layers) {
+    const Json& value = member_of(layer, key);
+    if (value.is_number()) {
+      sum += value.get<double>();
+      ++count;
+    }
+  }
+  return count == 0 ? ""
+                    : fmt::format("| {} | {:.3g} |\n", title, sum / static_cast<double>(count));
+}
+
+std::string measured_losses(const Json& record) {
+  const Json& layers = member_of(record, kLayersKey);
+  if (!layers.is_array()) {
+    return "";
+  }
+  const std::string rows =
+      mean_row(layers, "key_energy_kept", "share of the keys' energy kept, on the text") +
+      mean_row(layers, "value_energy_kept", "share of the values' energy kept, on the text") +
+      mean_row(layers, "output_error_before_refit", "error of attention outputs before fitting") +
+      mean_row(layers, "output_error_after_refit", "error of attention outputs after fitting");
+  return rows.empty() ? "" : "\n| Measured, mean of layers | |\n|---|---|\n" + rows;
+}
+
+// The losses of source, mean and result on held-out text.
+std::string held_out_losses(const Json& record) {
+  const Json& held_out = member_of(record, kHeldOutKey);
+  const Json& models = member_of(held_out, "models");
+  if (!models.is_array()) {
+    return "";
+  }
+  std::string table = fmt::format(
+      "\n| On {} held-out tokens | Loss, nats per token | Cosine of last hidden states |\n"
+      "|---|---|---|\n",
+      plain_count(member_of(held_out, "tokens")));
+  for (const Json& row : models) {
+    table += fmt::format("| {} | {} | {} |\n", plain_word(member_of(row, "model")),
+                         plain_loss(member_of(row, "loss")), plain_loss(member_of(row, "cosine")));
+  }
+  return table;
+}
+
+std::string conversion_section(const ConversionRecord& recorded, const ModelSpec& spec) {
+  const Json& record = recorded.facts();
+  return fmt::format(
+      "\n## Conversion\n\n{}\n{}\n{}{}{}\nAll facts are in `config.json`, under `regroup`.\n",
+      heads_table(record, spec), pooling_text(record), usability_text(recorded),
+      measured_losses(record), held_out_losses(record));
+}
+
+std::string training_section(const Json& record) {
+  const Json& training = member_of(record, kTrainingKey);
+  if (!training.is_object()) {
+    return "\n## Training\n\nNone after the conversion.\n";
+  }
+  std::string text = fmt::format("\n## Training\n\n{} steps on {} tokens.\n",
+                                 plain_count(member_of(training, "steps")),
+                                 plain_count(member_of(training, "tokens")));
+  if (member_of(training, "eval_loss").is_number()) {
+    text += fmt::format(
+        "\n| Held-out loss, nats per token ({} tokens) | |\n|---|---|\n| before training | {} |\n"
+        "| after | {} |\n",
+        plain_count(member_of(training, "eval_tokens")),
+        plain_loss(member_of(training, "eval_loss_before")),
+        plain_loss(member_of(training, "eval_loss")));
+  }
+  return text;
+}
+
+// The steps before the last conversion and the training after it.
+std::string history_section(const ConversionRecord& record) {
+  const Json steps = record.steps();
+  const std::size_t shown = (record.converted() ? 1 : 0) + (record.trained() ? 1 : 0);
+  if (steps.size() <= shown) {
+    return "";
+  }
+  std::string text = "\n## History\n\n";
+  for (const Json& step : steps) {
+    const std::string version =
+        plain_word(member_of(step.contains(kTrainingKey) ? step[kTrainingKey] : step, "version"));
+    text += fmt::format("- {}{}\n", text_of_step(step),
+                        version == kNotRecorded ? "" : fmt::format(" (regroup {})", version));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string model_card(const Json& config, const ModelSpec& spec, std::string_view metadata,
+                       const DirectoryCode& code) {
+  const ConversionRecord recorded = ConversionRecord::in_config(config);
+  const Json& record = recorded.facts();
+  const bool converted = recorded.converted();
+  if (!converted && !recorded.trained()) {
+    return "";
+  }
+  const std::string version = plain_word(member_of(record, "version"));
+  const std::string heads = heads_text(spec.kv_heads);
+  return front_matter(config, spec, metadata, code) +
+         fmt::format("\n# {} with {} key and value head{}\n\nMade by regroup{}.\n",
+                     card_word(spec.architecture), heads, heads == "1" ? "" : "s",
+                     version == kNotRecorded ? "" : " " + version) +
+         (converted ? conversion_section(recorded, spec) : "") + training_section(record) +
+         history_section(recorded) + loading_section(config, spec, metadata, code);
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kCard = "README.md";
+constexpr std::uint64_t kMaxCardBytes = 4U << 20;
+
+// The card in `directory`; empty if there is none, or if it is too long to be one.
+std::string card_in(const fs::path& directory) {
+  const fs::path path = directory / kCard;
+  std::error_code unknown;
+  return fs::is_regular_file(path, unknown) && fs::file_size(path, unknown) <= kMaxCardBytes
+             ? read_text(path, kMaxCardBytes)
+             : std::string();
+}
+
+fs::path free_name(const fs::path& directory) {
+  fs::path free = directory / "README.source.md";
+  for (int i = 2; path_exists(free); ++i) {
+    free = directory / fmt::format("README.source-{}.md", i);
+  }
+  return free;
+}
+
+// Whether the record in `config` has all of that in `before`.
+bool keeps_record(const Json& config, const Json& before) {
+  const Json now = config.value("regroup", Json::object());
+  const Json record = before.value("regroup", Json::object());
+  const auto members = record.items();
+  return std::all_of(members.begin(), members.end(), [&](const auto& member) {
+    return now.contains(member.key()) && now[member.key()] == member.value();
+  });
+}
+
+// The code in a directory without links to the outside, as results are.
+DirectoryCode code_of(const fs::path& directory, const Json& config) {
+  return code_in(config, directory, companions_of(directory), carried_files(directory));
+}
+
+}  // namespace
+
+void write_model_card(const Model& source, const fs::path& directory,
+                      const std::string& config_text, const ModelSpec& spec) {
+  const Json config = parse_json_object(config_text, "config.json");
+  const std::string copied = card_in(directory);
+  std::string metadata = lasting_metadata(copied);
+  const auto source_card = [&] {
+    const DirectoryCode code =
+        code_in(source.config, source.path, source.companions, carried_files(source.path));
+    return model_card(source.config, source.spec, metadata, code);
+  };
+  const bool repeated =
+      !copied.empty() && keeps_record(config, source.config) && copied == source_card();
+  if (const std::string name = hub_name_of(source.path); !name.empty()) {
+    metadata = fmt::format("base_model: {}\n{}", yaml_text(name),
+                           without_metadata(metadata, "base_model"));
+  }
+  const std::string card = model_card(config, spec, metadata, code_of(directory, config));
+  if (card.empty()) {
+    return;
+  }
+  if (repeated) {
+    fs::remove(directory / kCard);
+  } else if (path_exists(directory / kCard)) {
+    fs::rename(directory / kCard, free_name(directory));
+  }
+  write_text(directory / kCard, card);
+}
+
+void rewrite_record(const fs::path& directory, const ModelSpec& spec,
+                    const std::string& config_text) {
+  const Json config = parse_json_object(config_text, "config.json");
+  const std::string card =
+      model_card(config, spec, lasting_metadata(card_in(directory)), code_of(directory, config));
+  fs::remove(directory / "config.json");
+  write_text(directory / "config.json", config_text);
+  fs::remove(directory / kCard);
+  write_text(directory / kCard, card);
+}
+
+}  // namespace regroup

@@ -1,0 +1,427 @@
+#include "converter/convert/plan_steps.h"
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "converter/convert/equivalence.h"
+#include "converter/convert/kv_head_request.h"
+#include "converter/convert/runtimes.h"
+#include "converter/convert/tensor_mapping.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/families/family.h"
+#include "formats/families/gguf_model.h"
+#include "formats/families/layout_tensors.h"
+#include "formats/tensors/checkpoint.h"
+#include "formats/tensors/dtype.h"
+
+namespace regroup {
+
+// Plans the steps and dtypes of a result's tensors, and checks that every source tensor is used.
+
+namespace {
+
+std::string file_of(const Checkpoint& checkpoint, const TensorInfo& tensor) {
+  return printable(checkpoint.file_of(tensor).path().string(), 0);
+}
+
+bool stays_in_place(const HeadMove& move) {
+  bool own = move.row_order.empty() && !move.pooled;
+  for (std::size_t h = 0; h < move.mean_of.size(); ++h) {
+    own = own && move.mean_of[h] == std::vector{static_cast<std::int64_t>(h)};
+  }
+  return own && move.from.first == move.to.first && move.from.row_stride == move.to.row_stride &&
+         move.from.column_stride == move.to.column_stride;
+}
+
+// A step that moves every element of one tensor to where it was is a copy.
+bool moves_nothing(const TensorStep& step, const Checkpoint& checkpoint) {
+  if (step.moves.empty() || step.add != 0.0 || step.fold || step.unit_rows) {
+    return false;
+  }
+  const TensorInfo& source = checkpoint.at(step.moves.front().source);
+  std::int64_t elements = 0;
+  for (const HeadMove& move : step.moves) {
+    if (move.source != source.name || !stays_in_place(move)) {
+      return false;
+    }
+    elements += move.to.heads() * move.to.rows * move.to.columns;
+  }
+  return elements == source.elements() && source.dtype == step.output.dtype &&
+         source.shape == step.output.shape;
+}
+
+// The dtype of a result tensor: what the container requires, else what is requested, else
+// unchanged.
+DType stored_dtype(const OutputTensor& tensor, const Model& source, Container container,
+                   std::optional<DType> wanted) {
+  if (!can_decode(tensor.dtype)) {
+    return tensor.dtype;  // for example integers
+  }
+  const bool matrix = tensor.shape.size() >= 2;  // or a stack of them
+  if (container == Container::kGguf) {
+    // llama.cpp needs tensors that are not matrices in F32, and keeps routers in it.
+    const bool exact = !matrix || tensor.name == "position_embd.weight" ||
+                       tensor.name.ends_with(".ffn_gate_inp.weight");
+    if (exact && source.convention != Convention::kGguf) {
+      return DType::kF32;
+    }
+    const bool whole_blocks = matrix && tensor.shape.back() % 32 == 0;
+    if (wanted && !exact && (*wanted != DType::kQ8_0 || whole_blocks)) {
+      return *wanted;
+    }
+    return tensor.dtype == DType::kF64 ? DType::kF32 : tensor.dtype;
+  }
+  return wanted.value_or(recorded_dtype(source, tensor.name).value_or(tensor.dtype));
+}
+
+// Recomputed tensors of a type that cannot be written become Q8_0, in files with quantised tensors.
+DType writable_dtype(const TensorStep& step, Container container) {
+  const DType dtype = step.output.dtype;
+  if (step.unchanged() || can_encode(dtype)) {
+    return dtype;
+  }
+  return container == Container::kGguf && can_decode(dtype) ? DType::kQ8_0 : dtype;
+}
+
+// The source tensor that a step is made from, if there is one.
+const std::string& origin_of(const TensorStep& step) {
+  return step.unchanged()     ? step.copy_of
+         : step.moves.empty() ? step.output.name
+                              : step.moves.front().source;
+}
+
+void check_holdable(const TensorStep& step, Container container) {
+  const DType dtype = step.output.dtype;
+  if (!is_block_type(dtype) || container == Container::kGguf) {
+    return;
+  }
+  if (!can_decode(dtype)) {
+    throw_usage(
+        "tensor {} is {}, whose numbers are not read: use a file of another quantisation, such as "
+        "Q8_0 or Q4_K",
+        printable(origin_of(step)), name_of(dtype));
+  }
+  throw_usage("tensor {} is {}, which only GGUF holds: --dtype fp32 stores its numbers exactly",
+              printable(step.output.name), name_of(dtype));
+}
+
+void settle(TensorStep& step, const Model& source, const ConversionRequest& request,
+            Container container) {
+  step.output.dtype = stored_dtype(step.output, source, container, request.dtype);
+  if (moves_nothing(step, source.checkpoint)) {
+    step.copy_of = step.moves.front().source;
+    step.moves.clear();
+  }
+  step.output.dtype = writable_dtype(step, container);
+  check_holdable(step, container);
+}
+
+TensorStep step_that_copies(const TensorInfo& tensor) {
+  const HeadBlocks all =
+      tensor.shape.size() == 2
+          ? head_blocks(tensor.shape, false, std::vector<std::int64_t>{0}, tensor.shape[0])
+          : head_blocks({tensor.elements()}, false, std::vector<std::int64_t>{0},
+                        tensor.elements());
+  TensorStep step{{tensor.name, tensor.dtype, tensor.shape}, {}, {}, 0.0, {}, {}};
+  step.moves.push_back(copy_of_heads(tensor.name, all, all));
+  return step;
+}
+
+// A scale, zero point or bias that the config does not mention would be copied unchanged and no
+// longer fit the changed weight.
+void check_nothing_left_beside(const std::unordered_map<std::string, TensorStep>& steps,
+                               const Checkpoint& checkpoint) {
+  const auto module_of = [](const std::string& name) { return name.substr(0, name.rfind('.')); };
+  std::unordered_set<std::string> modules;
+  for (const auto& [name, step] : steps) {
+    if (!step.unchanged()) {
+      modules.insert(module_of(name));
+    }
+  }
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    if (modules.contains(module_of(tensor.name)) && !steps.contains(tensor.name)) {
+      throw_bad_input(
+          "{}: tensor {}: its weight would be pooled, but the config does not describe this part "
+          "(quantised, or an unmentioned bias?)",
+          file_of(checkpoint, tensor), printable(tensor.name));
+    }
+  }
+}
+
+// A norm of all keys that neither the config nor a layout mentions would keep the old width, and no
+// loader would accept the result.
+void check_keys_fit(const ConversionPlan& plan, const Checkpoint& checkpoint) {
+  const TensorInfo* tensor = forgotten_tensor_of_keys(plan.spec, plan.grouped, checkpoint);
+  if (tensor == nullptr) {
+    tensor = forgotten_tensor_of_keys(plan.spec, plan.target, checkpoint);
+  }
+  if (tensor != nullptr) {
+    throw_bad_input(
+        "{}: tensor {} is as wide as the keys, whose number of heads changes, and its role is not "
+        "known: a layout file names norms of queries and keys as q_norm and k_norm",
+        file_of(checkpoint, *tensor), printable(tensor->name));
+  }
+}
+
+// The source's position tensors, if the result has other positions.
+std::unordered_set<std::string> dropped_positions(const ConversionPlan& plan) {
+  if (plan.grouped.positions == plan.spec.positions) {
+    return {};
+  }
+  const std::vector<std::string> names = position_tensors(plan.spec);
+  return {names.begin(), names.end()};
+}
+
+// Keeps the source's tensors in order: changes those of attention, copies all others.
+void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRequest& request) {
+  const Checkpoint& checkpoint = source.checkpoint;
+  std::unordered_map<std::string, TensorStep> steps;
+  for (TensorStep& step : map_attention_tensors(
+           {plan.spec, plan.grouped, plan.target, checkpoint, plan.pooling, plan.order})) {
+    settle(step, source, request, plan.container);
+    steps.emplace(step.output.name, std::move(step));
+  }
+  check_nothing_left_beside(steps, checkpoint);
+  check_keys_fit(plan, checkpoint);
+  const auto positions = dropped_positions(plan);
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    const auto step = steps.find(tensor.name);
+    if (positions.contains(tensor.name)) {
+      plan.dropped.push_back(tensor.name);
+    } else if (step != steps.end()) {
+      plan.steps.push_back(std::move(step->second));
+    } else {
+      plan.steps.push_back(step_that_copies(tensor));
+      settle(plan.steps.back(), source, request, plan.container);
+    }
+  }
+}
+
+// Masks and frequencies that older loaders saved with the weights. No loader reads them.
+bool is_buffer(const std::string& name) {
+  constexpr std::string_view kEndings[] = {
+      "attn.bias",      "attn.masked_bias",      "attn.causal_mask",
+      "attention.bias", "attention.masked_bias", "rotary_emb.inv_freq",
+      "rope.freqs",     "rope_freqs.weight",     "embed_positions.weights"};
+  return std::any_of(std::begin(kEndings), std::end(kEndings),
+                     [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+bool is_bias_of_zeros(const Checkpoint& checkpoint, const TensorInfo& tensor) {
+  return tensor.name.ends_with(".bias") && holds_only_zeros(checkpoint, tensor);
+}
+
+// Checks that tensors which no step reads are not needed.
+void account_for_rest(ConversionPlan& plan, const Checkpoint& checkpoint) {
+  std::unordered_set<std::string> used = dropped_positions(plan);
+  for (const TensorStep& step : plan.steps) {
+    used.insert(step.copy_of);
+    for (const HeadMove& move : step.moves) {
+      used.insert(move.source);
+    }
+    if (step.fold) {
+      used.insert({step.fold->from.weight, step.fold->from.bias});
+    }
+  }
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    if (used.contains(tensor.name)) {
+      continue;
+    }
+    if (!is_buffer(tensor.name) && !repeats(checkpoint, tensor, plan.spec.token_embedding) &&
+        !is_bias_of_zeros(checkpoint, tensor)) {
+      throw_usage("{}: tensor {} has no place in {}", file_of(checkpoint, tensor),
+                  printable(tensor.name), printable(plan.target.architecture));
+    }
+    plan.dropped.push_back(tensor.name);
+  }
+}
+
+void plan_tensor_mapping(ConversionPlan& plan, const Model& source,
+                         const ConversionRequest& request) {
+  if (plan.spec.attention_only()) {
+    throw_usage("{}: a layout file describes attention only: no other form can be written",
+                printable(source.path.string(), 0));
+  }
+  check_all_shapes(plan.spec, source.checkpoint);
+  plan.steps = map_model_tensors(
+      {plan.spec, plan.grouped, plan.target, source.checkpoint, plan.pooling, plan.order});
+  for (TensorStep& step : plan.steps) {
+    settle(step, source, request, plan.container);
+  }
+  if (plan.container == Container::kGguf && gguf_parts_for(plan.grouped).rope_factors) {
+    const std::vector<float> factors = gguf_rope_factors(plan.grouped.rope);
+    TensorStep step{{"rope_freqs.weight", DType::kF32, {std::ssize(factors)}}, {}, {}, 0.0, {}, {}};
+    step.values.assign(factors.begin(), factors.end());
+    plan.steps.push_back(std::move(step));
+  }
+  account_for_rest(plan, source.checkpoint);
+}
+
+}  // namespace
+
+void plan_steps(ConversionPlan& plan, const Model& source, const ConversionRequest& request) {
+  if (plan.in_place) {
+    plan_in_place(plan, source, request);
+  } else {
+    plan_tensor_mapping(plan, source, request);
+  }
+}
+
+namespace {
+
+// Whether the result has names that stock loaders refuse. Another note says so.
+bool has_own_names(const ConversionPlan& plan) {
+  return !plan.config_text.empty() &&
+         has_alibi_names(parse_json_object(plan.config_text, "config.json"));
+}
+
+std::vector<std::string> loading_notes(const ConversionPlan& plan) {
+  std::vector<std::string> notes;
+  const ModelSpec& target = plan.target;
+  const bool hugging_face =
+      !is_single_file(plan.container) && !has_own_names(plan) && plan.loader_files.empty();
+  const std::string_view runs = target.not_computable.empty() ? "; regroup runs the result" : "";
+  const auto roles = target.roles();
+  const bool mixed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    return !is_uniform(target.kv_heads_of(role));
+  });
+  const bool changed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+    return plan.target.kv_heads_of(role) != plan.spec.kv_heads_of(role);
+  });
+  if (hugging_face && mixed && !target.loaders_let_layers_differ) {
+    notes.push_back(fmt::format(
+        "kv heads differ between layers: stock {} loaders take one number for all of them{}",
+        printable(target.architecture), runs));
+  } else if (hugging_face && changed && loaders_are_unknown(target)) {
+    notes.push_back(fmt::format(
+        "the config gets the number of kv heads as {}; whether the loaders of {} read it is not "
+        "known here",
+        printable(fmt::format("{}", fmt::join(target.kv_heads_key, "."))),
+        printable(target.architecture)));
+  } else if (hugging_face && !loaders_are_unknown(target) && !loaders_take_heads(target)) {
+    notes.push_back(
+        fmt::format("stock {} loaders do not support grouped heads (the config gets {} anyway){}; "
+                    "--target auto writes another architecture if one computes the same",
+                    printable(target.architecture), fmt::join(target.kv_heads_key, "."), runs));
+  }
+  const std::int64_t most = *std::max_element(target.kv_heads.begin(), target.kv_heads.end());
+  const bool served = target.causal && !target.has_encoder();
+  if (served && !mixed && !std::has_single_bit(static_cast<std::uint64_t>(most))) {
+    notes.push_back(fmt::format(
+        "{} kv heads are no power of two: tensor-parallel servers need a count that divides evenly",
+        most));
+  }
+  return notes;
+}
+
+// llama.cpp pads values to the widest layer, unless its attention is fused.
+std::vector<std::string> mixed_cache_notes(const ConversionPlan& plan) {
+  if (plan.container != Container::kGguf || is_uniform(plan.target.kv_heads)) {
+    return {};
+  }
+  return {
+      "llama.cpp caches values in every layer for the most kv heads of any layer, unless it runs "
+      "with flash attention (--flash-attn on)"};
+}
+
+// Notes on runtimes that do not load a changed model, or gain nothing from it.
+std::vector<std::string> serving_notes(const ConversionPlan& plan) {
+  if (is_single_file(plan.container)) {
+    return mixed_cache_notes(plan);
+  }
+  const bool changed = plan.target.kv_heads != plan.spec.kv_heads ||
+                       plan.target.architecture != plan.spec.architecture;
+  if (!changed || has_own_names(plan)) {
+    return {};
+  }
+  const Json config = parse_json_object(plan.config_text, "config.json");
+  return runtime_notes(plan.spec, {config, plan.target});
+}
+
+// Whether any attention of that role gets fewer heads but cannot reorder them.
+bool stays_in_place(const ConversionPlan& plan, AttentionRole role) {
+  const auto& before = plan.spec.kv_heads_of(role);
+  const auto& after = plan.grouped.kv_heads_of(role);
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (before[i] != after[i] && !heads_can_move(plan.spec, role, i)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Notes on heads that could not be reordered.
+std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
+  std::vector<std::string> notes;
+  for (const AttentionRole role : plan.spec.roles()) {
+    if (plan.grouping == "similar" && stays_in_place(plan, role)) {
+      notes.push_back(
+          fmt::format("{} layers that share a relative bias have different kv heads: their groups "
+                      "stay contiguous",
+                      name_of(role)));
+    }
+  }
+  return notes;
+}
+
+// Notes on what a pooling method cannot do for this model.
+std::vector<std::string> pooling_notes(const ConversionPlan& plan) {
+  if (!needs_solver(plan.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
+    return {};
+  }
+  return {
+      fmt::format("queries and keys are normalised, which allows no change of basis: keys are "
+                  "averaged, values pooled by {}",
+                  name_of(plan.pooling.method))};
+}
+
+// Notes on tensors whose block type changes, because the original can be read but not written.
+std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Checkpoint& source) {
+  std::set<std::string> before;
+  std::uint64_t tensors = 0, bytes = 0;
+  double smaller = 0.0;
+  for (const TensorStep& step : plan.steps) {
+    const DType dtype = step.output.dtype;
+    const TensorInfo* from = step.moves.empty() ? nullptr : source.find(step.moves.front().source);
+    if (from == nullptr || !is_block_type(from->dtype) || !is_block_type(dtype) ||
+        dtype == from->dtype || dtype == plan.dtype) {
+      continue;
+    }
+    ++tensors;
+    before.emplace(name_of(from->dtype));
+    bytes += tensor_bytes(dtype, step.output.shape);
+    smaller += static_cast<double>(from->bytes()) / static_cast<double>(from->elements()) *
+               static_cast<double>(element_count(step.output.shape));
+  }
+  if (tensors == 0) {
+    return {};
+  }
+  return {
+      fmt::format("{} tensors are recomputed and stored as Q8_0, since {} can be read but not "
+                  "written: {} bytes instead of {:.0f}",
+                  tensors, fmt::join(before, ", "), bytes, smaller)};
+}
+
+}  // namespace
+
+void add_notes(ConversionPlan& plan, const Checkpoint& source) {
+  for (const std::vector<std::string>& notes :
+       {plan.spec.contradictions, loading_notes(plan), serving_notes(plan), pooling_notes(plan),
+        grouping_notes(plan), requantising_notes(plan, source)}) {
+    plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
+  }
+}
+
+}  // namespace regroup

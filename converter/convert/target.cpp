@@ -1,0 +1,298 @@
+#include "converter/convert/target.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <span>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "converter/convert/equivalence.h"
+#include "converter/convert/gguf_origin.h"
+#include "converter/convert/kv_head_request.h"
+#include "converter/convert/loader_choice.h"
+#include "converter/convert/runtimes.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/families/family.h"
+#include "formats/families/gguf_model.h"
+#include "formats/spec/config_writers.h"
+#include "formats/vocabulary/gguf_vocabulary.h"
+
+namespace regroup {
+
+namespace {
+
+// Architectures whose stock loaders support grouped heads, in the order of preference.
+constexpr std::array<std::string_view, 8> kGrouped{
+    "PhiForCausalLM",   "Starcoder2ForCausalLM", "NemotronForCausalLM", "GPTBigCodeForCausalLM",
+    "LlamaForCausalLM", "MistralForCausalLM",    "Qwen2ForCausalLM",    "DeciLMForCausalLM"};
+
+constexpr std::size_t kShownObstacles = 3;
+
+std::string text_of(std::vector<std::string> obstacles) {
+  const std::size_t more =
+      obstacles.size() > kShownObstacles ? obstacles.size() - kShownObstacles : 0;
+  obstacles.resize(obstacles.size() - more);
+  return fmt::format("{}{}", fmt::join(obstacles, "; "),
+                     more > 0 ? fmt::format("; and {} more", more) : "");
+}
+
+// Copies the keys that mean the same in every architecture.
+void carry_over(const Json& from, Json& to) {
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id",
+                          "torch_dtype", "dtype", "initializer_range"}) {
+    if (from.contains(key)) {
+      to[key] = from[key];
+    }
+  }
+}
+
+// Copies a GGUF file's special tokens, under config.json's names.
+void carry_over(const GgufMetadata& from, std::int64_t vocab_size, Json& to) {
+  const std::map<std::string, std::int64_t> ids = special_ids_in(from);
+  for (const char* role : {"bos", "eos", "pad", "unk"}) {
+    const auto id = ids.find(role);
+    if (id != ids.end() && id->second < vocab_size) {
+      to[fmt::format("{}_token_id", role)] = id->second;
+    }
+  }
+}
+
+struct Candidate {
+  Target target;
+  std::vector<std::string> obstacles;
+};
+
+Candidate try_architecture(const Model& source, const ModelSpec& grouped,
+                           std::string_view architecture) {
+  Candidate candidate;
+  candidate.target.in_place = false;
+  Json config = write_config(architecture, grouped);
+  carry_over(source.config, config);
+  if (source.gguf) {
+    carry_over(*source.gguf, grouped.vocab_size, config);
+  }
+  candidate.target.config_text = config.dump(2) + "\n";
+  try {
+    candidate.target.spec = describe_model(config, Checkpoint({}), architecture);
+    candidate.obstacles = obstacles_between(grouped, candidate.target.spec);
+  } catch (const Error& fault) {  // no config of this architecture describes the model
+    candidate.obstacles.push_back(fault.what());
+  }
+  if (grouped.limited_to_positions) {
+    candidate.target.notes.push_back(
+        fmt::format("the same up to {} tokens: in longer sequences, {} changes its attention",
+                    grouped.max_positions.value_or(0), printable(grouped.architecture)));
+  }
+  if (!grouped.not_computable.empty()) {
+    candidate.obstacles.insert(candidate.obstacles.begin(), printable(grouped.not_computable));
+  }
+  return candidate;
+}
+
+std::string architecture_named(const std::string& name) {
+  const std::string_view architecture = architecture_of_model_type(name);
+  return architecture.empty() ? name : std::string(architecture);
+}
+
+}  // namespace
+
+bool loaders_take_heads(const ModelSpec& spec) {
+  const auto all = [&](AttentionRole role, std::int64_t count) {
+    const std::vector<std::int64_t>& heads = spec.kv_heads_of(role);
+    return std::all_of(heads.begin(), heads.end(),
+                       [&](std::int64_t stored) { return stored == count || stored == 0; });
+  };
+  const auto roles = spec.roles();
+  const bool plain = std::all_of(roles.begin(), roles.end(),
+                                 [&](AttentionRole role) { return all(role, spec.query_heads); });
+  const bool reads =
+      spec.loaders_read_kv_heads && (spec.loaders_let_layers_differ || is_uniform(spec.kv_heads));
+  return plain || reads || (!spec.multi_query_key.empty() && all(AttentionRole::kSelf, 1));
+}
+
+bool loaders_are_unknown(const ModelSpec& spec) {
+  return spec.attention_only() || (!spec.whole_model.empty() && !spec.not_computable.empty());
+}
+
+Target same_target(const Model& source, const ModelSpec& grouped) {
+  Target target{grouped, source.config_text, {}, source.gguf, true};
+  if (grouped.positions != source.spec.positions) {
+    use_own_names(target);
+    target.notes.push_back(
+        "positions are now ALiBi's: stock loaders would compute the old ones, so the model_type is "
+        "one that they refuse; regroup runs and uptrains the result");
+  }
+  return target;
+}
+
+Target expanded_target(const Model& source, const ModelSpec& grouped, std::int64_t stored) {
+  Target target = same_target(source, grouped);
+  if (stored < 1 || grouped.query_heads % stored != 0) {
+    throw_usage("{} kv heads cannot be stored for {} query heads: no divisor", stored,
+                grouped.query_heads);
+  }
+  for (const AttentionRole role : grouped.roles()) {
+    for (std::int64_t& heads : target.spec.kv_heads_of(role)) {
+      if (heads == 0 || heads == grouped.query_heads) {
+        continue;  // no attention, or nothing to repeat
+      }
+      if (stored % heads != 0) {
+        throw_usage("{} kv heads cannot be stored as {}: no multiple", heads, stored);
+      }
+      heads = stored;
+    }
+  }
+  if (grouped.qk_norm == QkNorm::kPerHead) {
+    throw_usage("{}: every key head has its own norm; its heads cannot be stored repeatedly",
+                printable(grouped.architecture));
+  }
+  return target;
+}
+
+Target named_target(const Model& source, const ModelSpec& grouped, const std::string& name) {
+  Candidate candidate = try_architecture(source, grouped, architecture_named(name));
+  if (!candidate.obstacles.empty()) {
+    throw_usage("{} cannot be written as {}: {}", printable(grouped.architecture), printable(name),
+                text_of(candidate.obstacles));
+  }
+  return std::move(candidate.target);
+}
+
+namespace {
+
+// Whether the target's attention has biases that the source lacks, which would be zeros.
+bool has_more_biases(const ModelSpec& source, const ModelSpec& target) {
+  for (std::size_t i = 0; i < source.layers.size(); ++i) {
+    const AttentionLayout& from = source.layers[i].attention;
+    const AttentionLayout& to = target.layers[i].attention;
+    if (from.q.bias.empty() > to.q.bias.empty() || from.o.bias.empty() > to.o.bias.empty()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Returns the first equivalent architecture of the list, preferably one without biases that would
+// be zeros. Gives the reasons if there is none.
+std::optional<Target> first_exact(const Model& source, const ModelSpec& grouped,
+                                  std::span<const std::string_view> architectures,
+                                  bool for_grouped_heads, std::string& reasons) {
+  std::optional<Target> with_zeros;
+  std::map<std::string, std::vector<std::string_view>> refused;  // architectures by obstacle
+  for (const std::string_view architecture : architectures) {
+    Candidate candidate = try_architecture(source, grouped, architecture);
+    if (candidate.obstacles.empty() && for_grouped_heads &&
+        !loaders_take_heads(candidate.target.spec)) {
+      candidate.obstacles.push_back("its loaders do not support these kv heads");
+    }
+    if (!candidate.obstacles.empty()) {
+      refused[candidate.obstacles.front()].push_back(architecture);
+    } else if (!has_more_biases(grouped, candidate.target.spec)) {
+      return std::move(candidate.target);
+    } else if (!with_zeros) {
+      with_zeros = std::move(candidate.target);
+    }
+  }
+  if (with_zeros) {
+    return with_zeros;
+  }
+  std::vector<std::string> lines;
+  for (const auto& [reason, names] : refused) {
+    lines.push_back(fmt::format("{} ({})", fmt::join(names, ", "), reason));
+  }
+  reasons = fmt::format("{}", fmt::join(lines, "; "));
+  return std::nullopt;
+}
+
+}  // namespace
+
+Target automatic_target(const Model& source, const ModelSpec& grouped) {
+  if (source.convention == Convention::kHuggingFace && loaders_take_heads(grouped)) {
+    return same_target(source, grouped);
+  }
+  std::string reasons;
+  std::optional<Target> target = first_exact(source, grouped, kGrouped, true, reasons);
+  if (!target) {
+    throw_usage(
+        "{}: no equivalent architecture supports grouped heads: {}; try --to gguf or --target "
+        "expanded",
+        printable(grouped.architecture), reasons);
+  }
+  const std::string loaders =
+      runtimes_that_load({parse_json_object(target->config_text, "config.json"), target->spec});
+  target->notes.push_back(
+      fmt::format("written as {}{}", target->spec.architecture,
+                  loaders.empty() ? "" : fmt::format(", which {} load", loaders)));
+  return std::move(*target);
+}
+
+Target hugging_face_target(const Model& source, const ModelSpec& grouped) {
+  std::optional<Target> target = recorded_target(source, grouped);
+  if (!target) {
+    std::string reasons;
+    target = first_exact(source, grouped, writable_architectures(), false, reasons);
+    if (!target) {
+      throw_usage("{}: no Hugging Face architecture computes the same: {}",
+                  printable(source.path.string(), 0), reasons);
+    }
+    target->notes.push_back(fmt::format("written as {}", target->spec.architecture));
+  }
+  return std::move(*target);
+}
+
+// Targets whose container is a GGUF file.
+
+namespace {
+
+std::string model_name(const Model& source) {
+  const std::string name = std::filesystem::weakly_canonical(source.path).stem().string();
+  return name.empty() ? source.spec.architecture : name;
+}
+
+// A GGUF file's own metadata with other kv heads.
+Target regrouped_gguf(const Model& source, const ModelSpec& grouped) {
+  Target target{grouped, "", {}, source.gguf, true};
+  const std::string key =
+      std::string(*source.gguf->text("general.architecture")) + ".attention.head_count_kv";
+  const auto& heads = grouped.kv_heads;
+  if (heads == source.spec.kv_heads) {
+    return target;
+  }
+  if (!source.spec.loaders_read_kv_heads) {
+    throw_usage("{}: llama.cpp's graph {} takes as many kv heads as query heads only",
+                printable(source.path.string(), 0), printable(source.spec.architecture));
+  }
+  if (std::adjacent_find(heads.begin(), heads.end(), std::not_equal_to<>()) == heads.end()) {
+    target.gguf->set_u32(key, static_cast<std::uint32_t>(heads.front()));
+  } else {
+    target.gguf->set_array(key, std::vector<std::int32_t>(heads.begin(), heads.end()));
+  }
+  return target;
+}
+
+}  // namespace
+
+Container container_of(const Model& source) {
+  return source.convention == Convention::kGguf ? Container::kGguf : Container::kSafetensors;
+}
+
+bool is_single_file(Container container) { return container == Container::kGguf; }
+
+Target gguf_target(const Model& source, const ModelSpec& grouped) {
+  if (source.convention == Convention::kGguf) {
+    return regrouped_gguf(source, grouped);
+  }
+  Target target;
+  target.in_place = false;
+  target.gguf = gguf_metadata_for(grouped);
+  target.spec = describe_gguf(*target.gguf, gguf_parts_for(grouped));
+  target.notes = gguf_differences(grouped);
+  target.gguf->set_string("general.name", model_name(source));
+  restore_gguf_origin(target, source);
+  return target;
+}
+
+}  // namespace regroup

@@ -1,0 +1,236 @@
+#include "converter/pooling/combination.h"
+
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/diag_embed.h>
+#include <ATen/ops/einsum.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/polar.h>
+#include <ATen/ops/real.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/util/complex.h>
+
+namespace regroup {
+
+namespace {
+
+at::Tensor identities(const FreeProblem& problem) {
+  return at::eye(problem.features(), problem.gram.options())
+      .unsqueeze(0)
+      .repeat({problem.heads(), 1, 1});
+}
+
+at::Tensor ones_of(const PlaneProblem& problem) {
+  return at::ones_like(problem.gram.select(1, 0));  // [P, n]
+}
+
+// Sums of [n or P, …] in the order of Energy's members. `count`: of the heads.
+Energy energy_in(at::TensorList sums, std::int64_t count) {
+  const std::vector<double> numbers = numbers_of(sums);
+  return {numbers[0], numbers[1], numbers[2], numbers[3] / static_cast<double>(count)};
+}
+
+Energy energy_of(const FreeProblem& problem, const FreeSolution& solution) {
+  const std::int64_t n = problem.heads(), f = problem.features();
+  // shared_j = E[x x_jᵀ], [n, f, f]; shared = E[x xᵀ], [f, f].
+  const at::Tensor mix = solution.mix.transpose(0, 1).reshape({f, n * f});
+  const at::Tensor side = at::matmul(mix, problem.gram.view({n * f, n * f}));  // [f, n·f]
+  const at::Tensor shared = at::matmul(side, mix.t());
+  const at::Tensor shared_j = side.view({f, n, f}).transpose(0, 1);
+  const at::Tensor own = problem.gram.diagonal(0, 0, 2).permute({2, 0, 1});  // [n, f, f]
+  const at::Tensor cross = at::bmm(solution.back, shared_j);
+  const at::Tensor error =
+      own - cross - cross.transpose(1, 2) +
+      at::bmm(at::matmul(solution.back, shared), solution.back.transpose(1, 2));
+  return energy_in({(problem.weight * error).sum(), (problem.weight * own).sum(), shared.trace(),
+                    own.diagonal(0, 1, 2).sum()},
+                   n);
+}
+
+Energy energy_of(const PlaneProblem& problem, const PlaneSolution& solution) {
+  const at::Tensor own = at::real(problem.gram.diagonal(0, 1, 2));  // [P, n]
+  const at::Tensor side = at::matmul(problem.gram, solution.mix.unsqueeze(2)).squeeze(2);
+  const at::Tensor shared = at::real((solution.mix.conj() * side).sum(1, true));  // [P, 1]
+  const at::Tensor error = own - 2 * at::real(solution.back * side) +
+                           at::real(solution.back.conj() * solution.back) * shared;
+  return energy_in(
+      {(problem.weight * error).sum(), (problem.weight * own).sum(), shared.sum(), own.sum()},
+      problem.heads());
+}
+
+Energy operator+(const Energy& a, const Energy& b) {
+  return {a.lost + b.lost, a.all + b.all, a.shared + b.shared, a.usual + b.usual};
+}
+
+}  // namespace
+
+std::vector<double> numbers_of(at::TensorList scalars) {
+  const at::Tensor all = at::stack(scalars).to(at::kCPU, at::kDouble).contiguous();
+  const double* first = all.const_data_ptr<double>();
+  return {first, first + all.numel()};
+}
+
+at::Tensor rows_of(std::span<const std::int64_t> heads, c10::Device device) {
+  return at::tensor(at::ArrayRef<std::int64_t>(heads.data(), heads.size())).to(device);
+}
+
+double Energy::norm() const { return usual > 0.0 ? std::sqrt(shared / usual) : 1.0; }
+
+GroupProblem part_of(const GroupProblem& problem, std::span<const std::int64_t> heads) {
+  const at::Tensor rows = rows_of(heads, problem.device());
+  GroupProblem part{problem.basis, std::nullopt, std::nullopt};
+  if (problem.free) {
+    part.free = {problem.free->gram.index_select(0, rows).index_select(2, rows),
+                 problem.free->weight.index_select(0, rows)};
+  }
+  if (problem.planes) {
+    part.planes = {problem.planes->gram.index_select(1, rows).index_select(2, rows),
+                   problem.planes->weight.index_select(1, rows)};
+  }
+  return part;
+}
+
+FreeSolution mean_of(const FreeProblem& problem) {
+  const at::Tensor one = identities(problem);
+  return {one / static_cast<double>(problem.heads()), one};
+}
+
+PlaneSolution mean_of(const PlaneProblem& problem) {
+  const at::Tensor one = ones_of(problem);
+  return {one / static_cast<double>(problem.heads()), one};
+}
+
+FreeSolution head_of(const FreeProblem& problem, std::int64_t head) {
+  const at::Tensor one = identities(problem);
+  at::Tensor mix = at::zeros_like(one);
+  mix.select(0, head).copy_(one.select(0, head));
+  return {mix, one};
+}
+
+PlaneSolution head_of(const PlaneProblem& problem, std::int64_t head) {
+  const at::Tensor one = ones_of(problem);
+  at::Tensor mix = at::zeros_like(one);
+  mix.select(1, head).fill_(1.0);
+  return {mix, one};
+}
+
+Energy energy_of(const GroupProblem& problem, const GroupSolution& solution) {
+  return (problem.free ? energy_of(*problem.free, *solution.free) : Energy{}) +
+         (problem.planes ? energy_of(*problem.planes, *solution.planes) : Energy{});
+}
+
+Combination matrices_of(const GroupSolution& solution, const BasisIndices& basis) {
+  const std::int64_t n = solution.free ? solution.free->mix.size(0) : solution.planes->mix.size(1);
+  const std::int64_t d = basis.head_dim;
+  const auto real = at::TensorOptions(at::kDouble).device(basis.a.device());
+  Combination result{at::zeros({n, d, d}, real), at::zeros({n, d, d}, real)};
+  if (solution.free) {
+    put_free(solution.free->mix, basis, result.mix);
+    put_free(solution.free->back, basis, result.back);
+  }
+  if (solution.planes) {
+    put_rope_planes(solution.planes->mix, basis, result.mix);
+    put_rope_planes(solution.planes->back, basis, result.back);
+  }
+  return result;
+}
+
+namespace {
+
+using Number = c10::complex<double>;
+
+constexpr double kHalf = 0.5 * std::numbers::sqrt2;  // 1/√2
+
+// The frequency ω of the eigenvector at each feature's index.
+std::vector<double> turning_of(const HeadBasis& basis) {
+  std::vector<double> omega(static_cast<std::size_t>(basis.head_dim()), 0.0);
+  for (std::size_t p = 0; p < basis.rope_planes.size(); ++p) {
+    omega[static_cast<std::size_t>(basis.rope_planes[p].first)] = -basis.frequencies[p];
+    omega[static_cast<std::size_t>(basis.rope_planes[p].second)] = basis.frequencies[p];
+  }
+  return omega;
+}
+
+}  // namespace
+
+at::Tensor RopeAverage::Pairs::times_rows(const at::Tensor& matrices) const {
+  return first.unsqueeze(1) * matrices.index_select(1, a) +
+         second.unsqueeze(1) * matrices.index_select(1, b);
+}
+
+at::Tensor RopeAverage::Pairs::conjugate(const at::Tensor& matrices) const {
+  return times_rows(times_rows(matrices).transpose(1, 2).conj().resolve_conj())
+      .transpose(1, 2)
+      .conj()
+      .resolve_conj();
+}
+
+void RopeAverage::find_eigenvectors(const HeadBasis& basis, c10::Device device) {
+  const auto d = static_cast<std::size_t>(basis.head_dim());
+  std::vector<std::int64_t> a(d), b(d);
+  std::vector<Number> first(d, 1.0), second(d, 0.0), first_out(d, 1.0), second_out(d, 0.0);
+  for (const std::int64_t feature : basis.free) {
+    a[static_cast<std::size_t>(feature)] = b[static_cast<std::size_t>(feature)] = feature;
+  }
+  for (const auto& [x, y] : basis.rope_planes) {
+    const auto left = static_cast<std::size_t>(x), right = static_cast<std::size_t>(y);
+    a[left] = a[right] = x;
+    b[left] = b[right] = y;
+    // x + iy, which S_t rotates back, and its conjugate.
+    first[left] = first[right] = kHalf;
+    second[left] = {0.0, kHalf};
+    second[right] = {0.0, -kHalf};
+    first_out[left] = second_out[left] = kHalf;
+    first_out[right] = {0.0, -kHalf};
+    second_out[right] = {0.0, kHalf};
+  }
+  into_ = {at::tensor(a).to(device), at::tensor(b).to(device), at::tensor(first).to(device),
+           at::tensor(second).to(device)};
+  out_ = {into_.a, into_.b, at::tensor(first_out).to(device), at::tensor(second_out).to(device)};
+}
+
+RopeAverage::RopeAverage(const HeadBasis& basis, const at::Tensor& distances) {
+  find_eigenvectors(basis, distances.device());
+  const at::Tensor angles =
+      at::outer(at::tensor(turning_of(basis)).to(distances.device()),
+                at::arange(distances.size(1), distances.options()));  // [d, T]
+  const at::Tensor turning = at::polar(at::ones_like(angles), angles);
+  const at::Tensor back = turning.t().conj().resolve_conj();  // [T, d]
+  std::vector<at::Tensor> factors;
+  for (std::int64_t j = 0; j < distances.size(0); ++j) {
+    factors.push_back(at::matmul(turning * distances.select(0, j), back));
+  }
+  factors_ = at::stack(factors);
+  const at::Tensor means = at::matmul(distances.to(at::kComplexDouble), turning.t());  // [n, d]
+  mean_ = at::real(out_.conjugate(at::diag_embed(means))).contiguous();
+}
+
+RopeAverage RopeAverage::of(const at::Tensor& heads) const {
+  RopeAverage result;
+  result.into_ = into_;
+  result.out_ = out_;
+  result.factors_ = factors_.index_select(0, heads);
+  result.mean_ = mean_.index_select(0, heads);
+  return result;
+}
+
+at::Tensor RopeAverage::seen(const at::Tensor& matrices) const {
+  return at::real(out_.conjugate(factors_ * into_.conjugate(matrices))).contiguous();
+}
+
+at::Tensor RopeAverage::unseen(const at::Tensor& matrices) const {
+  return at::real(out_.conjugate(factors_.conj() * into_.conjugate(matrices))).contiguous();
+}
+
+}  // namespace regroup

@@ -1,0 +1,145 @@
+// Combinations of heads, and their average under RoPE.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include "converter/heads/pool_method.h"
+#include "converter/pooling/head_moments.h"
+
+namespace regroup {
+
+// The problem of sharing one head in a group, and its solution, as small matrices.
+//
+// Shapes: n heads. Of a head's features f may be mixed freely, and P pairs lie in planes that RoPE
+// rotates, in which a head is one complex number: feature a + i·feature b. Head j has features x_j,
+// of which an output reads R_j x_j. The shared head is x = Σ mix_j x_j, and back_j x replaces x_j,
+// so its readers become R_j back_j.
+
+/// The problem for the free features, in double, on any device.
+struct FreeProblem {
+  at::Tensor gram;    ///< E[x_i x_jᵀ], [n, f, n, f]
+  at::Tensor weight;  ///< R_jᵀ R_j summed over the readers of head j, [n, f, f]
+
+  std::int64_t heads() const { return gram.size(0); }
+  std::int64_t features() const { return gram.size(1); }
+};
+
+struct FreeSolution {
+  at::Tensor mix, back;  ///< [n, f, f]
+};
+
+/// The same for each plane separately. Rotating readers weigh both features equally, and terms that
+/// couple two planes vanish on average over all rotations.
+struct PlaneProblem {
+  at::Tensor gram;    ///< E[conj(x_i) x_j], complex [P, n, n], Hermitian
+  at::Tensor weight;  ///< mean of the readers' weights of both features, [P, n]
+
+  std::int64_t heads() const { return gram.size(1); }
+};
+
+struct PlaneSolution {
+  at::Tensor mix, back;  ///< complex [P, n]
+};
+
+/// Keys have free features, planes or both; values free features.
+struct GroupProblem {
+  BasisIndices basis;
+  std::optional<FreeProblem> free;
+  std::optional<PlaneProblem> planes;
+
+  std::int64_t heads() const { return free ? free->heads() : planes->heads(); }
+  c10::Device device() const { return free ? free->gram.device() : planes->gram.device(); }
+};
+
+struct GroupSolution {
+  std::optional<FreeSolution> free;
+  std::optional<PlaneSolution> planes;
+};
+
+/// Expected squares, additive over parts.
+struct Energy {
+  double lost = 0.0;    ///< Σ_j E|R_j (x_j − back_j x)|²
+  double all = 0.0;     ///< Σ_j E|R_j x_j|²
+  double shared = 0.0;  ///< E|x|²
+  double usual = 0.0;   ///< the mean of E|x_j|²
+
+  /// 1 − lost / all; below 0: worse than removing the heads.
+  double kept() const { return all > 0.0 ? 1.0 - lost / all : 1.0; }
+  /// √(shared / usual)
+  double norm() const;
+};
+
+/// Numbers without dimensions of one device, in one copy to the host.
+std::vector<double> numbers_of(at::TensorList scalars);
+
+/// Head numbers as int64 [m] on a device.
+at::Tensor rows_of(std::span<const std::int64_t> heads, c10::Device device);
+
+/// The problem of a subset of its heads.
+GroupProblem part_of(const GroupProblem& problem, std::span<const std::int64_t> heads);
+
+/// The plain mean of the heads.
+FreeSolution mean_of(const FreeProblem& problem);
+PlaneSolution mean_of(const PlaneProblem& problem);
+
+/// One head replaces all, in its own basis.
+FreeSolution head_of(const FreeProblem& problem, std::int64_t head);
+PlaneSolution head_of(const PlaneProblem& problem, std::int64_t head);
+
+Energy energy_of(const GroupProblem& problem, const GroupSolution& solution);
+
+/// Mix or back as real matrices [n, d, d] of all features.
+struct Combination {
+  at::Tensor mix, back;
+};
+Combination matrices_of(const GroupSolution& solution, const BasisIndices& basis);
+
+// Averages of RoPE's relative rotation between keys and queries over the distances at which a head
+// attends.
+//
+// Shapes: n heads of d features, T distances. The query sees a key t positions before it as S_t k.
+// S_t = R_{-t} rotates every plane back by t times its frequency and leaves free features
+// unchanged.
+
+/// Expectations over t of matrices and vectors transformed by S_t. In the basis of eigenvectors of
+/// S_t, with eigenvalues e^{iωt}, an average multiplies the elements by φ(ω_a − ω_b), where φ(ω) =
+/// E e^{iωt} is the characteristic function of the distances: 1 if features do not rotate relative
+/// to each other, near 0 if they do so many times.
+class RopeAverage {
+ public:
+  /// distances: [n, T], the fraction of each head's attention at each distance; rows sum to 1.
+  /// Computes on their device.
+  RopeAverage(const HeadBasis& basis, const at::Tensor& distances);
+
+  /// The averages of a subset of heads, int64 [m].
+  RopeAverage of(const at::Tensor& heads) const;
+
+  /// E[S Y Sᵀ] and E[Sᵀ Y S] for Y [n, d, d].
+  at::Tensor seen(const at::Tensor& matrices) const;
+  at::Tensor unseen(const at::Tensor& matrices) const;
+
+  /// E[S]: [n, d, d].
+  const at::Tensor& mean() const { return mean_; }
+
+ private:
+  /// A unitary matrix with two numbers in a row: row m is first[m]·e_a + second[m]·e_b.
+  struct Pairs {
+    at::Tensor a, b, first, second;
+    at::Tensor times_rows(const at::Tensor& matrices) const;
+    at::Tensor conjugate(const at::Tensor& matrices) const;  // U Y Uᴴ
+  };
+  RopeAverage() = default;
+  void find_eigenvectors(const HeadBasis& basis, c10::Device device);
+
+  Pairs into_, out_;    ///< into the basis of eigenvectors, and out of it
+  at::Tensor factors_;  ///< φ(ω_a − ω_b), complex [n, d, d]
+  at::Tensor mean_;
+};
+
+}  // namespace regroup

@@ -1,0 +1,229 @@
+#include "converter/pooling/layer_problem.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/real.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include "converter/pooling/lowrank.h"
+
+namespace regroup {
+
+namespace {
+
+// The minimum weight of keys, so that no head is ignored.
+constexpr double kLeastSpread = 1e-2;
+
+// 1 for features whose means count, else 0: [d]. Without RoPE, a mean key only adds a constant to
+// all scores of a query.
+at::Tensor rotating_features(const HeadBasis& basis, std::int64_t head_dim, c10::Device device) {
+  at::Tensor counts = at::zeros({head_dim}, at::kDouble);
+  for (const auto& [a, b] : basis.rope_planes) {
+    counts[a] = 1.0;
+    counts[b] = 1.0;
+  }
+  return (basis.fixed() ? counts + 1.0 : counts).to(device);
+}
+
+// Whether the means of values count. They do not if the method can correct them in the output's
+// bias.
+at::Tensor counted_values(const AttentionHeads& heads, PoolMethod method, c10::Device device) {
+  const bool counts = heads.o.bias.empty() || !needs_solver(method);
+  return at::full({heads.head_dim}, counts ? 1.0 : 0.0,
+                  at::TensorOptions(at::kDouble).device(device));
+}
+
+// The features of keys that a method may mix. If keys are normalised, the method keeps the basis
+// and mixes all features.
+HeadBasis pooled_key_basis(const PoolingTask& task, std::int64_t head_dim) {
+  return task.key_basis.fixed() ? free_basis(head_dim) : task.key_basis;
+}
+
+// Sums the matrices of query heads [H, d, d] over the readers of each kv head.
+at::Tensor per_kv_head(const at::Tensor& of_query_heads, std::int64_t kv_heads) {
+  const std::int64_t d = of_query_heads.size(1);
+  return of_query_heads.view({kv_heads, -1, d, d}).sum(1);
+}
+
+// The weight of each query head's values in the output, O_hᵀ O_h: [H, d, d].
+at::Tensor output_readers(const at::Tensor& o) {
+  const at::Tensor outputs = o.permute({1, 2, 0});  // [H, d, E]
+  return at::bmm(outputs, outputs.transpose(1, 2));
+}
+
+// The change of the output when a query head's attention moves from one value to another, relative
+// to the mean of the heads: [H]. `of_values`: covariance of each kv head's values.
+at::Tensor spreads(const at::Tensor& readers, const at::Tensor& of_values) {
+  const at::Tensor values = of_values.repeat_interleave(readers.size(0) / of_values.size(0), 0);
+  const at::Tensor spread = (readers * values).sum({1, 2});
+  const at::Tensor mean = spread.mean();
+  return at::where(mean > 0.0, (spread / mean).clamp_min(kLeastSpread), at::ones_like(spread));
+}
+
+// E[q qᵀ], each query head weighted by how much its values differ.
+at::Tensor key_weights(const HeadMaps& q, const PoolingTask& task, const at::Tensor& spread,
+                       std::int64_t kv_heads) {
+  const HeadMoments queries(q, MomentTensors(task.query_inputs, spread.device()),
+                            at::ones({q.weight.size(1)}, spread.options()), task.stop);
+  return per_kv_head(queries.powers() * spread.view({-1, 1, 1}), kv_heads);
+}
+
+// Key distances of the readers of kv heads: [N, T], weighted by how much their values differ.
+at::Tensor distances_of(const KeyDistances& distances, const at::Tensor& spread,
+                        std::int64_t kv_heads) {
+  const at::Tensor rows =
+      tensor_of(distances.weights, {spread.size(0), distances.length}, spread.device());
+  const at::Tensor sum = (rows * spread.unsqueeze(1)).view({kv_heads, -1, distances.length}).sum(1);
+  return sum / sum.sum(1, true);
+}
+
+GroupProblem problem_of(const HeadMoments& moments, const at::Tensor& weight,
+                        const BasisIndices& basis, std::int64_t first, std::int64_t count) {
+  const at::Tensor readers = weight.narrow(0, first, count);
+  GroupProblem problem{basis, std::nullopt, std::nullopt};
+  if (basis.has_free()) {
+    problem.free = {moments.free_gram(basis, first, count),
+                    readers.index_select(1, basis.free).index_select(2, basis.free)};
+  }
+  if (basis.rotates()) {
+    const at::Tensor diagonal = readers.diagonal(0, 1, 2);  // [n, d]
+    problem.planes = {
+        moments.plane_gram(basis, first, count),
+        (diagonal.index_select(1, basis.a) + diagonal.index_select(1, basis.b)).t() / 2};
+  }
+  return problem;
+}
+
+template <typename Problem>
+auto solve_part(PoolMethod method, const Problem& problem, std::int64_t chosen) {
+  switch (method) {
+    case PoolMethod::kLowrank: return solve_lowrank(problem);
+    case PoolMethod::kMean: return mean_of(problem);
+    default: return head_of(problem, chosen);
+  }
+}
+
+HeadSolution solve_group(PoolMethod method, const GroupProblem& problem, std::int64_t chosen) {
+  GroupSolution solution;
+  if (problem.free) {
+    solution.free = solve_part(method, *problem.free, chosen);
+  }
+  if (problem.planes) {
+    solution.planes = solve_part(method, *problem.planes, chosen);
+  }
+  return {matrices_of(solution, problem.basis), energy_of(problem, solution)};
+}
+
+double energy_of(const GroupProblem& problem) {
+  double energy = 0.0;
+  if (problem.free) {
+    const at::Tensor own = problem.free->gram.diagonal(0, 0, 2).permute({2, 0, 1});
+    energy += (problem.free->weight * own).sum().item<double>();
+  }
+  if (problem.planes) {
+    const at::Tensor own = at::real(problem.planes->gram.diagonal(0, 1, 2));
+    energy += (problem.planes->weight * own).sum().item<double>();
+  }
+  return energy;
+}
+
+}  // namespace
+
+HeadProblems part_of(const HeadProblems& problems, std::span<const std::int64_t> heads) {
+  HeadProblems part{part_of(problems.keys, heads), part_of(problems.values, heads)};
+  if (problems.scores) {
+    part.scores.emplace(part_of(*problems.scores, heads));
+  }
+  return part;
+}
+
+LayerProblem::LayerProblem(const AttentionHeads& heads, const AttentionTensors& attention,
+                           const PoolingTask& task)
+    : LayerProblem(heads, attention, MomentTensors(task.kv_inputs, attention.o.device()), task) {}
+
+LayerProblem::LayerProblem(const AttentionHeads& heads, const AttentionTensors& attention,
+                           const MomentTensors& inputs, const PoolingTask& task)
+    : key_basis_(pooled_key_basis(task, heads.head_dim), attention.o.device()),
+      value_basis_(free_basis(heads.head_dim), attention.o.device()),
+      keys_(attention.k, inputs,
+            rotating_features(task.key_basis, heads.head_dim, attention.o.device()), task.stop),
+      values_(attention.v, inputs, counted_values(heads, task.method, attention.o.device()),
+              task.stop) {
+  const at::Tensor readers = output_readers(attention.o);
+  const at::Tensor spread = spreads(readers, values_.covariances());
+  key_weight_ = key_weights(attention.q, task, spread, heads.kv_heads);
+  value_weight_ = per_kv_head(readers, heads.kv_heads);
+  if (task.key_basis.rotates() && task.distances.length > 0) {
+    rope_average_.emplace(task.key_basis, distances_of(task.distances, spread, heads.kv_heads));
+  }
+}
+
+HeadProblems LayerProblem::problems(std::int64_t first, std::int64_t count) const {
+  return {problem_of(keys_, key_weight_, key_basis_, first, count),
+          problem_of(values_, value_weight_, value_basis_, first, count)};
+}
+
+HeadProblems LayerProblem::problems_with_scores(std::int64_t first, std::int64_t count) const {
+  HeadProblems result = problems(first, count);
+  if (rope_average_) {
+    result.scores.emplace(
+        ScoreProblem{keys_.free_gram(value_basis_, first, count),
+                     keys_.means().narrow(0, first, count), key_weight_.narrow(0, first, count),
+                     rope_average_->of(at::arange(first, first + count, key_basis_.a.options()))});
+  }
+  return result;
+}
+
+HeadSolutions solve(const HeadProblems& problems, const PoolingTask& task, std::int64_t chosen) {
+  const bool fixed = task.key_basis.fixed() && needs_solver(task.method);
+  HeadSolutions solutions{
+      solve_group(fixed ? PoolMethod::kMean : task.method, problems.keys, chosen),
+      solve_group(task.method, problems.values, chosen)};
+  if (problems.scores) {
+    Combination& heads = solutions.keys.heads;
+    heads = task.method == PoolMethod::kLowrank ? solve_scores(*problems.scores, heads) : heads;
+    solutions.keys.energy = energy_of(*problems.scores, heads);
+  }
+  return solutions;
+}
+
+HeadEnergies energies_of(const HeadProblems& problems) {
+  return {problems.scores ? energy_of(*problems.scores) : energy_of(problems.keys),
+          energy_of(problems.values)};
+}
+
+namespace {
+
+double part_of_layer(double lost, double all) { return all > 0.0 ? lost / all : 0.0; }
+
+}  // namespace
+
+double loss_of(const HeadSolutions& solutions, const HeadEnergies& layer) {
+  return part_of_layer(solutions.keys.energy.lost, layer.keys) +
+         part_of_layer(solutions.values.energy.lost, layer.values);
+}
+
+double loss_of_method(const HeadProblems& problems, const PoolingTask& task,
+                      const HeadEnergies& layer) {
+  if (task.method == PoolMethod::kRandom) {
+    const std::int64_t heads = problems.values.heads();
+    double sum = 0.0;
+    for (std::int64_t j = 0; j < heads; ++j) {
+      sum += loss_of(solve(problems, task, j), layer);
+    }
+    return sum / static_cast<double>(heads);
+  }
+  if (task.method != PoolMethod::kLowrank || task.key_basis.fixed() || problems.scores) {
+    return loss_of(solve(problems, task, 0), layer);
+  }
+  const HeadEnergies all = energies_of(problems);  // eigenvalues alone are enough
+  return part_of_layer(all.keys - energy_kept_by_lowrank(problems.keys), layer.keys) +
+         part_of_layer(all.values - energy_kept_by_lowrank(problems.values), layer.values);
+}
+
+}  // namespace regroup

@@ -1,0 +1,220 @@
+// Shapes: H query heads, N kv heads before and G after, n = N / G, m = H / N, d features per head,
+// D inputs, E outputs.
+#include "converter/pooling/pool_attention.h"
+
+#include <array>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/einsum.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/matmul.h>
+
+#include "converter/pooling/head_moments.h"
+#include "converter/pooling/layer_problem.h"
+#include "converter/pooling/parallel_for.h"
+
+namespace regroup {
+namespace {
+
+// The results of pooling. On the CPU they are written in place, elsewhere copied at the end.
+class Target {
+ public:
+  Target(AttentionHeads& heads, c10::Device device)
+      : heads_(heads), views_(heads, c10::kCPU), tensors_(views_) {
+    if (!device.is_cpu()) {
+      for (at::Tensor* tensor : all_of(tensors_)) {
+        *tensor = tensor->defined() ? at::empty_like(*tensor, at::TensorOptions(device)) : *tensor;
+      }
+    }
+  }
+
+  const AttentionTensors& tensors() const { return tensors_; }
+
+  void finish() {
+    const auto views = all_of(views_), tensors = all_of(tensors_);
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      if (views[i]->defined() && !views[i]->is_same(*tensors[i])) {
+        views[i]->copy_(*tensors[i]);
+      }
+    }
+  }
+
+  // Adds the correction of the output's bias, [E].
+  void add_to_bias(const at::Tensor& error) {
+    at::Tensor bias = tensor_of(heads_.o.bias, {heads_.o.outputs}, c10::kCPU);
+    bias += error.to(at::kCPU);
+  }
+
+ private:
+  static std::array<at::Tensor*, 7> all_of(AttentionTensors& attention) {
+    return {&attention.q.weight, &attention.q.bias, &attention.k.weight, &attention.k.bias,
+            &attention.v.weight, &attention.v.bias, &attention.o};
+  }
+
+  AttentionHeads& heads_;
+  AttentionTensors views_, tensors_;
+};
+
+// Applies solutions: computes the shared keys and values, and the queries and outputs that match.
+class SharedHeads {
+ public:
+  // `source` has `kv_heads`. Keeps the tensors of both.
+  SharedHeads(const AttentionTensors& source, const AttentionTensors& target, std::int64_t kv_heads,
+              const PoolingTask& task)
+      : source_(source),
+        target_(target),
+        members_(kv_heads / task.groups),
+        readers_(source.q.weight.size(0) / kv_heads) {}
+
+  void put(const HeadSolutions& solutions, std::int64_t group) const {
+    put_shared(source_.k, target_.k, solutions.keys.heads.mix, group);
+    put_shared(source_.v, target_.v, solutions.values.heads.mix, group);
+    put_queries(solutions.keys.heads.back, group * members_);
+    put_outputs(solutions.values.heads.back, group * members_);
+  }
+
+  // The correction of the output's bias, [E]: Σ_h O_h E[v_h] of the source minus that of the
+  // target.
+  at::Tensor mean_error(const InputMoments& inputs) const {
+    const MomentTensors moments(inputs, source_.o.device());
+    const auto output = [&](const AttentionTensors& attention) {
+      const at::Tensor values = mean_of(attention.v, moments);
+      const std::int64_t copies = attention.q.weight.size(0) / values.size(0);
+      return at::einsum("eha,ha->e", {attention.o, values.repeat_interleave(copies, 0)});
+    };
+    return output(source_) - output(target_);
+  }
+
+ private:
+  at::Tensor part(const at::Tensor& heads, std::int64_t first) const {
+    return heads.narrow(0, first, members_);
+  }
+
+  void put_shared(const HeadMaps& from, const HeadMaps& to, const at::Tensor& mix,
+                  std::int64_t group) const {
+    const std::int64_t d = mix.size(1);
+    const at::Tensor wide = mix.transpose(0, 1).reshape({d, -1});  // [d, n·d]
+    const at::Tensor rows = part(from.weight, group * members_).reshape({wide.size(1), -1});
+    to.weight.select(0, group).copy_(at::matmul(wide, rows));
+    if (from.bias.defined()) {
+      to.bias.select(0, group).copy_(
+          at::matmul(wide, part(from.bias, group * members_).reshape({-1})));
+    }
+  }
+
+  // q·(back x) = (backᵀ q)·x
+  void put_queries(const at::Tensor& back, std::int64_t first) const {
+    for (std::int64_t h = first * readers_; h < (first + members_) * readers_; ++h) {
+      const at::Tensor matrix = back.select(0, h / readers_ - first).t();
+      target_.q.weight.select(0, h).copy_(at::matmul(matrix, source_.q.weight.select(0, h)));
+      if (source_.q.bias.defined()) {
+        target_.q.bias.select(0, h).copy_(at::matmul(matrix, source_.q.bias.select(0, h)));
+      }
+    }
+  }
+
+  void put_outputs(const at::Tensor& back, std::int64_t first) const {
+    for (std::int64_t h = first * readers_; h < (first + members_) * readers_; ++h) {
+      target_.o.select(1, h).copy_(
+          at::matmul(source_.o.select(1, h), back.select(0, h / readers_ - first)));
+    }
+  }
+
+  AttentionTensors source_, target_;
+  std::int64_t members_, readers_;
+};
+
+std::vector<HeadProblems> problems_of(const AttentionHeads& heads,
+                                      const AttentionTensors& attention, const PoolingTask& task) {
+  const LayerProblem layer(heads, attention, task);
+  const std::int64_t members = heads.kv_heads / task.groups;
+  std::vector<HeadProblems> problems(static_cast<std::size_t>(task.groups));
+  for_each_group(task.device, task.groups, [&](std::int64_t group) {
+    check_not_stopped(task.stop);
+    problems[static_cast<std::size_t>(group)] =
+        layer.problems_with_scores(group * members, members);
+  });
+  return problems;
+}
+
+HeadEnergies sum_of_energies(const std::vector<HeadProblems>& problems) {
+  HeadEnergies sum;
+  for (const HeadProblems& each : problems) {
+    const HeadEnergies energies = energies_of(each);
+    sum.keys += energies.keys;
+    sum.values += energies.values;
+  }
+  return sum;
+}
+
+GroupReport report_of(const HeadSolutions& solutions, const HeadEnergies& layer) {
+  const Energy& keys = solutions.keys.energy;
+  const Energy& values = solutions.values.energy;
+  return {keys.kept(),
+          values.kept(),
+          keys.norm(),
+          values.norm(),
+          layer.keys > 0.0 ? keys.all / layer.keys : 0.0,
+          layer.values > 0.0 ? values.all / layer.values : 0.0,
+          loss_of(solutions, layer)};
+}
+
+DenseLinear fewer_rows(const DenseLinear& linear, std::int64_t rows) {
+  DenseLinear result{rows, linear.inputs, {}, {}};
+  result.weight.resize(static_cast<std::size_t>(rows * linear.inputs));
+  result.bias.resize(linear.bias.empty() ? 0 : static_cast<std::size_t>(rows));
+  return result;
+}
+
+// The head that a group keeps, counted within the group, for methods that keep one.
+std::int64_t chosen_head(const HeadProblems& problems, const PoolingTask& task,
+                         std::int64_t group) {
+  return task.chosen.empty()
+             ? 0
+             : task.chosen[static_cast<std::size_t>(group)] - group * problems.values.heads();
+}
+
+void pool_groups(const AttentionHeads& heads, const PoolingTask& task, PooledAttention& result) {
+  const AttentionTensors source(heads, task.device);
+  const std::vector<HeadProblems> problems = problems_of(heads, source, task);
+  const HeadEnergies layer = sum_of_energies(problems);
+  Target target(result.heads, source.o.device());
+  const SharedHeads shared(source, target.tensors(), heads.kv_heads, task);
+  for_each_group(task.device, task.groups, [&](std::int64_t group) {
+    check_not_stopped(task.stop);
+    const auto number = static_cast<std::size_t>(group);
+    const HeadProblems& problem = problems[number];
+    const HeadSolutions solutions = solve(problem, task, chosen_head(problem, task, group));
+    shared.put(solutions, group);
+    result.groups[number] = report_of(solutions, layer);
+  });
+  if (needs_solver(task.method) && !heads.o.bias.empty()) {
+    target.add_to_bias(shared.mean_error(task.kv_inputs));
+  }
+  target.finish();
+}
+
+PooledAttention pool_layer(const AttentionHeads& heads, const PoolingTask& task) {
+  if (task.groups < 1 || heads.kv_heads % task.groups != 0) {
+    throw_usage("{} kv heads cannot become {}: no divisor", heads.kv_heads, task.groups);
+  }
+  PooledAttention result;
+  result.groups.resize(static_cast<std::size_t>(task.groups));
+  result.heads = heads;
+  if (task.groups == heads.kv_heads) {
+    return result;
+  }
+  result.heads.kv_heads = task.groups;
+  result.heads.k = fewer_rows(heads.k, task.groups * heads.head_dim);
+  result.heads.v = fewer_rows(heads.v, task.groups * heads.head_dim);
+  pool_groups(heads, task, result);
+  return result;
+}
+
+}  // namespace
+
+PooledAttention pool_attention(const AttentionHeads& heads, const PoolingTask& task) {
+  return with_pooling_errors(task.method, [&] { return pool_layer(heads, task); });
+}
+
+}  // namespace regroup

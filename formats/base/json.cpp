@@ -1,0 +1,435 @@
+#include "formats/base/json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+
+namespace {
+
+constexpr int kMaxJsonDepth = 64;
+constexpr std::size_t kMaxOrderedMembers = 10'000;
+
+// One member of an object in text: the byte ranges of its key and value.
+struct Member {
+  std::size_t key_begin = 0;
+  std::size_t value_begin = 0;
+  std::size_t value_end = 0;
+  std::string key;
+};
+
+// Scans text that is known to be valid JSON, so it needs no error paths.
+class Scanner {
+ public:
+  explicit Scanner(std::string_view text) : text_(text) {}
+
+  std::size_t skip_space(std::size_t at) const {
+    return std::min(text_.find_first_not_of(" \t\r\n", at), text_.size());
+  }
+
+  // One past the string that opens at `at`.
+  std::size_t end_of_string(std::size_t at) const {
+    for (++at; text_[at] != '"'; ++at) {
+      at += text_[at] == '\\' ? 1U : 0U;
+    }
+    return at + 1;
+  }
+
+  // One past the value that begins at `at`.
+  std::size_t end_of_value(std::size_t at) const {
+    if (text_[at] == '"') {
+      return end_of_string(at);
+    }
+    if (text_[at] != '{' && text_[at] != '[') {
+      return std::min(text_.find_first_of(",]} \t\r\n", at), text_.size());
+    }
+    std::size_t depth = 0;
+    do {
+      if (text_[at] == '"') {
+        at = end_of_string(at);
+        continue;
+      }
+      depth += text_[at] == '{' || text_[at] == '[' ? 1U : 0U;
+      depth -= text_[at] == '}' || text_[at] == ']' ? 1U : 0U;
+      ++at;
+    } while (depth > 0);
+    return at;
+  }
+
+  std::vector<Member> members() const {
+    std::vector<Member> found;
+    std::size_t at = skip_space(skip_space(0) + 1);
+    while (text_[at] != '}') {
+      Member member;
+      member.key_begin = at;
+      const std::size_t key_end = end_of_string(at);
+      member.key = nlohmann::json::parse(text_.substr(at, key_end - at)).get<std::string>();
+      member.value_begin = skip_space(skip_space(key_end) + 1);  // past the colon
+      member.value_end = end_of_value(member.value_begin);
+      at = skip_space(member.value_end);
+      at = text_[at] == ',' ? skip_space(at + 1) : at;
+      found.push_back(std::move(member));
+    }
+    return found;
+  }
+
+ private:
+  std::string_view text_;
+};
+
+std::optional<Member> find_member(const std::vector<Member>& members, std::string_view key) {
+  const auto found = std::find_if(members.begin(), members.end(),
+                                  [&](const Member& member) { return member.key == key; });
+  return found == members.end() ? std::nullopt : std::optional(*found);
+}
+
+std::string quoted(const std::string& key) { return nlohmann::json(key).dump(); }
+
+std::string append_member(std::string_view object, const std::vector<Member>& members,
+                          const std::string& key, std::string_view value) {
+  const std::string added = quoted(key) + ": " + std::string(value);
+  if (members.empty()) {
+    const std::size_t inside = object.find('{') + 1;
+    return std::string(object.substr(0, inside)) + added +
+           std::string(object.substr(object.rfind('}')));
+  }
+  // Reuse the white space before the last key (a newline and indentation, or a space).
+  const std::size_t last = members.back().key_begin;
+  const std::size_t gap = object.find_last_not_of(" \t\r\n", last - 1) + 1;
+  const std::size_t end = members.back().value_end;
+  return std::string(object.substr(0, end)) + "," + std::string(object.substr(gap, last - gap)) +
+         added + std::string(object.substr(end));
+}
+
+std::string changed_elements(
+    std::string_view list,
+    const std::function<std::string(std::size_t, std::string_view)>& change) {
+  const Scanner scanner(list);
+  std::string changed;
+  std::size_t copied = 0;  // everything before this is in `changed`
+  std::size_t at = scanner.skip_space(1);
+  for (std::size_t i = 0; list[at] != ']'; ++i) {
+    const std::size_t end = scanner.end_of_value(at);
+    changed += list.substr(copied, at - copied);
+    changed += change(i, list.substr(at, end - at));
+    copied = end;
+    at = scanner.skip_space(end);
+    at = list[at] == ',' ? scanner.skip_space(at + 1) : at;
+  }
+  return changed + std::string(list.substr(copied));
+}
+
+// Checks a whole text before it is parsed: duplicate keys, depth, and the number of members per
+// object. The library's own parser callback takes time quadratic in the objects of a list.
+template <typename AnyJson>
+class JsonCheck : public nlohmann::json_sax<AnyJson> {
+ public:
+  JsonCheck(std::string_view where, std::size_t max_members)
+      : where_(where), max_members_(max_members) {}
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(typename AnyJson::number_integer_t) override { return true; }
+  bool number_unsigned(typename AnyJson::number_unsigned_t) override { return true; }
+  bool number_float(typename AnyJson::number_float_t, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(typename AnyJson::binary_t&) override { return true; }
+
+  bool start_object(std::size_t) override {
+    keys_.emplace_back();
+    return enter();
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    return leave();
+  }
+  bool start_array(std::size_t) override { return enter(); }
+  bool end_array() override { return leave(); }
+
+  bool key(std::string& name) override {
+    // Key comparisons that the library makes in ordered objects, summed over all objects.
+    comparisons_ += keys_.back().size();
+    if (!keys_.back().insert(name).second) {
+      throw_bad_input("{}: duplicate key \"{}\"", where_, printable(name));
+    }
+    if (keys_.back().size() > max_members_) {
+      throw_bad_input("{}: an object with more than {} members", where_, max_members_);
+    }
+    if (comparisons_ / max_members_ > max_members_) {
+      throw_bad_input("{}: too many objects with thousands of members", where_);
+    }
+    return true;
+  }
+
+  bool parse_error(std::size_t, const std::string&,
+                   const nlohmann::json::exception& fault) override {
+    throw_bad_input("{}: not valid JSON: {}", where_, printable(fault.what()));
+  }
+
+ private:
+  bool enter() {
+    if (++depth_ > kMaxJsonDepth) {
+      throw_bad_input("{}: JSON nested deeper than {}", where_, kMaxJsonDepth);
+    }
+    return true;
+  }
+  bool leave() {
+    --depth_;
+    return true;
+  }
+
+  std::string_view where_;
+  std::size_t max_members_;
+  std::vector<std::set<std::string>> keys_;  // of the enclosing objects
+  std::size_t comparisons_ = 0;
+  int depth_ = 0;
+};
+
+template <typename AnyJson>
+AnyJson parse_object(std::string_view text, std::string_view where, std::size_t max_members) {
+  // The parser would skip the former and treat the latter as the end of the text.
+  if (text.starts_with("\xef\xbb\xbf") || text.find('\0') != std::string_view::npos) {
+    throw_bad_input("{}: not valid JSON: it contains a byte order mark or a NUL byte", where);
+  }
+  AnyJson parsed;
+  try {
+    JsonCheck<AnyJson> check(where, max_members);
+    AnyJson::sax_parse(text, &check);
+    parsed = AnyJson::parse(text);
+  } catch (const nlohmann::json::exception& fault) {
+    throw_bad_input("{}: not valid JSON: {}", where, printable(fault.what()));
+  }
+  if (!parsed.is_object()) {
+    throw_bad_input("{}: holds a JSON {}, an object is needed", where, parsed.type_name());
+  }
+  return parsed;
+}
+
+}  // namespace
+
+Json parse_json_object(std::string_view text, std::string_view where) {
+  return parse_object<Json>(text, where, kMaxOrderedMembers);
+}
+
+nlohmann::json parse_sorted_json_object(std::string_view text, std::string_view where) {
+  return parse_object<nlohmann::json>(text, where, std::numeric_limits<std::size_t>::max());
+}
+
+std::string with_member(std::string_view object, const std::vector<std::string>& path,
+                        std::string_view value) {
+  const std::vector<Member> members = Scanner(object).members();
+  const std::string& key = path.front();
+  const auto member = find_member(members, key);
+  if (path.size() == 1 && !member) {
+    return append_member(object, members, key, value);
+  }
+  if (path.size() == 1) {
+    return std::string(object.substr(0, member->value_begin)) + std::string(value) +
+           std::string(object.substr(member->value_end));
+  }
+  const std::vector<std::string> rest(path.begin() + 1, path.end());
+  if (!member) {
+    return append_member(object, members, key, with_member("{}", rest, value));
+  }
+  const auto child = object.substr(member->value_begin, member->value_end - member->value_begin);
+  if (!child.starts_with('{')) {
+    throw_bad_input("JSON member {} is not an object, so {} cannot be set in it", printable(key),
+                    printable(rest.front()));
+  }
+  return with_member(object, {key}, with_member(child, rest, value));
+}
+
+std::string without_member(std::string_view object, std::string_view key) {
+  const std::vector<Member> members = Scanner(object).members();
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (members[i].key == key) {
+      const bool first = i == 0, only = members.size() == 1;
+      const std::size_t begin = first ? members[i].key_begin : members[i - 1].value_end;
+      const std::size_t end = first && !only ? members[i + 1].key_begin : members[i].value_end;
+      return std::string(object.substr(0, begin)) + std::string(object.substr(end));
+    }
+  }
+  return std::string(object);
+}
+
+std::string with_each_element(
+    std::string_view object, const std::vector<std::string>& path,
+    const std::function<std::string(std::size_t, std::string_view)>& change) {
+  const auto member = find_member(Scanner(object).members(), path.front());
+  if (!member || object[member->value_begin] != (path.size() == 1 ? '[' : '{')) {
+    throw_bad_input("JSON member {} is not {}", printable(path.front()),
+                    path.size() == 1 ? "a list" : "an object");
+  }
+  const auto value = object.substr(member->value_begin, member->value_end - member->value_begin);
+  const std::string changed =
+      path.size() == 1 ? changed_elements(value, change)
+                       : with_each_element(value, {path.begin() + 1, path.end()}, change);
+  return std::string(object.substr(0, member->value_begin)) + changed +
+         std::string(object.substr(member->value_end));
+}
+
+std::string json_number(double value) { return nlohmann::json(value).dump(); }
+
+Json number_or_null(std::optional<double> value) {
+  return value && std::isfinite(*value) ? Json(*value) : Json();
+}
+
+std::optional<double> number_if_any(const Json& json) {
+  return json.is_number() ? std::optional(json.get<double>()) : std::nullopt;
+}
+
+std::string printable_json(const Json& value, std::size_t limit) {
+  return printable(value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace),
+                   limit);
+}
+
+namespace {
+
+void add_all(std::vector<JsonDifference>& found, std::vector<JsonDifference> more) {
+  for (JsonDifference& difference : more) {
+    found.push_back(std::move(difference));
+  }
+}
+
+std::vector<JsonDifference> differences_of_objects(const Json& before, const Json& after,
+                                                   const std::string& path) {
+  const auto path_of = [&](const std::string& key) {
+    return path.empty() ? key : fmt::format("{}.{}", path, key);
+  };
+  std::vector<JsonDifference> found;
+  for (const auto& [key, value] : before.items()) {
+    const auto other = after.find(key);
+    if (other == after.end()) {
+      found.push_back({path_of(key), value, std::nullopt});
+    } else {
+      add_all(found, differences_between(value, *other, path_of(key)));
+    }
+  }
+  for (const auto& [key, value] : after.items()) {
+    if (!before.contains(key)) {
+      found.push_back({path_of(key), std::nullopt, value});
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<JsonDifference> differences_between(const Json& before, const Json& after,
+                                                const std::string& path) {
+  if (before.is_object() && after.is_object()) {
+    return differences_of_objects(before, after, path);
+  }
+  std::vector<JsonDifference> found;
+  if (before.is_array() && after.is_array() && before.size() == after.size()) {
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      add_all(found, differences_between(before[i], after[i], fmt::format("{}[{}]", path, i)));
+    }
+  } else if (before != after) {
+    found.push_back({path, before, after});
+  }
+  return found;
+}
+
+namespace {
+
+std::optional<std::uint32_t> hex_value(char digit) {
+  if (digit >= '0' && digit <= '9') {
+    return static_cast<std::uint32_t>(digit - '0');
+  }
+  const char lower = static_cast<char>(digit | 0x20);
+  return lower >= 'a' && lower <= 'f' ? std::optional(static_cast<std::uint32_t>(lower - 'a' + 10))
+                                      : std::nullopt;
+}
+
+void append_utf8(std::string& text, std::uint32_t code) {
+  const auto put = [&](std::uint32_t byte) { text.push_back(static_cast<char>(byte)); };
+  const auto put_rest = [&](int bits) { put(0x80U | ((code >> bits) & 0x3fU)); };
+  if (code < 0x80) {
+    put(code);
+  } else if (code < 0x800) {
+    put(0xc0U | (code >> 6));
+    put_rest(0);
+  } else if (code < 0x10000) {
+    put(0xe0U | (code >> 12));
+    put_rest(6);
+    put_rest(0);
+  } else {
+    put(0xf0U | (code >> 18));
+    put_rest(12);
+    put_rest(6);
+    put_rest(0);
+  }
+}
+
+// The byte at `at`; 0 at the end, where no escape has one.
+char byte_at(std::string_view text, std::size_t at) { return at < text.size() ? text[at] : '\0'; }
+
+// Reads a u and four hexadecimal digits. Returns nothing if there are fewer, with `at` at the
+// error.
+std::optional<std::uint32_t> read_code_unit(std::string_view text, std::size_t& at) {
+  ++at;
+  std::uint32_t code = 0;
+  for (int i = 0; i < 4; ++i, ++at) {
+    const auto digit = hex_value(byte_at(text, at));
+    if (!digit) {
+      return std::nullopt;
+    }
+    code = code * 16 + *digit;
+  }
+  return code;
+}
+
+std::string_view append_unicode(std::string_view text, std::size_t& at, std::string& out) {
+  constexpr std::string_view kTooShort = "four hexadecimal digits are needed after \\u";
+  const auto code = read_code_unit(text, at);
+  if (!code) {
+    return kTooShort;
+  }
+  const bool high = *code >= 0xd800 && *code < 0xdc00;
+  if (high && text.substr(at, 2) == "\\u") {
+    ++at;
+    const auto low = read_code_unit(text, at);
+    if (!low) {
+      return kTooShort;
+    }
+    if (*low >= 0xdc00 && *low < 0xe000) {
+      append_utf8(out, 0x10000U + ((*code - 0xd800U) << 10) + (*low - 0xdc00U));
+      return {};
+    }
+  }
+  if (*code >= 0xd800 && *code < 0xe000) {
+    return "an escape is half of a surrogate pair";
+  }
+  append_utf8(out, *code);
+  return {};
+}
+
+}  // namespace
+
+std::string_view append_unescaped(std::string_view text, std::size_t& at, std::string& out) {
+  constexpr std::string_view kNames = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
+  ++at;
+  const char name = byte_at(text, at);
+  if (name == 'u') {
+    return append_unicode(text, at, out);
+  }
+  const std::size_t which = kNames.find(name);
+  if (name == '\0' || which == std::string_view::npos) {
+    return "a string contains an escape that JSON does not have";
+  }
+  out.push_back(kMeanings[which]);
+  ++at;
+  return {};
+}
+
+}  // namespace regroup

@@ -1,0 +1,321 @@
+#include "formats/families/bert.h"
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/families/families.h"
+#include "formats/spec/config_reader.h"
+
+namespace regroup {
+
+void read_encoder_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
+  spec.hidden_size = config.count({"hidden_size"});
+  set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
+  read_stack_sizes(spec, config, {"num_hidden_layers"}, checkpoint);
+  spec.intermediate_size = config.count({"intermediate_size"});
+  spec.causal = false;
+  spec.norm = NormKind::kLayerNorm;
+  spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
+}
+
+// BERT (with Jina's and MosaicML's), RoBERTa (with XLM-RoBERTa and CamemBERT) and ELECTRA:
+// encoder-only models with a norm after each residual and a head that predicts masked tokens.
+
+namespace {
+
+void refuse_decoder(const ConfigReader& config) {
+  for (const std::string_view key : {"is_decoder", "add_cross_attention"}) {
+    if (config.flag_or({key}, false)) {
+      throw_bad_input("{}: {} is true; only encoders of this family are supported", config.where(),
+                      key);
+    }
+  }
+}
+
+// In checkpoints converted from TensorFlow, weight and bias of a LayerNorm are gamma and beta.
+NormTensors layer_norm_at(const Checkpoint& checkpoint, const std::string& name) {
+  const bool old = checkpoint.find(name + ".gamma") != nullptr;
+  return old ? NormTensors{name + ".gamma", name + ".beta"} : norm_at(name, true);
+}
+
+// MosaicBERT has one tensor of queries, keys and values.
+AttentionLayout bert_attention(const Checkpoint& checkpoint, const std::string& name) {
+  const LinearTensors o = linear_at(name + "output.dense", true);
+  const LinearTensors fused = linear_at(name + "self.Wqkv", true);
+  if (checkpoint.find(fused.weight) != nullptr) {
+    return {Packing::kQueryKeyValue, fused, fused, fused, o, {}, {}};
+  }
+  return {Packing::kSeparate,
+          linear_at(name + "self.query", true),
+          linear_at(name + "self.key", true),
+          linear_at(name + "self.value", true),
+          o,
+          {},
+          {}};
+}
+
+LayerTensors layer_at(const Checkpoint& checkpoint, const std::string& name) {
+  LayerTensors layer;
+  layer.attention = bert_attention(checkpoint, name + ".attention.");
+  layer.attention_norm = layer_norm_at(checkpoint, name + ".attention.output.LayerNorm");
+  const LinearTensors gate_up = linear_at(name + ".mlp.gated_layers", false);
+  if (checkpoint.find(gate_up.weight) != nullptr) {
+    layer.gate = layer.up = gate_up;
+    layer.down = linear_at(name + ".mlp.wo", true);
+    layer.mlp_norm = norm_at(name + ".mlp.layernorm", true);
+  } else {
+    layer.up = linear_at(name + ".intermediate.dense", true);
+    layer.down = linear_at(name + ".output.dense", true);
+    layer.mlp_norm = layer_norm_at(checkpoint, name + ".output.LayerNorm");
+  }
+  return layer;
+}
+
+// Positions are rows of a table or, with "alibi" (Jina's BERT), ALiBi in both directions.
+void read_positions(ModelSpec& spec, const ConfigReader& config, const std::string& embeddings) {
+  const std::string kind = config.text_or({"position_embedding_type"}, "absolute");
+  if (kind == "alibi") {
+    spec.positions = PositionKind::kAlibi;
+  } else if (kind == "absolute") {
+    spec.positions = PositionKind::kLearned;
+    spec.position_embedding = embeddings + "position_embeddings.weight";
+  } else {
+    throw_bad_input("{}: position_embedding_type is {}; known: absolute, alibi", config.where(),
+                    printable(kind));
+  }
+}
+
+// Jina's config names the MLP, MosaicBERT's does not: a gated one has GELU there. The head keeps
+// hidden_act.
+void read_mlp(ModelSpec& spec, const ConfigReader& config) {
+  const bool gated = spec.layers.front().gate.present();
+  const std::string kind = config.text_or({"feed_forward_type"}, gated ? "geglu" : "original");
+  if (kind == "original" ? gated : !gated || (kind != "geglu" && kind != "reglu")) {
+    throw_bad_input("{}: feed_forward_type is {}, which the tensors of layer 0 do not fit",
+                    config.where(), printable(kind));
+  }
+  if (gated) {
+    spec.head_activation = spec.activation;
+    spec.activation = kind == "reglu" ? Activation::kRelu : Activation::kGeluErf;
+  }
+}
+
+// MosaicBERT's code pads the vocabulary and has ALiBi, whatever position_embedding_type says.
+void read_mosaic(ModelSpec& spec, const ConfigReader& config) {
+  constexpr std::int64_t kMultiple = 8;
+  if (config.find("alibi_starting_size") == nullptr) {
+    throw_bad_input(
+        "{}: the checkpoint has Wqkv like MosaicBERT, but there is no alibi_starting_size; other "
+        "models with these tensors are not supported",
+        config.where());
+  }
+  spec.vocab_size = (spec.vocab_size + kMultiple - 1) / kMultiple * kMultiple;
+  spec.positions = PositionKind::kAlibi;
+  spec.position_embedding.clear();
+}
+
+// jina-bert-v2-qk-post-norm has other MLPs and norms of queries and keys.
+void refuse_qk_norms(const ConfigReader& config, const Checkpoint& checkpoint,
+                     const std::string& start) {
+  if (checkpoint.find(start + "encoder.layer.0.attention.self.layer_norm_k.weight") != nullptr) {
+    throw_bad_input("{}: norms of queries and keys (layer_norm_k) in this family are not supported",
+                    config.where());
+  }
+}
+
+// Describes everything except the head. `prefix` is that of models saved with their head.
+ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoint,
+                          std::string_view prefix) {
+  refuse_decoder(config);
+  ModelSpec spec;
+  read_encoder_sizes(spec, config, checkpoint);
+  spec.token_types = config.optional_count({"type_vocab_size"}).value_or(2);
+  spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-12);
+  spec.norm_placement = NormPlacement::kAfterResidual;
+  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "gelu"), config.where());
+  const std::string start =
+      find_prefix(checkpoint, {prefix, ""}, "embeddings.word_embeddings.weight");
+  const std::string embeddings = start + "embeddings.";
+  refuse_qk_norms(config, checkpoint, start);
+  spec.token_embedding = embeddings + "word_embeddings.weight";
+  read_positions(spec, config, embeddings);
+  spec.token_type_embedding = embeddings + "token_type_embeddings.weight";
+  spec.embedding_norm = layer_norm_at(checkpoint, embeddings + "LayerNorm");
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i] = layer_at(checkpoint, start + "encoder.layer." + std::to_string(i));
+  }
+  read_mlp(spec, config);
+  return spec;
+}
+
+struct HeadNames {
+  std::string transform, norm, bias, decoder;
+};
+
+void name_head(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+               const HeadNames& names) {
+  spec.head_transform = linear_at(names.transform, true);
+  spec.head_norm = layer_norm_at(checkpoint, names.norm);
+  name_output(spec, config, names.decoder + ".weight", /*tied=*/true);
+  name_output_bias(spec, checkpoint, names.decoder + ".bias", names.bias);
+}
+
+}  // namespace
+
+ModelSpec describe_bert(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_common(config, checkpoint, "bert.");
+  if (spec.layers.front().attention.packing == Packing::kQueryKeyValue) {
+    read_mosaic(spec, config);
+  }
+  name_head(spec, config, checkpoint,
+            {"cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
+             "cls.predictions.bias", "cls.predictions.decoder"});
+  return spec;
+}
+
+ModelSpec describe_electra(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_common(config, checkpoint, "electra.");
+  const std::int64_t width = config.optional_count({"embedding_size"}).value_or(128);
+  if (width != spec.hidden_size) {
+    spec.embedding_size = width;
+    spec.projected_last = true;
+    spec.project_in =
+        linear_at(find_prefix(checkpoint, {"electra.", ""}, "embeddings_project.weight") +
+                      "embeddings_project",
+                  true);
+  }
+  spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
+  name_head(spec, config, checkpoint,
+            {"generator_predictions.dense", "generator_predictions.LayerNorm",
+             "generator_lm_head.bias", "generator_lm_head"});
+  return spec;
+}
+
+ModelSpec describe_roberta(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_common(config, checkpoint, "roberta.");
+  // Text without padding never uses the rows up to the padding token's id.
+  skip_first_positions(spec, config,
+                       config.optional_token("pad_token_id", spec.vocab_size).value_or(1) + 1);
+  spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
+  name_head(spec, config, checkpoint,
+            {"lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder"});
+  return spec;
+}
+
+// MPNet: BERT's block with a table of positions and a relative bias that all layers share.
+
+namespace {
+
+constexpr std::int64_t kBuckets = 32;  // transformers has no other number, whatever the config says
+constexpr std::int64_t kFirstRow = 2;  // of the table of positions; padding has the row before
+
+LayerTensors mpnet_layer(const std::string& name) {
+  LayerTensors layer;
+  const std::string attention = name + ".attention.";
+  layer.attention = {Packing::kSeparate,
+                     linear_at(attention + "attn.q", true),
+                     linear_at(attention + "attn.k", true),
+                     linear_at(attention + "attn.v", true),
+                     linear_at(attention + "attn.o", true),
+                     {},
+                     {}};
+  layer.attention_norm = norm_at(attention + "LayerNorm", true);
+  layer.up = linear_at(name + ".intermediate.dense", true);
+  layer.down = linear_at(name + ".output.dense", true);
+  layer.mlp_norm = norm_at(name + ".output.LayerNorm", true);
+  return layer;
+}
+
+void read_mpnet_positions(ModelSpec& spec, const ConfigReader& config, const std::string& prefix) {
+  spec.positions = PositionKind::kRelativeBias;
+  spec.relative_bias.buckets =
+      config.optional_count({"relative_attention_num_buckets"}).value_or(kBuckets);
+  if (spec.relative_bias.buckets != kBuckets) {
+    spec.not_computable = "relative_attention_num_buckets other than 32";
+  }
+  spec.layers.front().relative_bias = prefix + "encoder.relative_attention_bias.weight";
+  spec.position_embedding = prefix + "embeddings.position_embeddings.weight";
+  skip_first_positions(spec, config, kFirstRow);
+}
+
+}  // namespace
+
+ModelSpec describe_mpnet(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  read_encoder_sizes(spec, config, checkpoint);
+  spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-12);
+  spec.norm_placement = NormPlacement::kAfterResidual;
+  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "gelu"), config.where());
+  const std::string prefix =
+      find_prefix(checkpoint, {"mpnet.", ""}, "embeddings.word_embeddings.weight");
+  spec.token_embedding = prefix + "embeddings.word_embeddings.weight";
+  spec.embedding_norm = norm_at(prefix + "embeddings.LayerNorm", true);
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i] = mpnet_layer(prefix + "encoder.layer." + std::to_string(i));
+  }
+  read_mpnet_positions(spec, config, prefix);
+  spec.head_transform = linear_at("lm_head.dense", true);
+  spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
+  spec.head_norm = norm_at("lm_head.layer_norm", true);
+  name_output(spec, config, "lm_head.decoder.weight", /*tied=*/true);
+  name_output_bias(spec, checkpoint, "lm_head.decoder.bias", "lm_head.bias");
+  return spec;
+}
+
+// DistilBERT: BERT's block under names of its own, without token types.
+
+namespace {
+
+LayerTensors distilbert_layer(const std::string& name) {
+  LayerTensors layer;
+  const std::string attention = name + ".attention.";
+  layer.attention = {Packing::kSeparate,
+                     linear_at(attention + "q_lin", true),
+                     linear_at(attention + "k_lin", true),
+                     linear_at(attention + "v_lin", true),
+                     linear_at(attention + "out_lin", true),
+                     {},
+                     {}};
+  layer.attention_norm = norm_at(name + ".sa_layer_norm", true);
+  layer.up = linear_at(name + ".ffn.lin1", true);
+  layer.down = linear_at(name + ".ffn.lin2", true);
+  layer.mlp_norm = norm_at(name + ".output_layer_norm", true);
+  return layer;
+}
+
+void read_distilbert_sizes(ModelSpec& spec, const ConfigReader& config,
+                           const Checkpoint& checkpoint) {
+  spec.hidden_size = config.count({"dim"});
+  set_heads(spec, config, {"n_heads"}, std::nullopt);
+  read_stack_sizes(spec, config, {"n_layers"}, checkpoint);
+  spec.intermediate_size = config.count({"hidden_dim"});
+  spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
+}
+
+}  // namespace
+
+ModelSpec describe_distilbert(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  read_distilbert_sizes(spec, config, checkpoint);
+  spec.causal = false;
+  spec.positions = PositionKind::kLearned;
+  spec.norm = NormKind::kLayerNorm;
+  spec.norm_epsilon = 1e-12;
+  spec.norm_placement = NormPlacement::kAfterResidual;
+  spec.activation = activation_from_name(config.text_or({"activation"}, "gelu"), config.where());
+  const std::string start =
+      find_prefix(checkpoint, {"distilbert.", ""}, "embeddings.word_embeddings.weight");
+  spec.token_embedding = start + "embeddings.word_embeddings.weight";
+  // Sinusoids, if the config has them, are stored as well.
+  spec.position_embedding = start + "embeddings.position_embeddings.weight";
+  spec.embedding_norm = norm_at(start + "embeddings.LayerNorm", true);
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i] = distilbert_layer(start + "transformer.layer." + std::to_string(i));
+  }
+  spec.head_transform = linear_at("vocab_transform", true);
+  spec.head_norm = norm_at("vocab_layer_norm", true);
+  spec.lm_head_bias = "vocab_projector.bias";
+  name_output(spec, config, "vocab_projector.weight", /*tied=*/true);
+  return spec;
+}
+
+}  // namespace regroup

@@ -1,0 +1,185 @@
+// Encoders with rotary positions.
+#include <fmt/format.h>
+
+#include "formats/base/printable.h"
+#include "formats/families/bert.h"
+#include "formats/families/families.h"
+#include "formats/spec/config_reader.h"
+#include "formats/spec/rope_config.h"
+
+namespace regroup {
+
+// ModernBERT: an encoder with RoPE, windows in most layers, and a norm before each sublayer.
+
+namespace {
+
+struct ModernBertBiases {
+  bool attention, mlp, norm;
+};
+
+LayerTensors modernbert_layer(const std::string& name, bool first, const ModernBertBiases& biases) {
+  const LinearTensors fused = linear_at(name + ".attn.Wqkv", biases.attention);
+  LayerTensors layer;
+  if (!first) {  // the embedding's norm is before the first layer
+    layer.attention_norm = norm_at(name + ".attn_norm", biases.norm);
+  }
+  layer.attention = {Packing::kQueryKeyValue,
+                     fused,
+                     fused,
+                     fused,
+                     linear_at(name + ".attn.Wo", biases.attention),
+                     {},
+                     {}};
+  layer.mlp_norm = norm_at(name + ".mlp_norm", biases.norm);
+  layer.gate = layer.up = linear_at(name + ".mlp.Wi", biases.mlp);
+  layer.down = linear_at(name + ".mlp.Wo", biases.mlp);
+  return layer;
+}
+
+// local_attention counts the positions on both sides of a query, without itself.
+void read_local_attention(ModelSpec& spec, const ConfigReader& config) {
+  const auto step =
+      static_cast<std::size_t>(config.optional_count({"global_attn_every_n_layers"}).value_or(3));
+  std::vector<bool> slides(spec.layers.size());
+  for (std::size_t i = 0; i < slides.size(); ++i) {
+    slides[i] = i % step != 0;
+  }
+  const std::int64_t width = config.optional_count({"local_attention"}).value_or(128);
+  set_windows(spec, listed_windows(config, slides.size()).value_or(slides), width / 2 + 1);
+}
+
+void read_modernbert_rope(ModelSpec& spec, const ConfigReader& config) {
+  read_rope_of_windows(spec, config, {.theta = config.number_or({"global_rope_theta"}, 160000.0)},
+                       {.theta = config.number_or({"local_rope_theta"}, 10000.0)});
+  if (!config.object("rope_scaling").empty()) {
+    spec.not_computable = "rope_scaling";
+  } else if (config.mentions("local_rope_theta") && config.find("local_rope_theta") == nullptr) {
+    spec.not_computable = "local_rope_theta null";
+  }
+}
+
+void name_modernbert_head(ModelSpec& spec, const ConfigReader& config, bool norm_bias) {
+  spec.head_transform = linear_at("head.dense", config.flag_or({"classifier_bias"}, false));
+  spec.head_activation =
+      activation_from_name(config.text_or({"classifier_activation"}, "gelu"), config.where());
+  spec.head_norm = norm_at("head.norm", norm_bias);
+  name_output(spec, config, "decoder.weight", /*tied=*/true);
+  spec.lm_head_bias = config.flag_or({"decoder_bias"}, true) ? "decoder.bias" : "";
+}
+
+}  // namespace
+
+ModelSpec describe_modernbert(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  read_encoder_sizes(spec, config, checkpoint);
+  spec.norm_epsilon = config.number_or({"norm_eps"}, 1e-5);
+  spec.activation =
+      activation_from_name(config.text_or({"hidden_activation"}, "gelu"), config.where());
+  read_local_attention(spec, config);
+  read_modernbert_rope(spec, config);
+
+  const ModernBertBiases biases{config.flag_or({"attention_bias"}, false),
+                                config.flag_or({"mlp_bias"}, false),
+                                config.flag_or({"norm_bias"}, false)};
+  const std::string prefix =
+      find_prefix(checkpoint, {"model.", ""}, "embeddings.tok_embeddings.weight");
+  spec.token_embedding = prefix + "embeddings.tok_embeddings.weight";
+  spec.embedding_norm = norm_at(prefix + "embeddings.norm", biases.norm);
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    const bool without_window = spec.layers[i].without_window;
+    spec.layers[i] = modernbert_layer(prefix + "layers." + std::to_string(i), i == 0, biases);
+    spec.layers[i].without_window = without_window;
+  }
+  spec.final_norm = norm_at(prefix + "final_norm", biases.norm);
+  name_modernbert_head(spec, config, biases.norm);
+  return spec;
+}
+
+// NomicBERT: BERT's block with RoPE, a gated MLP and a fused projection, under GPT-2's keys in the
+// configs of its own code and BERT's in those of transformers 5.
+
+namespace {
+
+// Settings of the model's own code for other blocks.
+std::string unsupported_nomic_setting(const ConfigReader& config) {
+  for (const char* key : {"prenorm", "parallel_block", "use_rms_norm", "causal",
+                          "scale_attn_by_inverse_layer_idx", "rotary_emb_interleaved"}) {
+    if (config.flag_or({key}, false)) {
+      return fmt::format("{} = true", key);
+    }
+  }
+  for (const char* key : {"rotary_emb_scale_base", "rotary_scaling_factor", "num_experts"}) {
+    if (config.find(key) != nullptr) {
+      return key;
+    }
+  }
+  if (config.number_or({"rotary_emb_fraction"}, 1.0) != 1.0) {
+    return "rotary_emb_fraction";
+  }
+  const std::string activation = config.text_or({"activation_function"}, "swiglu");
+  return activation == "swiglu" ? "" : "activation_function " + printable(activation);
+}
+
+void read_nomic_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
+  spec.hidden_size = config.count({"hidden_size", "n_embd"});
+  set_heads(spec, config, {"num_attention_heads", "n_head"}, config.optional_count({"head_dim"}));
+  const std::int64_t layers =
+      read_layer_count(config, {"num_hidden_layers", "n_layer"}, checkpoint);
+  spec.layers.resize(static_cast<std::size_t>(layers));
+  spec.intermediate_size = config.count({"intermediate_size", "n_inner"});
+  spec.vocab_size = config.count({"vocab_size"});
+  spec.max_positions = config.count({"max_position_embeddings", "n_positions"});
+  spec.kv_heads =
+      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
+  spec.token_types = config.optional_count({"type_vocab_size"}).value_or(2);
+  spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
+}
+
+LayerTensors nomic_layer(const std::string& name, const ConfigReader& config) {
+  const bool bias = config.flag_or({"qkv_proj_bias"}, false);
+  const LinearTensors fused = linear_at(name + ".attn.Wqkv", bias);
+  LayerTensors layer;
+  layer.attention = {Packing::kQueryKeyValue,
+                     fused,
+                     fused,
+                     fused,
+                     linear_at(name + ".attn.out_proj", bias),
+                     {},
+                     {}};
+  layer.attention_norm = norm_at(name + ".norm1", true);
+  layer.up = linear_at(name + ".mlp.fc11", config.flag_or({"mlp_fc1_bias"}, false));
+  layer.gate = linear_at(name + ".mlp.fc12", config.flag_or({"mlp_fc1_bias"}, false));
+  layer.down = linear_at(name + ".mlp.fc2", config.flag_or({"mlp_fc2_bias"}, false));
+  layer.mlp_norm = norm_at(name + ".norm2", true);
+  return layer;
+}
+
+}  // namespace
+
+ModelSpec describe_nomic_bert(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  read_nomic_sizes(spec, config, checkpoint);
+  spec.causal = false;
+  read_rope(spec, config, {.theta = config.number_or({"rotary_emb_base"}, 1000.0)});
+  spec.norm = NormKind::kLayerNorm;
+  spec.norm_epsilon = config.number_or({"layer_norm_eps", "layer_norm_epsilon"}, 1e-12);
+  spec.norm_placement = NormPlacement::kAfterResidual;
+  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
+  if (const std::string setting = unsupported_nomic_setting(config); !setting.empty()) {
+    spec.not_computable = setting;
+  }
+  const std::string prefix = find_prefix(checkpoint, {"bert.", "nomic_bert.", ""}, "emb_ln.weight");
+  spec.token_embedding = prefix + "embeddings.word_embeddings.weight";
+  spec.token_type_embedding = prefix + "embeddings.token_type_embeddings.weight";
+  spec.embedding_norm = norm_at(prefix + "emb_ln", true);
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i] = nomic_layer(prefix + "encoder.layers." + std::to_string(i), config);
+  }
+  spec.head_transform = linear_at("cls.predictions.transform.dense", true);
+  spec.head_norm = norm_at("cls.predictions.transform.layer_norm", true);
+  name_output(spec, config, "cls.predictions.decoder.weight", /*tied=*/true);
+  name_output_bias(spec, checkpoint, "cls.predictions.decoder.bias", "cls.predictions.bias");
+  return spec;
+}
+
+}  // namespace regroup

@@ -1,0 +1,76 @@
+#include "formats/model/disagreements.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include "formats/base/printable.h"
+#include "formats/families/family.h"
+#include "formats/families/loader_code.h"
+#include "formats/model/model_directory.h"
+#include "formats/model/weight_index.h"
+#include "formats/spec/tensor_names.h"
+
+namespace regroup {
+namespace {
+
+void compare_heads(const ModelSpec& spec, const Checkpoint& checkpoint, AttentionRole role,
+                   std::vector<std::string>& found) {
+  const std::vector<std::int64_t> stored = kv_heads_from_shapes(spec, checkpoint, role);
+  const std::vector<std::int64_t>& said = spec.kv_heads_of(role);
+  const std::string of_role = spec.has_encoder() ? fmt::format("{} ", name_of(role)) : "";
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    if (stored[i] != said[i]) {
+      found.push_back(fmt::format("{}layer {}: the config says {} kv heads, the tensors hold {}",
+                                  of_role, i, said[i], stored[i]));
+    }
+  }
+}
+
+// Kv heads are compared above, and a base model may lack its head.
+void add_tensor_faults(const ModelSpec& spec, const Checkpoint& checkpoint,
+                       std::vector<std::string>& found) {
+  constexpr std::size_t kShown = 8;
+  ModelSpec stored = with_stored_heads(spec, checkpoint);
+  stored = missing_head(stored, checkpoint).empty() ? stored : without_head(std::move(stored));
+  std::vector<std::string> faults = tensor_faults(stored, checkpoint);
+  if (faults.size() > kShown) {
+    const std::size_t more = faults.size() - kShown;
+    faults.resize(kShown);
+    faults.push_back(fmt::format("{} more tensors do not fit the config", more));
+  }
+  std::move(faults.begin(), faults.end(), std::back_inserter(found));
+}
+
+}  // namespace
+
+std::vector<std::string> disagreements_in(const ModelSpec& spec, const Checkpoint& checkpoint,
+                                          const Json& config) {
+  std::vector<std::string> found;
+  for (const AttentionRole role : spec.roles()) {
+    compare_heads(spec, checkpoint, role, found);
+  }
+  add_tensor_faults(spec, checkpoint, found);
+  found.insert(found.end(), spec.contradictions.begin(), spec.contradictions.end());
+  std::vector<std::string> misread = misread_by_loaders(spec, config);
+  std::move(misread.begin(), misread.end(), std::back_inserter(found));
+  return found;
+}
+
+std::optional<std::string> disagreement_of_index(const std::filesystem::path& path,
+                                                 const Checkpoint& checkpoint) {
+  const auto index = index_of_checkpoint(path);
+  const auto said = index ? total_size_of_index(*index) : std::nullopt;
+  std::uint64_t stored = 0;
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    stored += tensor.bytes();
+  }
+  if (!said || *said == stored) {
+    return std::nullopt;
+  }
+  return fmt::format("{}: total_size is {}, the tensors have {} bytes",
+                     printable(index->filename().string()), *said, stored);
+}
+
+}  // namespace regroup

@@ -1,0 +1,341 @@
+#include "formats/model/model_directory.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/hub_cache.h"
+#include "formats/base/printable.h"
+#include "formats/model/meta_checkpoint.h"
+#include "formats/model/weight_index.h"
+#include "formats/tensors/gguf.h"
+#include "formats/tensors/gguf_split.h"
+#include "formats/tensors/safetensors.h"
+#include "formats/tensors/torch_checkpoint.h"
+
+namespace regroup {
+
+namespace {
+
+std::string first_bytes(const File& file) {
+  std::string bytes(std::min<std::uint64_t>(file.size(), kLegacyTorchMagic.size()), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
+}
+
+}  // namespace
+
+Checkpoint::Part open_weight_file(const std::filesystem::path& path) {
+  File file = File::open(path);
+  const std::string first = first_bytes(file);
+  if (first.starts_with("PK\x03\x04")) {
+    return open_torch_checkpoint(path);
+  }
+  if (first.starts_with(kGgufMagic)) {
+    return open_gguf(path).part;
+  }
+  if (first == kLegacyTorchMagic) {
+    return open_legacy_torch_checkpoint(path);
+  }
+  return open_safetensors(std::move(file));
+}
+
+namespace {
+
+constexpr std::string_view kWrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
+                                          "_checkpoint_wrapped_module."};
+constexpr std::string_view kParallel = "module.";
+
+// A wrapper's name is a whole part of the name, between dots.
+void remove_everywhere(std::string& name, std::string_view wrapper) {
+  std::size_t at = name.find(wrapper);
+  while (at != std::string::npos) {
+    const bool whole = at == 0 || name[at - 1] == '.';
+    if (whole) {
+      name.erase(at, wrapper.size());
+    }
+    at = name.find(wrapper, whole ? at : at + 1);
+  }
+}
+
+void refuse_flat(const Checkpoint::Part& part, const TensorInfo& tensor) {
+  if (tensor.name.ends_with("_flat_param")) {
+    throw_bad_input(
+        "{}: tensor {}: FSDP's flat parameters are not the model's tensors: save the model with a "
+        "full state dict (StateDictType.FULL_STATE_DICT)",
+        printable(part.file.path().string(), 0), printable(tensor.name));
+  }
+}
+
+}  // namespace
+
+void remove_training_wrappers(std::vector<Checkpoint::Part>& parts) {
+  bool parallel = true;
+  for (Checkpoint::Part& part : parts) {
+    for (TensorInfo& tensor : part.tensors) {
+      refuse_flat(part, tensor);
+      for (const std::string_view wrapper : kWrappers) {
+        remove_everywhere(tensor.name, wrapper);
+      }
+      parallel = parallel && tensor.name.starts_with(kParallel);
+    }
+  }
+  for (Checkpoint::Part& part : parts) {
+    for (TensorInfo& tensor : part.tensors) {
+      tensor.name.erase(0, parallel ? kParallel.size() : 0);
+    }
+  }
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kConfigFile = "config.json";
+
+// Weights and indices in any format are not copied: some runtimes would load a stale one instead of
+// the new weights.
+bool is_weight_file(const fs::path& file) {
+  const std::string name = file.filename().string();
+  constexpr std::array<std::string_view, 14> kSuffixes{
+      ".safetensors", ".index.json", ".bin",  ".pt",   ".pth", ".gguf",      ".h5",
+      ".msgpack",     ".tflite",     ".onnx", ".ckpt", ".npz", ".onnx_data", ".ot"};
+  return std::any_of(kSuffixes.begin(), kSuffixes.end(),
+                     [&](std::string_view suffix) { return name.ends_with(suffix); }) ||
+         name.starts_with("consolidated") || name == kMetaParamsFile ||
+         name == "checklist.chk";  // checksums of the weights
+}
+
+bool is_companion(const fs::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  std::error_code unusable;  // for example a circular link
+  return entry.is_regular_file(unusable) && name != kConfigFile && !name.starts_with('.') &&
+         !is_weight_file(entry.path());
+}
+
+constexpr std::string_view kModulesFile = "modules.json";
+constexpr std::uint64_t kMaxModulesBytes = 1U << 20;
+
+// The list in modules.json, by which sentence-transformers finds the parts of a model. A file that
+// is no such list is none of its, and is copied like any other.
+Json modules_of(const fs::path& directory) {
+  const fs::path path = directory / kModulesFile;
+  std::error_code unusable;
+  if (!fs::is_regular_file(path, unusable) || leads_out(path)) {
+    return Json::array();
+  }
+  try {
+    const std::string text = read_text(path, kMaxModulesBytes);
+    return parse_json_object("{\"modules\": " + text + "}", kModulesFile)["modules"];
+  } catch (const Error&) {
+    return Json::array();
+  }
+}
+
+// The folders of the other parts: "1_Pooling" and the like, next to the model itself, "".
+std::vector<fs::path> module_folders(const fs::path& directory) {
+  std::vector<fs::path> folders;
+  for (const Json& module : modules_of(directory)) {
+    const auto path = module.is_object() ? module.find("path") : module.end();
+    if (!module.is_object() || path == module.end() || !path->is_string()) {
+      continue;
+    }
+    const fs::path folder = path->get<std::string>();
+    std::error_code unusable;
+    if (!folder.empty() && folder.filename() == folder && !folder.string().starts_with('.') &&
+        fs::is_directory(directory / folder, unusable) && !fs::is_symlink(directory / folder)) {
+      folders.push_back(folder);
+    }
+  }
+  return folders;
+}
+
+void add_files(std::vector<fs::path>& found, const fs::path& directory, const fs::path& folder,
+               const std::function<bool(const fs::directory_entry&)>& wanted) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory / folder)) {
+    if (wanted(entry)) {
+      found.push_back(folder / entry.path().filename());
+    }
+  }
+}
+
+bool is_shown_file(const fs::directory_entry& entry) {
+  std::error_code unusable;
+  return entry.is_regular_file(unusable) && !entry.path().filename().string().starts_with('.');
+}
+
+void check_exists(const fs::path& path) {
+  std::error_code fault;
+  if (fs::status(path, fault).type() == fs::file_type::not_found) {
+    throw_bad_input("{}: no such file or directory", printable(path.string(), 0));
+  }
+  if (fault) {
+    throw_cannot_open(path, fault.value());
+  }
+}
+
+std::vector<Checkpoint::Part> open_single(const fs::path& file) {
+  if (is_gguf_file(file)) {
+    return open_gguf_files(file).parts;
+  }
+  std::vector<Checkpoint::Part> parts;
+  parts.push_back(open_weight_file(file));
+  return parts;
+}
+
+bool is_index(const fs::path& path) { return path.filename().string().ends_with(".index.json"); }
+
+// The file or index that loaders prefer if there are several.
+std::optional<fs::path> weights_in(const fs::path& directory) {
+  for (const auto name : {kSingleFile, kIndexFile, kTorchSingleFile, kTorchIndexFile}) {
+    if (path_exists(directory / name)) {
+      return directory / name;
+    }
+  }
+  return std::nullopt;
+}
+
+// transformers silently adds such an adapter to the weights in the same directory.
+void refuse_adapter(const fs::path& directory) {
+  if (path_exists(directory / "adapter_config.json")) {
+    throw_bad_input(
+        "{}: has a LoRA adapter (adapter_config.json), which must be merged first: with peft, "
+        "AutoPeftModelForCausalLM.from_pretrained(DIRECTORY).merge_and_unload().save_pretrained("
+        "MERGED)",
+        printable(directory.string(), 0));
+  }
+}
+
+std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
+  refuse_adapter(directory);
+  if (const auto weights = weights_in(directory)) {
+    return is_index(*weights) ? open_indexed_shards(*weights) : open_single(*weights);
+  }
+  throw_bad_input("{}: holds no {}, {} or index of either; not a model directory with weights",
+                  printable(directory.string(), 0), kSingleFile, kTorchSingleFile);
+}
+
+}  // namespace
+
+fs::path resolve_weights_path(const fs::path& given) {
+  const fs::path path = resolve_model_path(given);
+  std::error_code unusable;
+  if (!fs::is_directory(path, unusable) || weights_in(path) || is_meta_directory(path)) {
+    return path;
+  }
+  return gguf_model_in(path).value_or(path);
+}
+
+fs::path directory_of_model(const fs::path& given) {
+  const fs::path path = resolve_model_path(given);
+  check_exists(path);
+  return fs::is_directory(path) ? path : path.parent_path();
+}
+
+Checkpoint open_checkpoint(const fs::path& given) {
+  const fs::path path = resolve_weights_path(given);
+  check_exists(path);
+  if (is_meta_directory(path)) {
+    return open_meta_checkpoint(path);
+  }
+  std::vector<Checkpoint::Part> parts = fs::is_directory(path) ? open_weights_in(path)
+                                        : is_index(path)       ? open_indexed_shards(path)
+                                                               : open_single(path);
+  remove_training_wrappers(parts);
+  return Checkpoint(std::move(parts));
+}
+
+std::optional<fs::path> index_of_checkpoint(const fs::path& given) {
+  const fs::path path = resolve_model_path(given);
+  const auto weights = fs::is_directory(path) ? weights_in(path) : std::optional(path);
+  return weights && is_index(*weights) ? weights : std::nullopt;
+}
+
+ModelDirectory open_model_directory(const fs::path& given) {
+  const fs::path path = resolve_model_path(given);
+  const fs::path directory = directory_of_model(path);
+  const fs::path config_path = directory / kConfigFile;
+  refuse_adapter(directory);
+  if (!path_exists(config_path)) {
+    throw_bad_input("{}: {} {}; not a model directory{}", printable(path.string(), 0),
+                    path == directory ? "contains no" : "is in a directory without", kConfigFile,
+                    path != directory && path.extension() == ".bin"
+                        ? ", and files of llama2.c are not read"
+                        : "");
+  }
+  std::string text = read_text(config_path, kMaxConfigBytes);
+  Json config = parse_json_object(text, printable(config_path.string(), 0));
+  return {directory, std::move(text), std::move(config), open_checkpoint(path),
+          companions_of(directory)};
+}
+
+ModelDirectory open_meta_directory(const fs::path& path) {
+  const fs::path params = path / kMetaParamsFile;
+  std::string text = read_text(params, kMaxConfigBytes);
+  Json config = parse_json_object(text, printable(params.string(), 0));
+  return {path, std::move(text), std::move(config), open_meta_checkpoint(path),
+          companions_of(path)};
+}
+
+// Parts of the model in folders include their weights.
+std::vector<fs::path> companions_of(const fs::path& directory, bool outside) {
+  std::vector<fs::path> found;
+  add_files(found, directory, "", [&](const fs::directory_entry& entry) {
+    return is_companion(entry) && leads_out(entry.path()) == outside;
+  });
+  for (const fs::path& folder : module_folders(directory)) {
+    add_files(found, directory, folder, [&](const fs::directory_entry& entry) {
+      return is_shown_file(entry) && leads_out(entry.path()) == outside;
+    });
+  }
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
+void copy_companions(const ModelDirectory& source, const fs::path& destination,
+                     const std::vector<std::string>& left_out) {
+  for (const fs::path& name : source.companions) {
+    if (std::find(left_out.begin(), left_out.end(), name.string()) != left_out.end()) {
+      continue;
+    }
+    fs::create_directories((destination / name).parent_path());
+    const File from = File::open(source.path / name);
+    File to = File::create(destination / name);
+    to.copy_from(from, 0, 0, from.size());
+    to.sync_and_close();
+  }
+}
+
+std::vector<std::string> notes_on_companions(const ModelDirectory& source) {
+  std::vector<std::string> notes;
+  std::error_code unknown;
+  if (!fs::is_directory(source.path, unknown)) {
+    return notes;
+  }
+  for (const fs::path& name : companions_of(source.path, /*outside=*/true)) {
+    notes.push_back(fmt::format(
+        "{} is left out: it is a link out of the model's directory, to {}; copy that file by hand "
+        "if it belongs to the model",
+        printable(name.string(), 0),
+        printable(fs::canonical(source.path / name, unknown).string(), 0)));
+  }
+  return notes;
+}
+
+void refuse_output_inside(const ModelDirectory& source, const fs::path& destination) {
+  if (lies_inside(destination, source.path)) {
+    std::error_code unknown;
+    throw_usage("{}: lies inside the source {}",
+                printable(fs::absolute(destination, unknown).string(), 0),
+                printable(fs::weakly_canonical(source.path, unknown).string(), 0));
+  }
+}
+
+}  // namespace regroup

@@ -1,0 +1,82 @@
+// The files of a model's directory.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/base/json.h"
+#include "formats/tensors/checkpoint.h"
+
+namespace regroup {
+
+// Detects a file's container format from its first bytes, not its name.
+
+/// Opens one weight file in any supported container: safetensors, both torch formats, GGUF.
+/// Throws kBadInput for other files and for any error in a header.
+Checkpoint::Part open_weight_file(const std::filesystem::path& path);
+
+// Names of tensors saved from inside a wrapper of training, such as torch.compile's.
+
+/// Removes from the names in `parts` what wrappers add: "_orig_mod." (torch.compile),
+/// "_fsdp_wrapped_module." (FSDP) and "_checkpoint_wrapped_module." (activation checkpointing) at
+/// any depth, then "module." (DDP, DeepSpeed) if every name begins with it. Throws kBadInput for
+/// FSDP's flat parameters, which are not tensors of the model.
+void remove_training_wrappers(std::vector<Checkpoint::Part>& parts);
+
+// A model in Hugging Face's layout: config.json, weights in one file or in indexed shards, and
+// companion files such as the tokenizer.
+
+/// The largest config file accepted, in bytes.
+inline constexpr std::uint64_t kMaxConfigBytes = 4U << 20;
+
+struct ModelDirectory {
+  std::filesystem::path path;  ///< the directory
+  std::string config_text;     ///< config.json, byte for byte
+  Json config;                 ///< the same, parsed
+  Checkpoint checkpoint;
+  /// Other files to copy with the model, relative to `path`. Links that point outside are excluded.
+  std::vector<std::filesystem::path> companions;
+};
+
+/// Opens a directory with config.json and weights (safetensors, else torch files), or one weight
+/// file or index in such a directory. Reads headers only. Throws kBadInput if there is no such
+/// model, a shard is missing, or index and shards disagree.
+ModelDirectory open_model_directory(const std::filesystem::path& path);
+
+/// The same for a directory in Meta's convention, with params.json as the config.
+ModelDirectory open_meta_directory(const std::filesystem::path& path);
+
+/// The companions of `directory`; with `outside`, its links out of it instead.
+std::vector<std::filesystem::path> companions_of(const std::filesystem::path& directory,
+                                                 bool outside = false);
+
+/// Copies the companions, except those named in `left_out`, into `destination`, an existing
+/// directory.
+void copy_companions(const ModelDirectory& source, const std::filesystem::path& destination,
+                     const std::vector<std::string>& left_out = {});
+
+/// A sentence for each file that is not copied because it is a link to outside the directory. The
+/// target of such a link may not be meant for publication.
+std::vector<std::string> notes_on_companions(const ModelDirectory& source);
+
+/// Throws kUsage if `destination` is the source's directory or inside it.
+void refuse_output_inside(const ModelDirectory& source, const std::filesystem::path& destination);
+
+/// The path of what is opened for `path`, which may be a name in the local hub cache
+/// (formats/base/hub_cache.h): for a directory without weights in another format, its GGUF model's
+/// only or first file. Throws kBadInput if it has several such models.
+std::filesystem::path resolve_weights_path(const std::filesystem::path& path);
+
+/// Opens the weights of a directory (Meta's convention included), an index, or a single file. No
+/// config.json is needed. `path` may be a name in the local hub cache (formats/base/hub_cache.h).
+Checkpoint open_checkpoint(const std::filesystem::path& path);
+
+/// The index that open_checkpoint() uses for `path`, if any.
+std::optional<std::filesystem::path> index_of_checkpoint(const std::filesystem::path& path);
+
+/// The directory's config.json; `path` may also name a weight file or index inside it.
+std::filesystem::path directory_of_model(const std::filesystem::path& path);
+
+}  // namespace regroup

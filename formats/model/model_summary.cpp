@@ -1,0 +1,439 @@
+#include "formats/model/model_summary.h"
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <set>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "formats/base/error.h"
+#include "formats/base/name_table.h"
+#include "formats/base/printable.h"
+#include "formats/families/family.h"
+#include "formats/families/layout_file.h"
+#include "formats/model/disagreements.h"
+#include "formats/model/model.h"
+#include "formats/model/model_directory.h"
+#include "formats/model/serving_cost.h"
+#include "formats/tensors/gguf_split.h"
+
+namespace regroup {
+
+namespace {
+
+// Adds the parameters and bytes of the layer's tensors that belong to the summary's role.
+void count_tensors(LayerSummary& summary, const LayerTensors& layer, const Checkpoint& checkpoint) {
+  for (const auto& [name, part] : parts_of_layer(layer)) {
+    const bool of_cross = part == ModelPart::kCross;
+    const TensorInfo* tensor = checkpoint.find(name);
+    if (of_cross == (summary.role == AttentionRole::kCross) && tensor != nullptr) {
+      summary.parameters += static_cast<std::uint64_t>(tensor->elements());
+      summary.bytes += tensor->bytes();
+    }
+  }
+}
+
+std::optional<std::uint64_t> kv_bytes(const std::optional<KvCacheCost>& cache, AttentionRole role,
+                                      std::size_t layer) {
+  if (!cache || role == AttentionRole::kEncoder) {
+    return std::nullopt;
+  }
+  return (role == AttentionRole::kCross ? cache->cross : cache->self)[layer];
+}
+
+}  // namespace
+
+std::vector<LayerSummary> summarize_layers(const ModelSpec& config, const Checkpoint& checkpoint) {
+  const ModelSpec spec = with_stored_heads(config, checkpoint);
+  const auto cache = kv_cache_cost(spec, cache_dtype_of(spec, checkpoint));
+  std::vector<LayerSummary> layers;
+  for (const AttentionRole role : spec.roles()) {
+    for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
+      LayerSummary layer{role, i, spec.attention(role, i).present() ? spec.query_heads : 0,
+                         spec.kv_heads_of(role)[i], config.kv_heads_of(role)[i]};
+      // Cross-attention sees the whole source. No known encoder has a window either.
+      layer.window = role == AttentionRole::kSelf ? spec.window_of(spec.layers[i]) : std::nullopt;
+      count_tensors(layer, spec.stack(role)[i], checkpoint);
+      layer.kv_bytes_per_token = kv_bytes(cache, role, i);
+      layers.push_back(layer);
+    }
+  }
+  return layers;
+}
+
+namespace {
+
+// A tensor belongs to the first part that names it, since fused queries, keys and values are one
+// tensor.
+class PartList {
+ public:
+  explicit PartList(std::size_t layers) : known_(kUsualTensors * layers) {
+    parts_.reserve(kUsualTensors * layers);
+  }
+
+  void put(ModelPart part, std::initializer_list<std::string_view> names) {
+    for (const std::string_view name : names) {
+      if (!name.empty() && !known_.insert(name, parts_.size())) {
+        parts_.emplace_back(name, part);
+      }
+    }
+  }
+
+  void put_linear(ModelPart part, const LinearTensors& linear) {
+    put(part, {linear.weight, linear.bias});
+  }
+
+  void put_norm(ModelPart part, const NormTensors& norm) { put(part, {norm.weight, norm.bias}); }
+
+  void put_attention(ModelPart part, const AttentionLayout& attention) {
+    for (const LinearTensors* linear : {&attention.q, &attention.k, &attention.v, &attention.o}) {
+      put_linear(part, *linear);
+    }
+    for (const auto* norms : {&attention.q_norms, &attention.k_norms}) {
+      for (const NormTensors& norm : *norms) {
+        put_norm(part, norm);
+      }
+    }
+  }
+
+  void put_layer(const LayerTensors& layer) {
+    put_attention(ModelPart::kAttention, layer.attention);
+    put_attention(ModelPart::kCross, layer.cross_attention);
+    put(ModelPart::kPositions, {layer.relative_bias});
+    for (const NormTensors* norm : layer.norms()) {
+      put_norm(ModelPart::kNorms, *norm);
+    }
+    for (const LinearTensors* linear : {&layer.gate, &layer.up, &layer.down}) {
+      put_linear(ModelPart::kMlp, *linear);
+    }
+    put_linear(ModelPart::kMlp, layer.shared_gate);
+    put(ModelPart::kExperts, {layer.experts.router});
+    for (const auto* names : {&layer.experts.gate, &layer.experts.up, &layer.experts.down}) {
+      for (const std::string& name : *names) {
+        put(ModelPart::kExperts, {name});
+      }
+    }
+  }
+
+  ModelParts take() { return std::move(parts_); }
+
+ private:
+  static constexpr std::size_t kUsualTensors = 9;  // per layer
+
+  ModelParts parts_;
+  NameTable known_;
+};
+
+}  // namespace
+
+std::string_view name_of(ModelPart part) {
+  switch (part) {
+    case ModelPart::kEmbedding: return "embedding";
+    case ModelPart::kPositions: return "positions";
+    case ModelPart::kEncoder: return "encoder";
+    case ModelPart::kAttention: return "attention";
+    case ModelPart::kCross: return "cross-attention";
+    case ModelPart::kMlp: return "mlp";
+    case ModelPart::kExperts: return "experts";
+    case ModelPart::kNorms: return "norms";
+    case ModelPart::kOutput: return "output";
+  }
+  return "";
+}
+
+ModelParts parts_of_layer(const LayerTensors& layer) {
+  PartList parts(1);
+  parts.put_layer(layer);
+  return parts.take();
+}
+
+ModelParts parts_of(const ModelSpec& spec) {
+  PartList parts(spec.encoder_layers.size() + spec.layers.size());
+  parts.put(ModelPart::kEmbedding, {spec.token_embedding, spec.token_type_embedding});
+  parts.put(ModelPart::kPositions, {spec.position_embedding});
+  parts.put_linear(ModelPart::kEmbedding, spec.project_in);
+  parts.put_norm(ModelPart::kNorms, spec.embedding_norm);
+  parts.put_linear(ModelPart::kEncoder, spec.spectrum.first);
+  parts.put_linear(ModelPart::kEncoder, spec.spectrum.second);
+  parts.put(ModelPart::kEncoder, {spec.encoder_position_embedding});
+  parts.put_norm(ModelPart::kEncoder, spec.encoder_embedding_norm);
+  for (const LayerTensors& layer : spec.encoder_layers) {
+    for (const auto& [name, part] : parts_of_layer(layer)) {
+      parts.put(ModelPart::kEncoder, {name});
+    }
+  }
+  parts.put_norm(ModelPart::kEncoder, spec.encoder_final_norm);
+  for (const LayerTensors& layer : spec.layers) {
+    parts.put_layer(layer);
+  }
+  parts.put_norm(ModelPart::kNorms, spec.final_norm);
+  parts.put_linear(ModelPart::kOutput, spec.project_out);
+  parts.put_linear(ModelPart::kOutput, spec.head_transform);
+  parts.put_norm(ModelPart::kOutput, spec.head_norm);
+  parts.put(ModelPart::kOutput, {spec.lm_head, spec.lm_head_bias});
+  return parts.take();
+}
+
+std::vector<std::string> names_read_per_step(const ModelSpec& spec) {
+  std::vector<std::string> names;
+  for (const auto& [name, part] : parts_of(spec)) {
+    // An embedding that is also the output matrix is read completely.
+    const bool tied = name == spec.token_embedding && spec.lm_head.empty();
+    if (part != ModelPart::kEncoder && part != ModelPart::kPositions &&
+        (part != ModelPart::kEmbedding || tied || name == spec.project_in.weight)) {
+      names.emplace_back(name);
+    }
+  }
+  return names;
+}
+
+std::uint64_t bytes_of_experts(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  std::uint64_t bytes = 0;
+  for (const LayerTensors& layer : spec.layers) {
+    for (const auto& [name, part] : parts_of_layer(layer)) {
+      const bool counts = part == ModelPart::kExperts && name != layer.experts.router;
+      const TensorInfo* tensor = counts ? checkpoint.find(name) : nullptr;
+      bytes += tensor != nullptr ? tensor->bytes() : 0;
+    }
+  }
+  return bytes;
+}
+
+std::uint64_t bytes_read_per_step(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  std::uint64_t bytes = 0;
+  for (const std::string& name : names_read_per_step(spec)) {
+    const TensorInfo* tensor = checkpoint.find(name);
+    bytes += tensor != nullptr ? tensor->bytes() : 0;
+  }
+  const double idle =
+      static_cast<double>(bytes_of_experts(spec, checkpoint)) * (1.0 - spec.share_of_experts(1));
+  return bytes - static_cast<std::uint64_t>(idle);
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+void count_tensors(ModelSummary& summary, const Checkpoint& checkpoint) {
+  summary.tensors = checkpoint.tensors().size();
+  summary.files = checkpoint.files().size();
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    summary.bytes += tensor.bytes();
+    summary.bytes_by_dtype[std::string(name_of(tensor.dtype))] += tensor.bytes();
+    summary.parameters += static_cast<std::uint64_t>(tensor.elements());
+  }
+  const auto most =
+      std::max_element(summary.bytes_by_dtype.begin(), summary.bytes_by_dtype.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  summary.dtype = most == summary.bytes_by_dtype.end() ? "" : most->first;
+}
+
+std::string attention_kind(std::int64_t query_heads, const std::vector<std::int64_t>& kv_heads) {
+  std::set<std::int64_t> attending(kv_heads.begin(), kv_heads.end());
+  attending.erase(0);  // layers without attention
+  std::set<std::string> kinds;
+  for (const std::int64_t heads : attending) {
+    kinds.insert(heads == query_heads ? "mha" : heads == 1 ? "mqa" : "gqa");
+  }
+  const bool same_count = attending.size() <= 1;
+  return kinds.empty() ? "" : same_count ? *kinds.begin() : "mixed";
+}
+
+// Does not count buffers such as GPT-2's causal mask.
+void count_parameters(ModelSummary& summary, const ModelSpec& spec, const Checkpoint& checkpoint) {
+  std::array<std::optional<std::uint64_t>, static_cast<std::size_t>(ModelPart::kOutput) + 1> counts;
+  for (const auto& [name, part] : parts_of(spec)) {
+    if (const TensorInfo* tensor = checkpoint.find(name)) {
+      auto& count = counts[static_cast<std::size_t>(part)];
+      count = count.value_or(0) + static_cast<std::uint64_t>(tensor->elements());
+    }
+  }
+  std::uint64_t all = 0;
+  for (std::size_t part = 0; part < counts.size(); ++part) {
+    if (counts[part]) {
+      summary.parameters_by_part[std::string(name_of(static_cast<ModelPart>(part)))] =
+          *counts[part];
+      all += *counts[part];
+    }
+  }
+  if (!spec.attention_only()) {
+    summary.parameters = all;
+    if (spec.routing.experts > 0) {
+      summary.active_parameters = all - static_cast<std::uint64_t>(spec.idle_expert_weights());
+    }
+  }
+}
+
+AttentionSummary summarize_attention(const ModelSpec& config, const Checkpoint& checkpoint,
+                                     AttentionRole role) {
+  AttentionSummary summary;
+  summary.role = role;
+  summary.config_kv_heads = config.kv_heads_of(role);
+  summary.kv_heads = kv_heads_from_shapes(config, checkpoint, role);
+  summary.attention = attention_kind(config.query_heads, summary.kv_heads);
+  return summary;
+}
+
+// Costs depend on the stored kv heads, even if the config disagrees.
+void describe_attention(ModelSummary& summary, const Checkpoint& checkpoint) {
+  const ModelSpec& config = *summary.spec;
+  std::map<AttentionRole, AttentionSummary> found;
+  for (const AttentionRole role : config.roles()) {
+    found.emplace(role, summarize_attention(config, checkpoint, role));
+  }
+  AttentionSummary& self = found[AttentionRole::kSelf];
+  AttentionSummary& cross = found[AttentionRole::kCross];
+  summary.cache_dtype = cache_dtype_of(config, checkpoint);
+  summary.kv_cache = kv_cache_cost(config, self.kv_heads, cross.kv_heads, summary.cache_dtype);
+  if (summary.kv_cache) {
+    self.kv_bytes_per_token = summary.kv_cache->per_token();
+    cross.kv_bytes_per_token = summary.kv_cache->cross_per_token();
+  }
+  summary.config_kv_heads = self.config_kv_heads;
+  summary.kv_heads = self.kv_heads;
+  summary.attention = self.attention;
+  summary.kv_bytes_per_token = self.kv_bytes_per_token;
+  if (config.has_encoder()) {
+    for (const AttentionRole role : config.roles()) {
+      summary.roles.push_back(found[role]);
+    }
+  }
+}
+
+void describe_with_spec(ModelSummary& summary, ModelSpec described, const Checkpoint& checkpoint,
+                        const Json& config) {
+  summary.spec = std::move(described);
+  const ModelSpec& spec = *summary.spec;
+  summary.family = spec.family;
+  summary.architecture = spec.architecture;
+  summary.layers = spec.layer_count();
+  summary.hidden_size = spec.hidden_size;
+  summary.query_heads = spec.query_heads;
+  summary.head_dim = spec.head_dim;
+  if (!spec.attention_only()) {
+    summary.vocab_size = spec.vocab_size;
+  }
+  if (!spec.attention_only() || spec.positions != PositionKind::kNone) {
+    summary.positions = name_of(spec.positions);
+  }
+  describe_attention(summary, checkpoint);
+  count_parameters(summary, spec, checkpoint);
+  summary.disagreements = disagreements_in(spec, checkpoint, config);
+  if (spec.positions == PositionKind::kAlibi) {
+    summary.alibi_slopes = alibi_slopes_per_layer(spec);
+  }
+}
+
+std::optional<std::int64_t> number_in(const Json& value) {
+  return value.is_number_integer() && value > 0 ? std::optional(value.get<std::int64_t>())
+                                                : std::nullopt;
+}
+
+// The number of layers according to the names: one more than the largest "<n>" in "….<n>.…".
+std::int64_t count_layers(const Checkpoint& checkpoint) {
+  std::set<std::string_view> seen;
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    const std::string_view name = tensor.name;
+    for (std::size_t dot = name.find('.'); dot != std::string_view::npos;
+         dot = name.find('.', dot + 1)) {
+      const std::string_view part = name.substr(dot + 1, name.find('.', dot + 1) - dot - 1);
+      if (!part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos) {
+        seen.insert(part);
+        break;
+      }
+    }
+  }
+  return static_cast<std::int64_t>(seen.size());
+}
+
+// The recorded values, one per layer: the record holds one value for all layers or a list. Returns
+// nothing if it holds neither.
+template <typename T, typename Accept>
+std::vector<T> per_layer_in(const Json& recorded, std::int64_t layers, Accept accept) {
+  const auto count = static_cast<std::size_t>(layers);
+  if (accept(recorded)) {
+    return std::vector<T>(count, recorded.get<T>());
+  }
+  const bool one_each = recorded.is_array() && recorded.size() == count &&
+                        std::all_of(recorded.begin(), recorded.end(), accept);
+  return one_each ? recorded.get<std::vector<T>>() : std::vector<T>();
+}
+
+// Describes a weight file without a config by its metadata, if regroup wrote it.
+void describe_bare_file(ModelSummary& summary, const Checkpoint& checkpoint) {
+  const ConversionRecord& record = summary.record;
+  summary.family = "unknown";
+  if (record.at("architecture").is_string()) {
+    summary.architecture = record.at("architecture").get<std::string>();
+    summary.family = family_of_architecture(summary.architecture);
+  }
+  summary.layers = count_layers(checkpoint);
+  summary.query_heads = number_in(record.at("query_heads"));
+  summary.head_dim = number_in(record.at("head_dim"));
+  if (!summary.query_heads || !summary.head_dim) {
+    return;
+  }
+  const std::int64_t query_heads = *summary.query_heads;
+  summary.kv_heads =
+      per_layer_in<std::int64_t>(record.at("kv_heads"), summary.layers, [&](const Json& heads) {
+        return heads.is_number_unsigned() && heads > 0 && heads <= query_heads;
+      });
+  summary.attention = attention_kind(query_heads, summary.kv_heads);
+  summary.alibi_slopes = per_layer_in<std::vector<double>>(
+      record.at("alibi_slopes"), summary.layers, [&](const Json& slopes) {
+        return slopes.is_array() && slopes.size() == static_cast<std::size_t>(query_heads) &&
+               std::all_of(slopes.begin(), slopes.end(),
+                           [](const Json& slope) { return slope.is_number(); });
+      });
+  summary.positions = summary.alibi_slopes.empty() ? "" : "alibi";
+}
+
+// For a graph that is not known, the summary only adds the architecture's name.
+void name_unknown_graph(ModelSummary& summary, const GgufMetadata& metadata) {
+  const GgufMetadata::Entry* architecture = metadata.find("general.architecture");
+  if (architecture != nullptr && architecture->type == GgufType::kString) {
+    summary.architecture = *metadata.text("general.architecture");
+  }
+}
+
+}  // namespace
+
+ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint,
+                             const fs::path& layout) {
+  const fs::path path = resolve_weights_path(given);
+  ModelSummary summary;
+  summary.path = path;
+  count_tensors(summary, checkpoint);
+  summary.record = ConversionRecord::in_metadata(checkpoint.metadata());
+  if (auto spec = describe_without_config(path, checkpoint)) {
+    describe_with_spec(summary, std::move(*spec), checkpoint, Json::object());
+    return summary;
+  }
+  const fs::path config = directory_of_model(path) / "config.json";
+  // One of several shards is not the whole model that the config describes.
+  const bool whole_model = fs::is_directory(path) ||
+                           path.filename().string().ends_with(".index.json") ||
+                           path.filename() == "model.safetensors";
+  if (whole_model && path_exists(config)) {
+    const std::string where = printable(config.string(), 0);
+    const Json json = parse_json_object(read_text(config, kMaxConfigBytes), where);
+    describe_with_spec(summary, describe_model_or_layout(json, checkpoint, where, layout),
+                       checkpoint, json);
+    if (json.contains(kRecordKey)) {
+      summary.record = ConversionRecord::in_config(json);
+    }
+  } else {
+    describe_bare_file(summary, checkpoint);
+    if (is_gguf_file(path)) {
+      name_unknown_graph(summary, gguf_metadata_of(path));
+    }
+  }
+  if (auto disagreement = disagreement_of_index(path, checkpoint)) {
+    summary.disagreements.push_back(std::move(*disagreement));
+  }
+  return summary;
+}
+
+}  // namespace regroup

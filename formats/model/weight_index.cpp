@@ -1,0 +1,339 @@
+#include "formats/model/weight_index.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "formats/base/error.h"
+#include "formats/base/json_events.h"
+#include "formats/base/name_table.h"
+#include "formats/base/printable.h"
+#include "formats/model/model_directory.h"
+
+namespace regroup {
+
+namespace {
+
+constexpr std::size_t kMaxIndexDepth = 64;
+// Published indices have up to 207,000 tensors, in 200 shards.
+constexpr std::size_t kMaxIndexedTensors = 500'000;
+constexpr std::size_t kMaxShards = 10'000;
+
+// Tracks the position of events in the document. Derived classes process the events.
+class IndexEvents : public JsonEvents {
+ public:
+  bool null() override { return take("null"); }
+  bool boolean(bool) override { return take("boolean"); }
+  bool whole_number(std::uint64_t number) override {
+    return is_total_size() ? total_size(number) : take("number");
+  }
+  bool other_number(std::string_view) override { return take("number"); }
+  bool string(std::string_view text) override {
+    return in_weight_map() ? shard(text) : take("string");
+  }
+
+  bool start_object() override { return open("object"); }
+  bool start_array() override { return open("array"); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool broken(std::size_t, std::string_view) override { return false; }
+  bool key(std::string_view name) override {
+    if (depth_ == 1) {
+      member_ = name;
+    } else if (depth_ == 2) {
+      inner_ = name;
+    }
+    return named(name);
+  }
+
+ protected:
+  virtual void value(std::string_view /*type*/) {}
+  virtual bool shard(std::string_view /*file*/) { return true; }
+  virtual bool total_size(std::uint64_t /*bytes*/) { return true; }
+  virtual bool named(std::string_view /*name*/) { return true; }
+  virtual bool too_deep() { return false; }
+
+  bool in_weight_map() const { return depth_ == 2 && member_ == "weight_map"; }
+  bool is_total_size() const {
+    return depth_ == 2 && member_ == "metadata" && inner_ == "total_size";
+  }
+
+  std::size_t depth_ = 0;
+  std::string member_, inner_;  // the last key in the document, and in an object of it
+
+ private:
+  bool take(std::string_view type) {
+    value(type);
+    return true;
+  }
+  bool open(std::string_view type) {
+    value(type);
+    return ++depth_ <= kMaxIndexDepth || too_deep();
+  }
+  bool close() {
+    --depth_;
+    return true;
+  }
+};
+
+class WeightMapReader : public IndexEvents {
+ public:
+  WeightMapReader(std::string_view text, std::string_view where)
+      : text_(text), where_(where), tensors_(std::min(text.size() / kUsualEntry, kEnough)) {}
+
+  WeightIndex read() {
+    read_json_events(text_, *this);
+    if (!members_.contains("weight_map")) {
+      throw_bad_input("{}: weight_map is missing, an object is needed", where_);
+    }
+    if (found_.shards.empty()) {
+      throw_bad_input("{}: weight_map is empty", where_);
+    }
+    return std::move(found_);
+  }
+
+ private:
+  static constexpr std::size_t kUsualEntry = 128;  // bytes
+  static constexpr std::size_t kEnough = 1 << 16;  // entries
+
+  void value(std::string_view type) override {
+    if (depth_ == 0 && type != "object") {
+      throw_bad_input("{}: holds a JSON {}, an object is needed", where_, type);
+    }
+    if (depth_ == 1 && member_ == "weight_map" && type != "object") {
+      throw_bad_input("{}: weight_map is not an object", where_);
+    }
+    if (in_weight_map()) {
+      throw_bad_input("{}: weight_map entry {} is not a string", where_, printable(inner_));
+    }
+  }
+
+  bool shard(std::string_view file) override {
+    if (found_.shards.empty() || found_.shards[last_].file != file) {
+      const auto [known, is_new] = number_of_.emplace(file, found_.shards.size());
+      if (is_new && found_.shards.size() == kMaxShards) {
+        throw_bad_input("{}: more than {} shards", where_, kMaxShards);
+      }
+      if (is_new) {
+        found_.shards.push_back({std::string(file), {}});
+      }
+      last_ = known->second;
+    }
+    found_.shards[last_].tensors.push_back(tensor_);
+    return true;
+  }
+
+  bool named(std::string_view name) override {
+    if (in_weight_map()) {
+      take_tensor(name);
+    } else {
+      refuse_unless_new(depth_ != 1 || members_.insert(member_).second, name);
+    }
+    return true;
+  }
+
+  // A name without escapes stays a view of the text.
+  void take_tensor(std::string_view name) {
+    if (count_++ == kMaxIndexedTensors) {
+      throw_bad_input("{}: more than {} tensors", where_, kMaxIndexedTensors);
+    }
+    const bool in_text = !std::less<>()(name.data(), text_.data()) &&
+                         !std::less<>()(text_.data() + text_.size(), name.data() + name.size());
+    tensor_ = in_text ? name : found_.unescaped.emplace_back(name);
+    refuse_unless_new(!tensors_.insert(tensor_, 0), name);
+  }
+
+  void refuse_unless_new(bool is_new, std::string_view key) const {
+    if (!is_new) {
+      throw_bad_input("{}: duplicate key \"{}\"", where_, printable(key));
+    }
+  }
+
+  bool too_deep() override {
+    throw_bad_input("{}: JSON nested deeper than {}", where_, kMaxIndexDepth);
+  }
+
+  bool broken(std::size_t position, std::string_view why) override {
+    throw_bad_input("{}: not valid JSON at byte {}: {}", where_, position, why);
+  }
+
+  std::string_view text_, where_;
+  WeightIndex found_;
+  NameTable tensors_;
+  std::size_t count_ = 0;
+  std::string_view tensor_;                                 // the last one read
+  std::unordered_map<std::string, std::size_t> number_of_;  // of each shard, by name
+  std::unordered_set<std::string> members_;
+  std::size_t last_ = 0;
+};
+
+class TotalSizeReader : public IndexEvents {
+ public:
+  std::optional<std::uint64_t> read(std::string_view text) {
+    read_json_events(text, *this);
+    return found_;
+  }
+
+ private:
+  bool total_size(std::uint64_t bytes) override {
+    found_ = bytes;
+    return false;  // stops parsing
+  }
+
+  std::optional<std::uint64_t> found_;
+};
+
+}  // namespace
+
+WeightIndex parse_weight_index(std::string_view text, std::string_view where) {
+  return WeightMapReader(text, where).read();
+}
+
+std::optional<std::uint64_t> parse_total_size(std::string_view text) {
+  return TotalSizeReader().read(text);
+}
+
+namespace {
+
+constexpr std::uint64_t kMaxIndexBytes = 64U << 20;
+
+// A shard must be a plain file name, so that an index cannot refer to files outside its directory.
+void check_shard_name(const std::string& shard, const std::string& where) {
+  const std::filesystem::path name(shard);
+  if (shard.empty() || shard.find('\0') != std::string::npos || name.is_absolute() ||
+      name.filename() != name || shard == "." || shard == "..") {
+    throw_bad_input("{}: weight_map names the shard \"{}\", a plain file name is needed", where,
+                    printable(shard));
+  }
+}
+
+// Throws naming a tensor that is only in the index or only in the shard.
+void check_shard_tensors(const Checkpoint::Part& part, const WeightIndex::Shard& shard,
+                         const std::string& where) {
+  const bool same_order = std::equal(
+      part.tensors.begin(), part.tensors.end(), shard.tensors.begin(), shard.tensors.end(),
+      [](const TensorInfo& tensor, std::string_view name) { return tensor.name == name; });
+  if (same_order) {
+    return;  // the usual case
+  }
+  const std::string file = printable(part.file.path().filename().string());
+  const std::set<std::string_view> indexed(shard.tensors.begin(), shard.tensors.end());
+  std::set<std::string_view> stored;
+  for (const TensorInfo& tensor : part.tensors) {
+    if (!indexed.contains(tensor.name)) {
+      throw_bad_input("{}: tensor {} is in {}, but weight_map does not say so", where,
+                      printable(tensor.name), file);
+    }
+    stored.insert(tensor.name);
+  }
+  for (const std::string_view name : shard.tensors) {
+    if (!stored.contains(name)) {
+      throw_bad_input("{}: weight_map says that tensor {} is in {}, but it is not", where,
+                      printable(name), file);
+    }
+  }
+}
+
+Checkpoint::Part open_shard(const std::filesystem::path& directory, const WeightIndex& index,
+                            std::size_t number, const std::string& where) {
+  const WeightIndex::Shard& shard = index.shards[number];
+  const std::filesystem::path path = directory / shard.file;
+  if (!path_exists(path)) {
+    throw_bad_input("{}: shard {} is missing ({} tensors)", where, printable(shard.file),
+                    shard.tensors.size());
+  }
+  Checkpoint::Part part = open_weight_file(path);
+  check_shard_tensors(part, shard, where);
+  return part;
+}
+
+// Runs `work` in this thread and in `helpers` others.
+void run_in_threads(std::size_t helpers, const std::function<void()>& work) {
+  std::vector<std::jthread> threads;
+  try {
+    for (std::size_t i = 0; i < helpers; ++i) {
+      threads.emplace_back(work);
+    }
+  } catch (const std::system_error&) {
+    // Continue with fewer threads.
+  }
+  work();
+}
+
+// Opens parts 0 to count - 1, in several threads if there are many. Throws the error of the first
+// failing part, as sequential opening would.
+std::vector<Checkpoint::Part> open_in_parallel(
+    std::size_t count, const std::function<Checkpoint::Part(std::size_t)>& open) {
+  constexpr std::size_t kHeadersPerThread = 8;  // fewer are not worth starting one
+  const std::size_t cores = std::max(std::thread::hardware_concurrency(), 1U);
+  std::vector<std::optional<Checkpoint::Part>> opened(count);
+  std::vector<std::exception_ptr> faults(count);
+  std::atomic<std::size_t> next = 0;
+  std::atomic<bool> failed = false;  // parts already assigned are still opened
+  run_in_threads(std::min(cores, count / kHeadersPerThread + 1) - 1, [&] {
+    while (!failed) {
+      const std::size_t i = next++;
+      if (i >= count) {
+        return;
+      }
+      try {
+        opened[i] = open(i);
+      } catch (...) {
+        faults[i] = std::current_exception();
+        failed = true;
+      }
+    }
+  });
+  std::vector<Checkpoint::Part> parts;
+  parts.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (faults[i]) {
+      std::rethrow_exception(faults[i]);
+    }
+    parts.push_back(std::move(*opened[i]));
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& index) {
+  const std::string where = printable(index.string(), 0);
+  const std::string text = read_text(index, kMaxIndexBytes);
+  const WeightIndex found = parse_weight_index(text, where);
+  std::map<std::string_view, std::size_t> by_name;  // shards are opened in this order
+  for (std::size_t i = 0; i < found.shards.size(); ++i) {
+    check_shard_name(found.shards[i].file, where);
+    by_name.emplace(found.shards[i].file, i);
+  }
+  std::vector<std::size_t> numbers;
+  for (const auto& [shard, number] : by_name) {
+    numbers.push_back(number);
+  }
+  return open_in_parallel(numbers.size(), [&](std::size_t i) {
+    return open_shard(index.parent_path(), found, numbers[i], where);
+  });
+}
+
+std::optional<std::uint64_t> total_size_of_index(const std::filesystem::path& index) {
+  constexpr std::uint64_t kUsualPlace = 4096;  // total_size usually precedes the weight_map
+  const File file = File::open(index);
+  std::string first(std::min(file.size(), kUsualPlace), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(first)));
+  first.erase(first.find_last_not_of("0123456789") + 1);  // drop a number that may be cut off
+  const auto found = parse_total_size(first);
+  return found ? found : parse_total_size(read_text(index, kMaxIndexBytes));
+}
+
+}  // namespace regroup

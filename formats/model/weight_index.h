@@ -1,0 +1,46 @@
+// The index of a checkpoint in several files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/tensors/checkpoint.h"
+
+namespace regroup {
+
+// Parses a shard index in one pass, without building a document.
+
+struct WeightIndex {
+  struct Shard {
+    std::string file;                       ///< as spelled in the index
+    std::vector<std::string_view> tensors;  ///< its tensors, in the order of the index
+  };
+  std::vector<Shard> shards;
+  std::deque<std::string> unescaped;  ///< names that contain escapes in the text
+};
+
+/// Parses the weight_map of an index. Names are views of `text`, which must outlive the result.
+/// Error messages begin with `where` (a file name). Throws kBadInput unless the text is one JSON
+/// object whose weight_map is a non-empty object of strings, and for duplicate keys in either or
+/// nesting deeper than 64.
+WeightIndex parse_weight_index(std::string_view text, std::string_view where);
+
+/// metadata.total_size if it is an integer. Stops reading there.
+std::optional<std::uint64_t> parse_total_size(std::string_view text);
+
+// model.safetensors.index.json and pytorch_model.bin.index.json, which map tensors to shards.
+
+/// Opens all shards that an index names, in any container. Throws kBadInput if a shard is missing,
+/// is outside the directory, or its tensors differ from the index.
+std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& index);
+
+/// The index's metadata.total_size, the bytes of all tensors; nothing if absent.
+std::optional<std::uint64_t> total_size_of_index(const std::filesystem::path& index);
+
+}  // namespace regroup

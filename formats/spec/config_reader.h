@@ -1,0 +1,113 @@
+// Reading config.json: members with their type, the sizes of a decoder, and sliding windows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/json.h"
+#include "formats/spec/model_spec.h"
+
+namespace regroup {
+
+// Typed access to a config.json. Errors name the key.
+
+/// All getters throw kBadInput: "<file>: <key> is <found>, <allowed> is needed". A null counts as
+/// absent. If several keys are given (old and new spellings), the first one present is used.
+class ConfigReader {
+ public:
+  ConfigReader(const Json& config, std::string_view where) : config_(config), where_(where) {}
+
+  using Keys = std::initializer_list<std::string_view>;
+
+  /// An integer from 1 to 2^31 - 1.
+  std::int64_t count(Keys keys) const;
+  std::optional<std::int64_t> optional_count(Keys keys) const;
+  /// A token id: an integer below `vocab_size`.
+  std::optional<std::int64_t> optional_token(std::string_view key, std::int64_t vocab_size) const;
+  double number_or(Keys keys, double absent) const;
+  bool flag_or(Keys keys, bool absent) const;
+  std::string text_or(Keys keys, std::string absent) const;
+
+  /// Kv heads per layer, from a number or a list with one entry per layer. `absent` if the key is
+  /// absent.
+  std::vector<std::int64_t> kv_heads(std::string_view key, std::int64_t layers,
+                                     std::int64_t query_heads, std::int64_t absent) const;
+
+  /// The nested object at `key`, or an empty one if absent.
+  ConfigReader object(std::string_view key) const;
+  /// The value at `key`, or nullptr if it is absent or a JSON null.
+  const Json* find(std::string_view key) const;
+  bool empty() const { return config_.empty(); }
+  const Json& json() const { return config_; }
+  /// Whether `key` is present, even with a null value.
+  bool mentions(std::string_view key) const { return config_.contains(key); }
+  const std::string& where() const { return where_; }
+
+ private:
+  const Json* find_first(Keys keys, std::string& key) const;
+
+  const Json& config_;
+  std::string where_;
+};
+
+// Config reading and checks shared by most families.
+
+/// The number of layers, checked against the checkpoint before anything is allocated.
+std::int64_t read_layer_count(const ConfigReader& config, ConfigReader::Keys keys,
+                              const Checkpoint& checkpoint);
+
+/// Sets query_heads, and head_dim to `explicit_head_dim` or else hidden_size / query_heads, which
+/// must then be a whole number.
+void set_heads(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys heads_keys,
+               std::optional<std::int64_t> explicit_head_dim);
+
+/// Reads what many families name alike: the number of layers (under `layers_keys`), vocab_size,
+/// max_position_embeddings, and num_key_value_heads, as many as the query heads unless given. Call
+/// set_heads() before. Throws kBadInput for missing and impossible values.
+void read_stack_sizes(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys layers_keys,
+                      const Checkpoint& checkpoint);
+
+/// Lets positions begin at row `rows` of the table of positions, whose size spec.max_positions is.
+/// Throws kBadInput if none is left.
+void skip_first_positions(ModelSpec& spec, const ConfigReader& config, std::int64_t rows);
+
+/// The first of the given prefixes under which `name` is stored; the first prefix if none matches.
+std::string find_prefix(const Checkpoint& checkpoint,
+                        std::initializer_list<std::string_view> prefixes, std::string_view name);
+
+/// Names the output projection, which is stored as `name`. If tie_word_embeddings is true (`tied`
+/// where it is absent), settle_ties() in formats/spec/tensor_names.h decides whether it is one of
+/// its own.
+void name_output(ModelSpec& spec, const ConfigReader& config, const std::string& name, bool tied);
+
+/// Names the bias of an output projection that loaders add as `used` and tie to `tied` together
+/// with the weight. Call name_output() before.
+void name_output_bias(ModelSpec& spec, const Checkpoint& checkpoint, const std::string& used,
+                      const std::string& tied);
+
+/// Parses a config's activation name; throws kBadInput for unknown ones.
+Activation activation_from_name(const std::string& name, const std::string& where);
+
+/// A linear layer or norm stored as `name`.weight and, if `bias`, `name`.bias.
+LinearTensors linear_at(const std::string& name, bool bias);
+NormTensors norm_at(const std::string& name, bool bias);
+
+// Sliding windows in some of the layers: layer_types and sliding_window.
+
+/// Whether each layer has the sliding window, from layer_types ("sliding_attention" or
+/// "full_attention"); nothing without the key. Throws kBadInput for another list.
+std::optional<std::vector<bool>> listed_windows(const ConfigReader& config, std::size_t layers);
+
+/// Gives the layers in `slides` a window of `width`, and the others none.
+void set_windows(ModelSpec& spec, const std::vector<bool>& slides, std::int64_t width);
+
+/// Reads layer_types (without the key, all layers slide but every `pattern`-th) and sliding_window
+/// (4096 without the key). Throws kBadInput if layers slide in a window of null.
+void read_layer_windows(ModelSpec& spec, const ConfigReader& config, std::int64_t pattern);
+
+}  // namespace regroup

@@ -1,0 +1,111 @@
+// Writes checkpoints. All tensors are announced first, which fixes the layout; then their bytes are
+// written, one tensor at a time.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/base/file.h"
+#include "formats/tensors/checkpoint.h"
+
+namespace regroup {
+
+/// Default shard size of Hugging Face writers, in bytes.
+inline constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;
+
+/// A tensor to be written.
+struct OutputTensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  /// For an unchanged copy, where its bytes are now. A container that can choose the offset aligns
+  /// it so that filesystems can share blocks.
+  std::optional<ByteRange> stands = std::nullopt;
+  /// Whether the filesystem can share those bytes, so that the copy takes no space.
+  bool shareable = false;
+};
+
+/// Receives the bytes of a tensor in consecutive parts.
+using TensorSink = std::function<void(std::span<const std::byte>)>;
+/// Produces them: calls the sink once per part.
+using TensorParts = std::function<void(const TensorSink&)>;
+
+/// Splits the tensors, in order, into shards of at most `max_bytes`. A larger tensor gets a shard
+/// of its own. Returns at least one shard, which may be empty.
+std::vector<std::span<const OutputTensor>> split_into_shards(std::span<const OutputTensor> tensors,
+                                                             std::uint64_t max_bytes);
+
+/// Whether a writer creates its files, or writes into those that another process has created with
+/// the same tensors, so that several processes write one checkpoint.
+enum class OutputFiles { kCreated, kJoined };
+
+/// Base of all container writers: each tensor has a fixed place and must be written exactly once.
+/// The derived constructor creates the files and their headers.
+class CheckpointWriter {
+ public:
+  CheckpointWriter(const CheckpointWriter&) = delete;
+  CheckpointWriter& operator=(const CheckpointWriter&) = delete;
+  virtual ~CheckpointWriter() = default;
+
+  /// Writes one whole tensor. Throws kUsage for an unknown name, a wrong length or a tensor written
+  /// before.
+  void write(const std::string& name, std::span<const std::byte> bytes);
+
+  /// The same, streaming: parts are written as they arrive. Also throws what `parts` throws.
+  virtual void write_parts(const std::string& name, const TensorParts& parts);
+
+  /// Copies a tensor of `source` unchanged, inside the kernel where possible.
+  virtual void copy(const std::string& name, const Checkpoint& source, const TensorInfo& tensor);
+
+  /// Flushes everything to the device. Throws kUsage if a tensor was not written.
+  virtual void finish();
+
+  /// The same for one of several processes: tensors that were not written here, another one writes.
+  void finish_share();
+
+  /// Bytes of an announced tensor.
+  std::uint64_t bytes_of(const std::string& name) const { return slots_.at(name).bytes; }
+
+  /// Bytes of all tensors without headers.
+  std::uint64_t total_bytes() const { return total_bytes_; }
+
+ protected:
+  CheckpointWriter() = default;
+
+  /// The place of one tensor.
+  struct Slot {
+    std::size_t file = 0;      ///< in the order of add_file()
+    std::uint64_t offset = 0;  ///< in that file
+    std::uint64_t bytes = 0;
+    bool written = false;
+  };
+
+  /// Adds an output file. Files are numbered from 0 in this order.
+  File& add_file(const std::filesystem::path& path, OutputFiles files = OutputFiles::kCreated);
+  File& file(std::size_t number) { return files_[number]; }
+
+  /// copy() through memory, for writers that need to see every byte.
+  void write_through_memory(const std::string& name, const Checkpoint& source,
+                            const TensorInfo& tensor);
+
+  /// Announces a tensor. Throws kUsage for a duplicate name.
+  void place(const std::string& name, const Slot& slot);
+
+ private:
+  Slot& unwritten(const std::string& name);
+
+  std::vector<File> files_;
+  std::unordered_map<std::string, Slot> slots_;
+  std::uint64_t total_bytes_ = 0;
+};
+
+/// Throws kEnvironment if the filesystem of `directory` has less than `bytes` bytes free.
+void check_free_space(const std::filesystem::path& directory, std::uint64_t bytes);
+
+}  // namespace regroup

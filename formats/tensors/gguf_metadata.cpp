@@ -1,0 +1,296 @@
+#include "formats/tensors/gguf_metadata.h"
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+
+namespace regroup {
+namespace {
+
+struct ValueTypeRow {
+  std::string_view name;
+  std::uint64_t bytes;
+};
+
+// In the order of the enumeration.
+constexpr std::array<ValueTypeRow, 13> kValueTypes{{{"u8", 1},
+                                                    {"i8", 1},
+                                                    {"u16", 2},
+                                                    {"i16", 2},
+                                                    {"u32", 4},
+                                                    {"i32", 4},
+                                                    {"f32", 4},
+                                                    {"bool", 1},
+                                                    {"string", 0},
+                                                    {"array", 0},
+                                                    {"u64", 8},
+                                                    {"i64", 8},
+                                                    {"f64", 8}}};
+
+template <typename T>
+T decode(std::string_view bytes) {
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof(T));
+  return value;
+}
+
+template <typename T>
+std::string encode(T value) {
+  std::string bytes(sizeof(T), '\0');
+  std::memcpy(bytes.data(), &value, sizeof(T));
+  return bytes;
+}
+
+std::string encode_string(std::string_view text) {
+  return encode<std::uint64_t>(text.size()).append(text);
+}
+
+// The bytes before an array's elements: their type and count.
+std::string encode_array_head(GgufType type, std::size_t size) {
+  return encode(static_cast<std::uint32_t>(type)) + encode<std::uint64_t>(size);
+}
+
+std::optional<std::int64_t> decode_integer(GgufType type, std::string_view bytes) {
+  switch (type) {
+    case GgufType::kU8: return decode<std::uint8_t>(bytes);
+    case GgufType::kI8: return decode<std::int8_t>(bytes);
+    case GgufType::kU16: return decode<std::uint16_t>(bytes);
+    case GgufType::kI16: return decode<std::int16_t>(bytes);
+    case GgufType::kU32: return decode<std::uint32_t>(bytes);
+    case GgufType::kI32: return decode<std::int32_t>(bytes);
+    case GgufType::kI64: return decode<std::int64_t>(bytes);
+    case GgufType::kU64: {
+      const auto value = decode<std::uint64_t>(bytes);
+      return value <= std::numeric_limits<std::int64_t>::max()
+                 ? std::optional(static_cast<std::int64_t>(value))
+                 : std::nullopt;
+    }
+    default: return std::nullopt;
+  }
+}
+
+std::optional<double> decode_number(GgufType type, std::string_view bytes) {
+  if (type == GgufType::kF32) {
+    // Converts through decimal text: the float nearest to 1e-5 is not the double nearest to it.
+    const std::string decimal = fmt::format("{}", decode<float>(bytes));
+    return std::strtod(decimal.c_str(), nullptr);
+  }
+  if (type == GgufType::kF64) {
+    return decode<double>(bytes);
+  }
+  const auto integer = decode_integer(type, bytes);
+  return integer ? std::optional(static_cast<double>(*integer)) : std::nullopt;
+}
+
+template <typename T, typename Decode>
+std::optional<std::vector<T>> decode_all(GgufType type, std::uint64_t size,
+                                         std::string_view elements, Decode decode_one) {
+  const std::uint64_t bytes = gguf_bytes_of(type);
+  std::vector<T> values;
+  for (std::uint64_t i = 0; bytes > 0 && i < size; ++i) {
+    const auto value = decode_one(type, elements.substr(i * bytes, bytes));
+    if (!value) {
+      return std::nullopt;
+    }
+    values.push_back(*value);
+  }
+  return bytes == 0 ? std::nullopt : std::optional(std::move(values));
+}
+
+}  // namespace
+
+std::string_view name_of(GgufType type) {
+  const auto number = static_cast<std::size_t>(type);
+  return number < kValueTypes.size() ? kValueTypes[number].name : "unknown";
+}
+
+std::uint64_t gguf_bytes_of(GgufType type) {
+  const auto number = static_cast<std::size_t>(type);
+  return number < kValueTypes.size() ? kValueTypes[number].bytes : 0;
+}
+
+std::optional<std::vector<std::int64_t>> GgufArray::integers() const {
+  return decode_all<std::int64_t>(type_, size_, elements_, decode_integer);
+}
+
+std::optional<std::vector<double>> GgufArray::numbers() const {
+  return decode_all<double>(type_, size_, elements_, decode_number);
+}
+
+std::optional<std::vector<std::string_view>> GgufArray::strings() const {
+  if (type_ != GgufType::kString) {
+    return std::nullopt;
+  }
+  std::vector<std::string_view> views;
+  views.reserve(size_);
+  std::string_view rest = elements_;
+  for (std::uint64_t i = 0; i < size_; ++i) {
+    const auto length = decode<std::uint64_t>(rest);
+    views.push_back(rest.substr(sizeof(length), length));
+    rest.remove_prefix(sizeof(length) + length);
+  }
+  return views;
+}
+
+const GgufMetadata::Entry* GgufMetadata::find(std::string_view key) const {
+  const auto found = by_key_.find(std::string(key));
+  return found == by_key_.end() ? nullptr : &entries_[found->second];
+}
+
+void GgufMetadata::refuse(const Entry& entry, std::string_view needed) const {
+  const auto found = decode_number(entry.type, entry.bytes);
+  throw_bad_input("{}: {} is {}, {} is needed", where_, printable(entry.key),
+                  found ? fmt::format("{} ({})", *found, name_of(entry.type))
+                        : fmt::format("of type {}", name_of(entry.type)),
+                  needed);
+}
+
+std::optional<std::int64_t> GgufMetadata::count(std::string_view key) const {
+  const Entry* entry = find(key);
+  if (entry == nullptr) {
+    return std::nullopt;
+  }
+  const auto value = decode_integer(entry->type, entry->bytes);
+  if (!value || *value < 0) {
+    refuse(*entry, "a whole number from 0");
+  }
+  return value;
+}
+
+std::optional<double> GgufMetadata::number(std::string_view key) const {
+  const Entry* entry = find(key);
+  if (entry == nullptr) {
+    return std::nullopt;
+  }
+  const auto value = decode_number(entry->type, entry->bytes);
+  if (!value) {
+    refuse(*entry, "a number");
+  }
+  return value;
+}
+
+std::optional<bool> GgufMetadata::flag(std::string_view key) const {
+  const Entry* entry = find(key);
+  if (entry == nullptr) {
+    return std::nullopt;
+  }
+  if (entry->type != GgufType::kBool) {
+    refuse(*entry, "a bool");
+  }
+  return entry->bytes.front() != '\0';
+}
+
+std::optional<std::string_view> GgufMetadata::text(std::string_view key) const {
+  const Entry* entry = find(key);
+  if (entry == nullptr) {
+    return std::nullopt;
+  }
+  if (entry->type != GgufType::kString) {
+    refuse(*entry, "a string");
+  }
+  return std::string_view(entry->bytes).substr(sizeof(std::uint64_t));
+}
+
+std::optional<GgufArray> GgufMetadata::array(std::string_view key) const {
+  const Entry* entry = find(key);
+  if (entry == nullptr) {
+    return std::nullopt;
+  }
+  if (entry->type != GgufType::kArray) {
+    refuse(*entry, "an array");
+  }
+  const std::string_view bytes = entry->bytes;
+  constexpr std::size_t kHeadOfArray = sizeof(std::uint32_t) + sizeof(std::uint64_t);
+  return GgufArray(static_cast<GgufType>(decode<std::uint32_t>(bytes)),
+                   decode<std::uint64_t>(bytes.substr(sizeof(std::uint32_t))),
+                   bytes.substr(kHeadOfArray));
+}
+
+std::optional<std::vector<std::int64_t>> GgufMetadata::counts(std::string_view key) const {
+  const Entry* entry = find(key);
+  if (entry == nullptr) {
+    return std::nullopt;
+  }
+  if (entry->type != GgufType::kArray) {
+    return std::vector{*count(key)};
+  }
+  auto values = array(key)->integers();
+  bool valid = values.has_value();
+  for (std::size_t i = 0; valid && i < values->size(); ++i) {
+    valid = (*values)[i] >= 0;
+  }
+  if (!valid) {
+    refuse(*entry, "a whole number from 0, or an array of them,");
+  }
+  return values;
+}
+
+void GgufMetadata::set(Entry entry) {
+  const auto [found, is_new] = by_key_.emplace(entry.key, entries_.size());
+  if (is_new) {
+    entries_.push_back(std::move(entry));
+  } else {
+    entries_[found->second] = std::move(entry);
+  }
+}
+
+void GgufMetadata::set_u32(std::string_view key, std::uint32_t value) {
+  set({std::string(key), GgufType::kU32, encode(value)});
+}
+
+void GgufMetadata::set_f32(std::string_view key, float value) {
+  set({std::string(key), GgufType::kF32, encode(value)});
+}
+
+void GgufMetadata::set_bool(std::string_view key, bool value) {
+  set({std::string(key), GgufType::kBool, std::string(1, value ? '\1' : '\0')});
+}
+
+void GgufMetadata::set_string(std::string_view key, std::string_view value) {
+  set({std::string(key), GgufType::kString, encode_string(value)});
+}
+
+void GgufMetadata::set_array(std::string_view key, std::span<const std::int32_t> values) {
+  std::string bytes = encode_array_head(GgufType::kI32, values.size());
+  for (const std::int32_t value : values) {
+    bytes += encode(value);
+  }
+  set({std::string(key), GgufType::kArray, std::move(bytes)});
+}
+
+void GgufMetadata::set_array(std::string_view key, std::span<const float> values) {
+  std::string bytes = encode_array_head(GgufType::kF32, values.size());
+  for (const float value : values) {
+    bytes += encode(value);
+  }
+  set({std::string(key), GgufType::kArray, std::move(bytes)});
+}
+
+void GgufMetadata::set_array(std::string_view key, std::span<const std::string> values) {
+  std::string bytes = encode_array_head(GgufType::kString, values.size());
+  for (const std::string& value : values) {
+    bytes += encode_string(value);
+  }
+  set({std::string(key), GgufType::kArray, std::move(bytes)});
+}
+
+bool GgufMetadata::remove(std::string_view key) {
+  const auto found = by_key_.find(std::string(key));
+  if (found == by_key_.end()) {
+    return false;
+  }
+  const std::size_t at = found->second;
+  by_key_.erase(found);
+  entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(at));
+  for (auto& [name, index] : by_key_) {
+    index -= index > at ? 1 : 0;
+  }
+  return true;
+}
+
+}  // namespace regroup

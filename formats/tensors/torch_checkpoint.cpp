@@ -1,0 +1,393 @@
+#include "formats/tensors/torch_checkpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "formats/tensors/unpickler.h"
+#include "formats/tensors/zip_archive.h"
+
+namespace regroup {
+
+namespace {
+
+struct NumbersRow {
+  DType dtype;
+  TorchNumbers names;
+};
+
+constexpr std::array<NumbersRow, 19> kNumbers{{{DType::kF32, {"FloatStorage", ""}},
+                                               {DType::kF64, {"DoubleStorage", ""}},
+                                               {DType::kF16, {"HalfStorage", ""}},
+                                               {DType::kBF16, {"BFloat16Storage", ""}},
+                                               {DType::kI64, {"LongStorage", ""}},
+                                               {DType::kI32, {"IntStorage", ""}},
+                                               {DType::kI16, {"ShortStorage", ""}},
+                                               {DType::kI8, {"CharStorage", ""}},
+                                               {DType::kU8, {"ByteStorage", ""}},
+                                               {DType::kBool, {"BoolStorage", ""}},
+                                               {DType::kC64, {"ComplexFloatStorage", ""}},
+                                               {DType::kU16, {"", "uint16"}},
+                                               {DType::kU32, {"", "uint32"}},
+                                               {DType::kU64, {"", "uint64"}},
+                                               {DType::kF8E4M3, {"", "float8_e4m3fn"}},
+                                               {DType::kF8E5M2, {"", "float8_e5m2"}},
+                                               {DType::kF8E4M3Fnuz, {"", "float8_e4m3fnuz"}},
+                                               {DType::kF8E5M2Fnuz, {"", "float8_e5m2fnuz"}},
+                                               {DType::kF8E8M0, {"", "float8_e8m0fnu"}}}};
+
+DType dtype_of(const PickledTensor& pickled, const std::string& where) {
+  const auto row = std::find_if(kNumbers.begin(), kNumbers.end(), [&](const NumbersRow& numbers) {
+    return pickled.dtype.empty() ? numbers.names.storage_class == pickled.storage_type
+                                 : numbers.names.dtype == pickled.dtype;
+  });
+  if (row == kNumbers.end()) {
+    throw_bad_input("{}: element type {} is unknown", where,
+                    printable(pickled.dtype.empty() ? pickled.storage_type : pickled.dtype));
+  }
+  return row->dtype;
+}
+
+std::uint64_t count_elements(const PickledTensor& tensor, const std::string& where) {
+  std::uint64_t count = 1;
+  for (const std::int64_t size : tensor.shape) {
+    if (__builtin_mul_overflow(count, static_cast<std::uint64_t>(size), &count)) {
+      throw_bad_input("{}: shape {} has too many elements", where, text_of(tensor.shape));
+    }
+  }
+  return count;
+}
+
+// The number of elements from a view's first to its last; 0 for an empty view.
+std::uint64_t reach_of(const PickledTensor& tensor, const std::string& where) {
+  constexpr auto kMost = std::numeric_limits<std::uint64_t>::max();  // adding 1 would overflow
+  std::uint64_t last = 0;
+  for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+    if (tensor.shape[i] == 0) {
+      return 0;
+    }
+    std::uint64_t span = 0;
+    if (__builtin_mul_overflow(static_cast<std::uint64_t>(tensor.shape[i] - 1),
+                               static_cast<std::uint64_t>(tensor.strides[i]), &span) ||
+        __builtin_add_overflow(last, span, &last) || last == kMost) {
+      throw_bad_input("{}: shape {} with strides {} overflows", where, text_of(tensor.shape),
+                      text_of(tensor.strides));
+    }
+  }
+  return last + 1;
+}
+
+// Dimensions of size 1 may have any stride.
+bool is_row_major(const PickledTensor& tensor) {
+  std::int64_t expected = 1;
+  for (std::size_t i = tensor.shape.size(); i-- > 0;) {
+    if (tensor.shape[i] != 1 && tensor.strides[i] != expected) {
+      return false;
+    }
+    expected *= tensor.shape[i];
+  }
+  return true;
+}
+
+}  // namespace
+
+TorchNumbers torch_numbers_of(DType dtype) {
+  const auto row = std::find_if(kNumbers.begin(), kNumbers.end(),
+                                [&](const NumbersRow& numbers) { return numbers.dtype == dtype; });
+  return row == kNumbers.end() ? TorchNumbers{} : row->names;
+}
+
+std::uint64_t torch_element_bytes(std::string_view storage_class) {
+  if (storage_class == "UntypedStorage") {
+    return 1;
+  }
+  const auto row = std::find_if(kNumbers.begin(), kNumbers.end(), [&](const NumbersRow& numbers) {
+    return !storage_class.empty() && numbers.names.storage_class == storage_class;
+  });
+  return row == kNumbers.end() ? 0 : bits_of(row->dtype) / 8;
+}
+
+TensorInfo place_torch_tensor(const std::string& name, const PickledTensor& pickled,
+                              const StorageBytes& storage, const std::string& where) {
+  const DType dtype = dtype_of(pickled, where);
+  const std::uint64_t size = bits_of(dtype) / 8;
+  const auto claimed = static_cast<std::uint64_t>(pickled.storage_elements);
+  // The pickle counts an untyped storage in bytes.
+  const std::uint64_t held = pickled.dtype.empty() ? claimed : claimed / size;
+  if (held > storage.size / size) {
+    throw_bad_input("{}: its storage has {} elements, the pickle says {}", where,
+                    storage.size / size, held);
+  }
+  const std::uint64_t elements = count_elements(pickled, where);
+  const std::uint64_t reach = reach_of(pickled, where);
+  const auto offset = static_cast<std::uint64_t>(pickled.offset);
+  if (offset > held || reach > held - offset) {
+    throw_bad_input("{}: {} elements from element {} of a storage of {}", where, reach, offset,
+                    held);
+  }
+  TensorInfo tensor{name, dtype, pickled.shape, 0, storage.begin + offset * size, 0, {}};
+  tensor.end = tensor.begin + reach * size;
+  // A view that repeats elements could claim any size. No weight is stored as one.
+  if (elements > reach) {
+    throw_bad_input("{}: strides {} repeat elements", where, text_of(pickled.strides));
+  }
+  if (reach > 0 && !is_row_major(pickled)) {
+    tensor.strides = pickled.strides;
+  }
+  return tensor;
+}
+
+namespace {
+
+using Kind = Unpickler::Kind;
+
+// A limit for all pickles together. The data begins after them.
+constexpr std::uint64_t kMaxLegacyPickleBytes = 8U << 20;
+constexpr std::int64_t kProtocolVersion = 1001;
+
+std::string pickled_bytes(const File& file) {
+  std::string bytes(std::min(file.size(), kMaxLegacyPickleBytes), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
+}
+
+// Reads consecutive pickles.
+class PickleSequence {
+ public:
+  PickleSequence(std::string_view bytes, std::string where, std::size_t at)
+      : bytes_(bytes), where_(std::move(where)), at_(at) {}
+
+  /// Loads the next pickle. `use` receives the unpickler and the resulting value.
+  template <typename Use>
+  auto next(Use use) {
+    Unpickler unpickler(bytes_, where_, at_);
+    const Unpickler::Value& value = unpickler.value(unpickler.load());
+    at_ = unpickler.position();
+    return use(unpickler, value);
+  }
+
+  std::size_t position() const { return at_; }
+
+ private:
+  std::string_view bytes_;
+  std::string where_;
+  std::size_t at_ = 0;
+};
+
+void check_system(PickleSequence& pickles, const std::string& where) {
+  pickles.next([&](const Unpickler&, const Unpickler::Value& version) {
+    if (version.kind != Kind::kInteger || version.number != kProtocolVersion) {
+      throw_bad_input("{}: not of torch's protocol version {}", where, kProtocolVersion);
+    }
+  });
+  pickles.next([&](const Unpickler& unpickler, const Unpickler::Value& system) {
+    for (std::size_t i = 0; system.kind == Kind::kDict && i < system.items.size(); i += 2) {
+      const Unpickler::Value& item = unpickler.value(system.items[i + 1]);
+      if (unpickler.value(system.items[i]).text == "little_endian" && item.kind == Kind::kBool &&
+          item.number == 1) {
+        return;
+      }
+    }
+    throw_bad_input("{}: its numbers are not little-endian", where);
+  });
+}
+
+// A storage as the pickle describes it. All mentions of it must agree.
+struct ClaimedStorage {
+  std::string type;
+  std::uint64_t elements = 0;
+};
+
+using ClaimedStorages = std::unordered_map<std::string, ClaimedStorage>;
+
+ClaimedStorages storages_named_in(const Unpickler& unpickler, const std::string& where) {
+  ClaimedStorages storages;
+  for (const PickledTensor& tensor : unpickler.tensors()) {
+    const ClaimedStorage claimed{std::string(tensor.storage_type),
+                                 static_cast<std::uint64_t>(tensor.storage_elements)};
+    const auto [known, is_new] = storages.emplace(tensor.storage_key, claimed);
+    if (!is_new &&
+        (known->second.type != claimed.type || known->second.elements != claimed.elements)) {
+      throw_bad_input("{}: storage {} is {} elements of {} and {} of {}", where,
+                      printable(tensor.storage_key), known->second.elements,
+                      printable(known->second.type), claimed.elements, printable(claimed.type));
+    }
+  }
+  return storages;
+}
+
+std::vector<std::string> storage_keys(PickleSequence& pickles, const std::string& where) {
+  return pickles.next([&](const Unpickler& unpickler, const Unpickler::Value& list) {
+    std::vector<std::string> keys;
+    std::unordered_set<std::string_view> seen;
+    const auto is_new_key = [&](const Unpickler::Value& key) {
+      return key.kind == Kind::kText && seen.insert(key.text).second;
+    };
+    for (const Unpickler::Ref item : list.items) {
+      if (list.kind != Kind::kSequence || !is_new_key(unpickler.value(item))) {
+        throw_bad_input("{}: the list of storages is not a list of distinct keys", where);
+      }
+      keys.emplace_back(unpickler.value(item).text);
+    }
+    return keys;
+  });
+}
+
+using StorageMap = std::unordered_map<std::string, StorageBytes>;
+
+// The storages are consecutive and fill the rest of the file. Each follows its element count.
+StorageMap locate_storages(const File& file, std::uint64_t at, const std::vector<std::string>& keys,
+                           const ClaimedStorages& claimed, const std::string& where) {
+  constexpr std::uint64_t kCountBytes = 8;
+  StorageMap storages;
+  for (const std::string& key : keys) {
+    const auto found = claimed.find(key);
+    const std::uint64_t size = found == claimed.end() ? 0 : torch_element_bytes(found->second.type);
+    if (size == 0) {
+      throw_bad_input("{}: storage {} is of {}, whose size is unknown", where, printable(key),
+                      found == claimed.end() ? "no type" : printable(found->second.type));
+    }
+    if (file.size() - at < kCountBytes) {
+      throw_bad_input("{}: ends before storage {} (truncated?)", where, printable(key));
+    }
+    std::array<std::byte, kCountBytes> stored{};
+    file.read_at(at, stored);
+    std::uint64_t count = 0;
+    std::memcpy(&count, stored.data(), kCountBytes);
+    at += kCountBytes;
+    if (count != found->second.elements) {
+      throw_bad_input("{}: storage {} has {} elements, the pickle says {}", where, printable(key),
+                      count, found->second.elements);
+    }
+    if (count > (file.size() - at) / size) {
+      throw_bad_input("{}: storage {} of {} elements exceeds the file (truncated?)", where,
+                      printable(key), count);
+    }
+    storages.emplace(key, StorageBytes{at, count * size});
+    at += count * size;
+  }
+  if (at != file.size()) {
+    throw_bad_input("{}: {} bytes after the last storage", where, file.size() - at);
+  }
+  return storages;
+}
+
+TensorInfo place_tensor(const std::string& name, const PickledTensor& pickled,
+                        const StorageMap& storages, const std::string& file) {
+  const std::string where = fmt::format("{}: tensor {}", file, printable(name));
+  const auto found = storages.find(std::string(pickled.storage_key));
+  if (found == storages.end()) {
+    throw_bad_input("{}: its storage {} is not in the file", where, printable(pickled.storage_key));
+  }
+  return place_torch_tensor(name, pickled, found->second, where);
+}
+
+}  // namespace
+
+Checkpoint::Part open_legacy_torch_checkpoint(const std::filesystem::path& path) {
+  Checkpoint::Part part{File::open(path), {}, {}};
+  const std::string where = printable(path.string(), 0);
+  const std::string bytes = pickled_bytes(part.file);
+  if (!std::string_view(bytes).starts_with(kLegacyTorchMagic)) {
+    throw_bad_input("{}: not a torch file as written before torch 1.6", where);
+  }
+  PickleSequence pickles(bytes, where, kLegacyTorchMagic.size());
+  check_system(pickles, where);
+  ClaimedStorages claimed;
+  std::vector<std::pair<std::string, PickledTensor>> tensors;  // texts are views of `bytes`
+  pickles.next([&](const Unpickler& unpickler, const Unpickler::Value& root) {
+    claimed = storages_named_in(unpickler, where);
+    for (const auto& [name, tensor] : tensors_of(unpickler, root, where)) {
+      tensors.emplace_back(name, tensor);
+    }
+  });
+  const std::vector<std::string> keys = storage_keys(pickles, where);
+  const StorageMap storages = locate_storages(part.file, pickles.position(), keys, claimed, where);
+  for (const auto& [name, tensor] : tensors) {
+    part.tensors.push_back(place_tensor(name, tensor, storages, where));
+  }
+  std::stable_sort(part.tensors.begin(), part.tensors.end(),
+                   [](const TensorInfo& a, const TensorInfo& b) { return a.begin < b.begin; });
+  return part;
+}
+
+namespace {
+
+constexpr std::uint64_t kMaxPickleBytes = 8U << 20;
+
+// The archive's entries, all in one folder that has the name of the saved file.
+class Archive {
+ public:
+  Archive(const File& file, std::string where) : where_(std::move(where)) {
+    for (ZipEntry& entry : read_zip_directory(file)) {
+      const std::size_t slash = entry.name.find('/');
+      std::string folder = entry.name.substr(0, slash);
+      if (slash == std::string::npos || (!entries_.empty() && folder != folder_)) {
+        throw_bad_input(
+            "{}: ZIP entry {} lies outside the archive's folder; not a file of torch.save", where_,
+            printable(entry.name));
+      }
+      folder_ = std::move(folder);
+      std::string name = entry.name.substr(slash + 1);
+      entries_.emplace(std::move(name), std::move(entry));
+    }
+  }
+
+  const ZipEntry& at(const std::string& name, const std::string& where) const {
+    const auto found = entries_.find(name);
+    if (found == entries_.end()) {
+      throw_bad_input("{}: the archive has no entry {}; not a file of torch.save", where,
+                      printable(name));
+    }
+    return found->second;
+  }
+
+  const ZipEntry* find(const std::string& name) const {
+    const auto found = entries_.find(name);
+    return found == entries_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  std::string where_;
+  std::string folder_;
+  std::unordered_map<std::string, ZipEntry> entries_;
+};
+
+TensorInfo place_tensor(const std::string& name, const PickledTensor& pickled,
+                        const Archive& archive, const std::string& file) {
+  const std::string where = fmt::format("{}: tensor {}", file, printable(name));
+  const ZipEntry& entry = archive.at("data/" + std::string(pickled.storage_key), where);
+  return place_torch_tensor(name, pickled, {entry.begin, entry.size}, where);
+}
+
+void check_byte_order(const File& file, const Archive& archive, const std::string& where) {
+  const ZipEntry* entry = archive.find("byteorder");
+  if (entry != nullptr && read_zip_entry(file, *entry, 64) != "little") {
+    throw_bad_input("{}: its data is not little-endian", where);
+  }
+}
+
+}  // namespace
+
+Checkpoint::Part open_torch_checkpoint(const std::filesystem::path& path) {
+  Checkpoint::Part part{File::open(path), {}, {}};
+  const std::string where = printable(path.string(), 0);
+  const Archive archive(part.file, where);
+  check_byte_order(part.file, archive, where);
+  const std::string pickle =
+      read_zip_entry(part.file, archive.at("data.pkl", where), kMaxPickleBytes);
+  for (const auto& [name, tensor] : read_state_dict(pickle, where)) {
+    part.tensors.push_back(place_tensor(std::string(name), tensor, archive, where));
+  }
+  std::stable_sort(part.tensors.begin(), part.tensors.end(),
+                   [](const TensorInfo& a, const TensorInfo& b) { return a.begin < b.begin; });
+  return part;
+}
+
+}  // namespace regroup

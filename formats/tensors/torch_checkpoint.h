@@ -1,0 +1,59 @@
+// Reading torch.save() files, in the zip form and in the older one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "formats/tensors/checkpoint.h"
+#include "formats/tensors/unpickler.h"
+
+namespace regroup {
+
+// Common to both torch file formats: storages, and tensors as views of them.
+
+/// How torch names a dtype: by a storage class ("HalfStorage"), or if there is none by a
+/// torch.dtype ("float8_e4m3fn") on an UntypedStorage. Exactly one is set.
+struct TorchNumbers {
+  std::string_view storage_class;
+  std::string_view dtype;
+};
+
+/// Both empty if torch does not support the dtype.
+TorchNumbers torch_numbers_of(DType dtype);
+
+/// Bytes of one element of a storage class, 1 for UntypedStorage; 0 for an unknown one.
+std::uint64_t torch_element_bytes(std::string_view storage_class);
+
+/// The bytes of a file that hold one storage.
+struct StorageBytes {
+  std::uint64_t begin = 0;
+  std::uint64_t size = 0;
+};
+
+/// Converts a pickled tensor to a TensorInfo. Error messages begin with `where` (file and tensor).
+/// Throws kBadInput for an unknown element type, a storage shorter than the pickle says, a view
+/// that exceeds its storage, and strides that repeat elements.
+TensorInfo place_torch_tensor(const std::string& name, const PickledTensor& pickled,
+                              const StorageBytes& storage, const std::string& where);
+
+// The torch.save format before 1.6: several pickles, then the data of each storage.
+
+/// The first bytes of such a file: a protocol 2 pickle of a magic number.
+inline constexpr std::string_view kLegacyTorchMagic(
+    "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15);
+
+/// Opens one file. Reads its pickles and the lengths of its storages; executes nothing. Throws
+/// kBadInput like open_torch_checkpoint(), and if the last storage does not end at the end of the
+/// file.
+Checkpoint::Part open_legacy_torch_checkpoint(const std::filesystem::path& path);
+
+// The torch.save format (.bin, .pt, .pth): a ZIP archive of one pickle and the tensor data.
+
+/// Opens one file. Reads its directory and its pickle; executes nothing. Tensors may share storage
+/// and have strides. Throws kBadInput naming file and tensor for anything that is not a state dict
+/// and for views that exceed their storage.
+Checkpoint::Part open_torch_checkpoint(const std::filesystem::path& path);
+
+}  // namespace regroup

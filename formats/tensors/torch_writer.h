@@ -1,0 +1,53 @@
+// Writing torch.save() files.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/tensors/checkpoint_writer.h"
+#include "formats/tensors/zip_archive.h"
+
+namespace regroup {
+
+// Encodes the pickle in torch files: an OrderedDict of tensors, each with its own storage.
+
+/// A protocol 2 pickle in which tensor i is row-major in storage "i". Throws kUsage naming a tensor
+/// whose dtype torch does not support.
+std::string pickle_state_dict(std::span<const OutputTensor> tensors);
+
+// Writes a torch file (.bin), or numbered shards with an index, in torch.save's layout.
+
+/// All data passes through memory in chunks, because a ZIP archive stores its CRC.
+class TorchWriter : public CheckpointWriter {
+ public:
+  /// Lays the tensors out in the given order, as `directory`/pytorch_model.bin or, if they exceed
+  /// `max_shard_bytes`, as numbered shards with an index. Creates the files and writes everything
+  /// except the tensors. Throws kUsage for a dtype that torch does not support, kEnvironment if
+  /// there is not enough free space.
+  TorchWriter(const std::filesystem::path& directory, std::span<const OutputTensor> tensors,
+              std::uint64_t max_shard_bytes = kDefaultShardBytes);
+
+  void write_parts(const std::string& name, const TensorParts& parts) override;
+  void copy(const std::string& name, const Checkpoint& source, const TensorInfo& tensor) override;
+  void finish() override;
+
+ private:
+  struct EntryOfTensor {
+    std::size_t archive = 0;
+    std::size_t entry = 0;
+  };
+
+  void lay_out(std::size_t archive, const std::string& folder, std::string_view pickle,
+               std::span<const OutputTensor> tensors);
+  void add_text(std::size_t archive, std::string name, std::string_view text);
+  void write_trailer(const std::string& name, std::uint32_t crc32);
+
+  std::vector<ZipLayout> archives_;  ///< one per file
+  std::unordered_map<std::string, EntryOfTensor> entries_;
+};
+
+}  // namespace regroup

@@ -1,0 +1,440 @@
+#include "formats/vocabulary/token_file.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <optional>
+#include <regex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/file_kind.h"
+#include "formats/base/printable.h"
+#include "formats/vocabulary/token_writer.h"
+
+namespace regroup {
+
+namespace {
+
+constexpr std::uint64_t kSample = 64U << 10;
+// Fewer bytes or ids are not enough to decide. A byte of an id is printable with a probability of
+// about one in two or three. Four ids therefore look like text in one of a thousand files, and 64
+// KiB of ids never do.
+constexpr std::size_t kFewestTextBytes = 8, kFewestIds = 32;
+
+std::uint8_t number_of(char byte) { return static_cast<std::uint8_t>(byte); }
+
+struct Range {
+  unsigned least = 0xffff, most = 0;
+
+  void add(unsigned value) {
+    least = std::min(least, value);
+    most = std::max(most, value);
+  }
+};
+
+// The lower and upper halves of possible 32-bit ids.
+struct Halves {
+  Range lower, upper;
+  unsigned lower_bytes = 0;  // bitwise or of the lower bytes of all 16-bit numbers
+};
+
+Halves halves_of(std::string_view sample) {
+  Halves halves;
+  for (std::size_t i = 0; i + 1 < sample.size(); i += 2) {
+    const unsigned low = number_of(sample[i]);
+    const unsigned id = low | static_cast<unsigned>(number_of(sample[i + 1])) << 8;
+    (i % 4 == 0 ? halves.lower : halves.upper).add(id);
+    halves.lower_bytes |= low;
+  }
+  return halves;
+}
+
+bool has_32_bits(const Halves& halves) {
+  constexpr unsigned kMostUpper = 16;  // allows vocabularies of a million
+  return (halves.upper.most == 0 && halves.lower.most > 0) ||
+         (halves.upper.most < kMostUpper && halves.lower.most >= 256);
+}
+
+bool is_big_endian(const Halves& halves) {
+  return halves.lower_bytes == 0 && std::max(halves.lower.most, halves.upper.most) > 0;
+}
+
+}  // namespace
+
+void check_raw_tokens(const File& file) {
+  std::string sample(std::min(kSample, file.size()), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(sample)));
+  const std::string where = printable(file.path().string(), 0);
+  const std::optional<FileKind> kind = kind_of_bytes(sample);
+  if (kind && !kind->hidden_text) {  // two bytes of a text's encoding may be an id
+    throw_bad_input(
+        "{}: is {}, not a token file: allowed are raw u16, .npy, llm.c's and Megatron's", where,
+        kind->name);
+  }
+  if (sample.size() >= kFewestTextBytes && is_text(sample)) {
+    throw_bad_input(
+        "{}: is text, token ids are needed: regroup tokenize {} --tokenizer MODEL -o tokens.bin "
+        "makes them",
+        where, where);
+  }
+  if (sample.size() / 2 < kFewestIds) {
+    return;
+  }
+  const Halves halves = halves_of(sample);
+  if (is_big_endian(halves)) {
+    throw_bad_input(
+        "{}: the lower byte of every 16-bit id is 0: big-endian ids or text in UTF-16; needed are "
+        "little-endian ids",
+        where);
+  }
+  if (file.size() % 4 == 0 && has_32_bits(halves)) {
+    throw_bad_input(
+        "{}: every second 16-bit id is almost 0: 32-bit ids, which need Megatron's .idx "
+        "or an .npy of u32",
+        where);
+  }
+}
+
+namespace {
+
+constexpr std::uint64_t kHeader = 9 + 8 + 1 + 8 + 8;
+
+std::string shown_index(const File& file) { return printable(file.path().string(), 0); }
+
+// A column of numbers, of which one piece at a time is in memory.
+template <typename T>
+class Column {
+ public:
+  Column(const File& file, std::uint64_t offset, std::uint64_t count)
+      : file_(file), offset_(offset), count_(count) {}
+
+  T operator[](std::uint64_t i) {
+    if (i - first_ >= piece_.size()) {  // also true for an `i` before the piece, because it wraps
+      constexpr std::uint64_t kPiece = 1 << 16;
+      first_ = i;
+      piece_.resize(std::min(kPiece, count_ - i));
+      file_.read_at(offset_ + i * sizeof(T), std::as_writable_bytes(std::span(piece_)));
+    }
+    return piece_[i - first_];
+  }
+
+ private:
+  const File& file_;
+  std::uint64_t offset_, count_;
+  std::uint64_t first_ = 0;
+  std::vector<T> piece_;
+};
+
+// A bad index is an error. Without it, the tokens would be read in another format.
+void check_magic(const File& file) {
+  std::string start(std::min<std::uint64_t>(kMegatronMagic.size(), file.size()), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(start)));
+  if (start != kMegatronMagic) {
+    throw_bad_input(
+        "{}: {}, a Megatron index begins with MMIDIDX: recreate it, or move it away from its "
+        ".bin if that file has no index",
+        shown_index(file), start.empty() ? "empty" : "not a Megatron index");
+  }
+}
+
+// Whether the name exists, even as a dangling link.
+bool is_named(const std::filesystem::path& path) {
+  std::error_code fault;
+  return std::filesystem::symlink_status(path, fault).type() !=
+         std::filesystem::file_type::not_found;
+}
+
+}  // namespace
+
+std::optional<MegatronIndex> MegatronIndex::beside(const std::filesystem::path& path) {
+  std::filesystem::path index = path;
+  index.replace_extension(".idx");
+  if ((path.extension() != ".bin" && path.extension() != ".idx") || !is_named(index)) {
+    return std::nullopt;
+  }
+  File file = File::open(index);
+  check_magic(file);
+  MegatronIndex result(std::move(file));
+  result.read_header();
+  return result;
+}
+
+void MegatronIndex::read_header() {
+  if (file_.size() < kHeader) {
+    throw_bad_input("{}: {} bytes, a Megatron index has {} or more", shown_index(file_),
+                    file_.size(), kHeader);
+  }
+  const auto version = read_number<std::uint64_t>(file_, 9);
+  if (version != kMegatronVersion) {
+    throw_bad_input("{}: Megatron index of version {}, allowed is 1", shown_index(file_), version);
+  }
+  const auto type = read_number<std::uint8_t>(file_, 17);
+  if (type != 1 && type != 4 && type != 8) {
+    throw_bad_input("{}: tokens of Megatron's type {}, allowed are 1 (u8), 4 (i32) and 8 (u16)",
+                    shown_index(file_), type);
+  }
+  type_ = static_cast<MegatronType>(type);
+  sequences_ = read_number<std::uint64_t>(file_, 18);
+  documents_ = read_number<std::uint64_t>(file_, 26);
+  std::uint64_t end = file_.size();
+  origin_at_end(file_, end);  // may be behind the columns
+  const std::uint64_t body = std::max(end, kHeader) - kHeader;
+  // Divides instead of multiplying, so that no count can overflow.
+  if (sequences_ > body / 12 || documents_ > (body - 12 * sequences_) / 8) {
+    throw_bad_input("{}: {} sequences and {} documents do not fit into {} bytes",
+                    shown_index(file_), sequences_, documents_, file_.size());
+  }
+  // Megatron's multimodal data sets end with one byte per sequence, its mode.
+  const std::uint64_t left = body - 12 * sequences_ - 8 * documents_;
+  if (left != 0 && left != sequences_) {
+    throw_bad_input("{}: {} bytes after {} sequences and {} documents, 0 or {} are allowed",
+                    shown_index(file_), left, sequences_, documents_, sequences_);
+  }
+}
+
+std::int64_t MegatronIndex::token_bytes() const {
+  return type_ == MegatronType::kU8 ? 1 : type_ == MegatronType::kI32 ? 4 : 2;
+}
+
+std::string_view MegatronIndex::format() const {
+  return type_ == MegatronType::kU8    ? "Megatron u8"
+         : type_ == MegatronType::kI32 ? "Megatron i32"
+                                       : "Megatron u16";
+}
+
+std::int64_t MegatronIndex::count_tokens() const {
+  Column<std::int32_t> lengths(file_, kHeader, sequences_);
+  Column<std::int64_t> pointers(file_, kHeader + 4 * sequences_, sequences_);
+  const std::int64_t bytes = token_bytes();
+  std::int64_t tokens = 0;
+  for (std::uint64_t i = 0; i < sequences_; ++i) {
+    if (lengths[i] < 0 || pointers[i] != tokens * bytes) {
+      throw_bad_input(
+          "{}: sequence {} has {} tokens at byte {}, byte {} is needed: sequences must be "
+          "contiguous",
+          shown_index(file_), i, lengths[i], pointers[i], tokens * bytes);
+    }
+    tokens += lengths[i];
+  }
+  return tokens;
+}
+
+void MegatronIndex::for_each_document(const DocumentVisitor& visit) const {
+  Column<std::int32_t> lengths(file_, kHeader, sequences_);
+  Column<std::int64_t> firsts(file_, kHeader + 12 * sequences_, documents_);
+  std::uint64_t sequence = 0;
+  std::int64_t begin = 0;
+  const auto end_at = [&](std::uint64_t next) {
+    std::int64_t end = begin;
+    for (; sequence < next; ++sequence) {
+      end += lengths[sequence];
+    }
+    if (end > begin) {
+      visit(begin, end);
+    }
+    begin = end;
+  };
+  for (std::uint64_t i = 0; i < documents_; ++i) {
+    const std::int64_t next = firsts[i];
+    if (next < static_cast<std::int64_t>(sequence) ||
+        next > static_cast<std::int64_t>(sequences_)) {
+      throw_bad_input("{}: document {} begins with sequence {}, allowed are {} to {}",
+                      shown_index(file_), i, next, sequence, sequences_);
+    }
+    end_at(static_cast<std::uint64_t>(next));
+  }
+  end_at(sequences_);
+}
+
+namespace {
+
+constexpr std::string_view kNumpyMagic{"\x93NUMPY", 6};
+constexpr std::uint64_t kLlmcHeader = 256 * sizeof(std::int32_t);
+constexpr std::int32_t kLlmcMagicNarrow = 20240520;  // version 1, u16
+constexpr std::int32_t kLlmcMagicWide = 20240801;    // version 7, u32
+
+std::string shown(const File& file) { return printable(file.path().string(), 0); }
+
+template <typename T>
+void read_ids(const File& file, std::uint64_t offset, std::span<std::int64_t> ids) {
+  std::vector<T> stored(ids.size());
+  file.read_at(offset, std::as_writable_bytes(std::span(stored)));
+  std::copy(stored.begin(), stored.end(), ids.begin());
+}
+
+// The value of a key in numpy's header, a Python dict: {'descr': '<u2', 'shape': (10,), …}.
+std::string numpy_field(const std::string& header, const char* key, const char* value) {
+  std::smatch match;
+  const std::regex pattern(std::string("'") + key + "'\\s*:\\s*" + value);
+  return std::regex_search(header, match, pattern) ? match[1].str() : std::string();
+}
+
+}  // namespace
+
+TokenFile TokenFile::open(const std::filesystem::path& path) {
+  std::optional<MegatronIndex> index = MegatronIndex::beside(path);
+  std::filesystem::path data = path;
+  TokenFile tokens(File::open(index ? data.replace_extension(".bin") : data));
+  if (index) {
+    tokens.index_ = std::move(index);
+    tokens.check_megatron_index();
+  } else {
+    tokens.read_header();
+  }
+  if (tokens.size_ == 0) {
+    throw_bad_input("{}: holds no tokens", shown(tokens.file_));
+  }
+  return tokens;
+}
+
+void TokenFile::read_header() {
+  const File& file = file_;
+  std::array<char, 6> start{};
+  file.read_at(0, std::as_writable_bytes(std::span(start))
+                      .first(std::min<std::uint64_t>(file.size(), start.size())));
+  std::int32_t magic = 0;
+  std::memcpy(&magic, start.data(), sizeof magic);
+  if (std::string_view(start.data(), start.size()) == kNumpyMagic) {
+    read_numpy_header();
+  } else if (magic == kLlmcMagicNarrow || magic == kLlmcMagicWide) {
+    read_llmc_header(magic == kLlmcMagicWide);
+  } else {
+    check_raw_tokens(file);
+    set_data(0, file.size(), 2, "raw u16");
+  }
+}
+
+void TokenFile::check_megatron_index() {
+  const std::int64_t tokens = index_->count_tokens();
+  set_data(0, file_.size(), index_->token_bytes(), index_->format());
+  if (tokens != size_) {
+    throw_bad_input("{}: {} tokens, its index says {}", shown(file_), size_, tokens);
+  }
+}
+
+void TokenFile::set_data(std::uint64_t offset, std::uint64_t end, std::int64_t token_bytes,
+                         std::string_view format) {
+  const std::uint64_t bytes = end - offset;
+  if (bytes % token_bytes != 0) {
+    throw_bad_input("{}: {} bytes of token ids, not a multiple of {} ({})", shown(file_), bytes,
+                    token_bytes, format);
+  }
+  offset_ = offset;
+  token_bytes_ = token_bytes;
+  format_ = format;
+  size_ = static_cast<std::int64_t>(bytes) / token_bytes;
+}
+
+void TokenFile::read_llmc_header(bool wide) {
+  const std::int32_t allowed = wide ? 7 : 1;
+  if (file_.size() < kLlmcHeader) {
+    throw_bad_input("{}: {} bytes, an llm.c header alone has {}", shown(file_), file_.size(),
+                    kLlmcHeader);
+  }
+  const auto version = read_number<std::int32_t>(file_, 4);
+  if (version != allowed) {
+    throw_bad_input("{}: llm.c token file of version {}, allowed is {}", shown(file_), version,
+                    allowed);
+  }
+  set_data(kLlmcHeader, file_.size(), wide ? 4 : 2, wide ? "llm.c u32" : "llm.c u16");
+  const auto count = read_number<std::int32_t>(file_, 8);
+  if (count != size_) {
+    throw_bad_input("{}: header says {} tokens, the file holds {}", shown(file_), count, size_);
+  }
+}
+
+void TokenFile::read_numpy_header() {
+  const std::uint64_t prefix = read_number<std::uint8_t>(file_, 6) == 1 ? 10 : 12;
+  const std::uint64_t length =
+      prefix == 10 ? read_number<std::uint16_t>(file_, 8) : read_number<std::uint32_t>(file_, 8);
+  if (length > 4096 || prefix + length > file_.size()) {
+    throw_bad_input("{}: numpy header of {} bytes does not fit", shown(file_), length);
+  }
+  std::string header(length, '\0');
+  file_.read_at(prefix, std::as_writable_bytes(std::span(header)));
+  const std::string descr = numpy_field(header, "descr", "'([^']*)'");
+  const std::string shape = numpy_field(header, "shape", "\\((\\d{1,18}),\\)");
+  if ((descr != "<u2" && descr != "<u4") || shape.empty()) {
+    throw_bad_input("{}: numpy array {}, allowed are one dimension of <u2 or <u4", shown(file_),
+                    printable(header));
+  }
+  std::uint64_t end = file_.size();
+  origin_at_end(file_, end);  // may be behind the array
+  set_data(prefix + length, std::max(end, prefix + length), descr == "<u2" ? 2 : 4,
+           descr == "<u2" ? "numpy u16" : "numpy u32");
+  if (std::stoll(shape) != size_) {
+    throw_bad_input("{}: header says {} tokens, the file holds {}", shown(file_), shape, size_);
+  }
+}
+
+void TokenFile::read(std::int64_t begin, std::span<std::int64_t> ids) const {
+  const std::uint64_t offset = offset_ + static_cast<std::uint64_t>(begin * token_bytes_);
+  if (token_bytes_ == 1) {
+    read_ids<std::uint8_t>(file_, offset, ids);
+  } else if (token_bytes_ == 2) {
+    read_ids<std::uint16_t>(file_, offset, ids);
+  } else {
+    read_ids<std::uint32_t>(file_, offset, ids);
+  }
+}
+
+void TokenFile::check_vocabulary(std::int64_t vocab_size) const {
+  constexpr std::int64_t kChunk = 1 << 18;
+  if (vocab_size >= (std::int64_t{1} << (8 * token_bytes_))) {
+    return;
+  }
+  std::vector<std::int64_t> ids(std::min(kChunk, size_));
+  for (std::int64_t begin = 0; begin < size_; begin += kChunk) {
+    check_stop();
+    const auto chunk = std::span(ids).first(std::min(kChunk, size_ - begin));
+    read(begin, chunk);
+    const auto wrong =
+        std::find_if(chunk.begin(), chunk.end(), [&](std::int64_t id) { return id >= vocab_size; });
+    if (wrong != chunk.end()) {
+      throw_bad_input(
+          "{}: token {} is {}, the model's vocabulary ends at {}; tokenized for another "
+          "model?",
+          shown(file_), begin + (wrong - chunk.begin()), *wrong, vocab_size - 1);
+    }
+  }
+}
+
+void TokenFile::for_each_document(const std::optional<DocumentMark>& mark,
+                                  const DocumentVisitor& visit) const {
+  if (index_) {
+    index_->for_each_document(visit);
+    return;
+  }
+  if (!mark) {
+    throw_usage(
+        "{}: its documents are unknown: it has no Megatron index, and no token was given "
+        "that ends or begins them",
+        shown(file_));
+  }
+  constexpr std::int64_t kChunk = 1 << 18;
+  std::vector<std::int64_t> ids(std::min(kChunk, size_));
+  std::int64_t document = 0;
+  for (std::int64_t begin = 0; begin < size_; begin += kChunk) {
+    const auto chunk = std::span(ids).first(std::min(kChunk, size_ - begin));
+    read(begin, chunk);
+    for (std::size_t i = 0; i < chunk.size(); ++i) {
+      const std::int64_t next = begin + static_cast<std::int64_t>(i) + (mark->ends ? 1 : 0);
+      if (chunk[i] == mark->token && next > document) {
+        visit(document, next);
+        document = next;
+      }
+    }
+  }
+  if (document < size_) {
+    visit(document, size_);
+  }
+}
+
+}  // namespace regroup

@@ -1,0 +1,72 @@
+// The line of a progress bar, for several widths.
+#include "cli/shell/progress.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "cli/shell/text.h"
+
+namespace regroup {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+TEST_CASE("a progress line has the rate and the remaining time in units of the work", "[cli]") {
+  const ProgressState steps{
+      .label = "refit", .unit = "steps", .total = 400, .done = 100, .seconds = 50.0};
+  CHECK(line_of(steps, "layer 1/4, error 3.1 %", 120) ==
+        "refit [#####...............]  25%  2 steps/s  ETA 2 min 30 s  layer 1/4, error 3.1 %");
+  const ProgressState bytes{
+      .label = "convert", .unit = "bytes", .total = 1U << 30, .done = 1U << 29, .seconds = 2.0};
+  CHECK_THAT(line_of(bytes, "", 120), ContainsSubstring("50%  256 MiB/s  ETA 2.0 s"));
+}
+
+TEST_CASE("earlier work counts as done but not in the rate", "[cli]") {
+  const ProgressState resumed{.label = "uptrain",
+                              .unit = "steps",
+                              .total = 1000,
+                              .done = 600,
+                              .done_before = 500,
+                              .seconds = 10.0};
+  CHECK_THAT(line_of(resumed, "", 120), ContainsSubstring("60%  10 steps/s  ETA 40 s"));
+}
+
+TEST_CASE("no remaining time is shown before any work is done", "[cli]") {
+  const ProgressState none{
+      .label = "refit", .unit = "steps", .total = 400, .done = 0, .seconds = 5.0};
+  CHECK_THAT(line_of(none, "", 120), ContainsSubstring("0%") && !ContainsSubstring("ETA"));
+}
+
+TEST_CASE("work of unknown length has no percentage", "[cli]") {
+  const ProgressState unknown{
+      .label = "tokenize", .unit = "bytes", .total = 0, .done = 4096, .seconds = 2.0};
+  CHECK(line_of(unknown, "", 120) == "tokenize 4 KiB  2 KiB/s");
+  CHECK(line_of(unknown, "2 files", 120) == "tokenize 4 KiB  2 KiB/s  2 files");
+}
+
+TEST_CASE("on a narrow terminal first the bar and then the end of the line are omitted", "[cli]") {
+  const ProgressState steps{
+      .label = "refit", .unit = "steps", .total = 400, .done = 100, .seconds = 50.0};
+  const std::string detail = "layer 1/30, step 100/200, error 12.3 %";
+  for (const std::size_t columns : {100, 79, 60, 20}) {
+    CAPTURE(columns);
+    CHECK(width_of(line_of(steps, detail, columns)) <= columns);
+  }
+  CHECK_THAT(line_of(steps, detail, 79),
+             !ContainsSubstring("[") && ContainsSubstring("error 12.3 %"));
+}
+
+TEST_CASE("a progress line of JSON has the amounts as numbers", "[cli]") {
+  ProgressState bytes{
+      .label = "convert", .unit = "bytes", .total = 1U << 30, .done = 1U << 29, .seconds = 2.5};
+  CHECK(json_line_of(bytes, "a \"name\" \xff") ==
+        R"({"progress":"convert","unit":"bytes","done":536870912,"total":1073741824,)"
+        R"("seconds":2.5,"detail":"a \"name\" )"
+        "\xef\xbf\xbd\"}");
+  bytes.total = 0;
+  CHECK_THAT(json_line_of(bytes, ""), ContainsSubstring("\"total\":null,\"seconds\":2.5}"));
+}
+
+}  // namespace
+}  // namespace regroup

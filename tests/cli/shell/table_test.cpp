@@ -1,0 +1,98 @@
+// Tables for several widths.
+#include "cli/shell/table.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "cli/shell/text.h"
+
+namespace regroup {
+namespace {
+
+using Catch::Matchers::ContainsSubstring;
+
+std::size_t widest_line(const std::string& text) {
+  std::size_t widest = 0;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    widest = std::max(widest, width_of(line));
+  }
+  return widest;
+}
+
+Table tensors() {
+  Table table;
+  table.add_column("tensor", Table::Align::kLeft);
+  table.add_column("shape", Table::Align::kRight);
+  table.add_column("file", Table::Align::kLeft);
+  table.add_row({"model.layers.0.self_attn.q_proj.weight", "[4096, 4096]", "model.safetensors"});
+  table.add_row({"norm", "[4096]", "model.safetensors"});
+  return table;
+}
+
+Table numbers(std::size_t keys, std::size_t columns) {
+  Table table(keys);
+  for (std::size_t c = 0; c < columns; ++c) {
+    table.add_column("number " + std::to_string(c), Table::Align::kRight);
+  }
+  for (int row = 0; row < 2; ++row) {
+    std::vector<std::string> cells;
+    for (std::size_t c = 0; c < columns; ++c) {
+      cells.push_back(std::to_string(100 * row + static_cast<int>(c)));
+    }
+    table.add_row(std::move(cells));
+  }
+  return table;
+}
+
+TEST_CASE("a table with enough room is as wide as its cells and aligns numbers right", "[cli]") {
+  CHECK(tensors().text({100, false}) ==
+        "tensor                                         shape  file\n"
+        "--------------------------------------  ------------  -----------------\n"
+        "model.layers.0.self_attn.q_proj.weight  [4096, 4096]  model.safetensors\n"
+        "norm                                          [4096]  model.safetensors");
+}
+
+TEST_CASE("on a narrow terminal names are shortened where they differ least", "[cli]") {
+  const std::string text = tensors().text({60, true});
+  CHECK(widest_line(text) <= 60);
+  CHECK_THAT(text, ContainsSubstring("~.0.sel") && ContainsSubstring("[4096, 4096]"));
+  CHECK_THAT(text, !ContainsSubstring("q_proj.weight"));
+}
+
+TEST_CASE("if shortening is not allowed a long name has its own line", "[cli]") {
+  const std::string text = tensors().text({60, false});
+  CHECK(widest_line(text) <= 60);
+  CHECK_THAT(text, ContainsSubstring("\nmodel.layers.0.self_attn.q_proj.weight\n   ") &&
+                       ContainsSubstring("\nnorm  ") && !ContainsSubstring("~"));
+}
+
+TEST_CASE("a table with too many number columns is split into parts with the same keys", "[cli]") {
+  const std::string text = numbers(2, 7).text({40, true});
+  CHECK(widest_line(text) <= 40);
+  CHECK(text ==
+        "number 0  number 1  number 2  number 3\n"
+        "--------  --------  --------  --------\n"
+        "       0         1         2         3\n"
+        "     100       101       102       103\n\n"
+        "number 0  number 1  number 4  number 5\n"
+        "--------  --------  --------  --------\n"
+        "       0         1         4         5\n"
+        "     100       101       104       105\n\n"
+        "number 0  number 1  number 6\n"
+        "--------  --------  --------\n"
+        "       0         1         6\n"
+        "     100       101       106");
+}
+
+TEST_CASE("a table too narrow for one number column is still printed", "[cli]") {
+  CHECK_THAT(numbers(1, 2).text({10, false}),
+             ContainsSubstring("number 0  number 1") && ContainsSubstring("101"));
+}
+
+}  // namespace
+}  // namespace regroup

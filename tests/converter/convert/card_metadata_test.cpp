@@ -1,0 +1,75 @@
+// Which lines of a card's metadata a result takes over.
+#include "converter/convert/card_metadata.h"
+
+#include <catch2/catch_test_macros.hpp>
+
+namespace regroup {
+namespace {
+
+TEST_CASE("license, language, task, library and base model of a card last", "[converter]") {
+  CHECK(lasting_metadata("---\nlicense: apache-2.0\ndatasets:\n- c4\nlanguage:\n- en\n  - de\n"
+                         "tags: [a, b]\nbase_model: org/base\nlicense_link: https://x.org/a_b-c\n"
+                         "# a comment\n\npipeline_tag: 'text-generation'\r\n---\n# Title\n") ==
+        "license: apache-2.0\nlanguage:\n- en\n- de\nbase_model: org/base\n"
+        "license_link: https://x.org/a_b-c\npipeline_tag: text-generation\n");
+}
+
+TEST_CASE("a card without metadata between two fences has none", "[converter]") {
+  for (const char* card : {"", "---", "---\n", "# Title\n---\nlicense: mit\n---\n",
+                           "---\nlicense: mit\n", "license: mit\n"}) {
+    CAPTURE(card);
+    CHECK(lasting_metadata(card).empty());
+  }
+}
+
+TEST_CASE("values that are not plain words are left out", "[converter]") {
+  for (const char* entry :
+       {"license: [mit, gpl]", "license: a: b", "license: &anchor mit", "license: mit # comment",
+        "license: \"mit", "license: |\n  mit", "license:", "license:\n- a\n- b: c",
+        "license: mit\n- apache-2.0", "license: <script>", "license: a\n  b",
+        "license: x:", "license: !!python/object:os.system"}) {
+    CAPTURE(entry);
+    CHECK(lasting_metadata(std::string("---\n") + entry + "\nlicense_name: kept\n---\n") ==
+          "license_name: kept\n");
+  }
+  CHECK(lasting_metadata("---\nlicense: mit\nlicense: gpl\n---\n") == "license: mit\n");
+  CHECK(lasting_metadata("---\nlicense: " + std::string(201, 'a') + "\n---\n").empty());
+}
+
+TEST_CASE("values that YAML would read as something else than text are quoted", "[converter]") {
+  for (const char* value :
+       {"yes",     "No",   "ON",        "off",        "y",
+        "N",       "true", "False",     "null",       "NULL",
+        "0x10",    "0o17", "0b1",       "1e3",        "12",
+        "1.5",     "1:30", "190:20:30", "2024-01-01", "2001-12-14t21:59:43.10-05:00",
+        "685_230", "1.",   "0"}) {
+    CAPTURE(value);
+    const std::string quoted = "\"" + std::string(value) + "\"";
+    CHECK(yaml_text(value) == quoted);
+    const std::string card = std::string("---\nlicense: ") + value + "\nlanguage:\n- '" + value +
+                             "'\n- " + quoted + "\n---\n";
+    CHECK(lasting_metadata(card) ==
+          "license: " + quoted + "\nlanguage:\n- " + quoted + "\n- " + quoted + "\n");
+  }
+  for (const char* value : {"~",   "",     "a: b", "a ",    " a", "#a", "a #b", "*a",  "&a", "!a",
+                            "- a", "[a]",  "{a}",  "|",     ">",  "@a", "`a`",  "%a",  "?",  "<<",
+                            "=",   ".inf", ".NaN", "-.inf", "+1", "-1", "a:",   "a, b"}) {
+    CAPTURE(value);
+    CHECK(yaml_text(value) == "\"" + std::string(value) + "\"");
+  }
+  CHECK(yaml_text("a\"b\\c\nd\x7f\xc3\xa9\xff") == R"("a\"b\\c\nd\u007f\u00e9\ufffd")");
+  for (const char* value : {"mit", "apache-2.0", "org/name", "nob", "e3", "https://x.org/a?b=c"}) {
+    CHECK(yaml_text(value) == value);
+  }
+}
+
+TEST_CASE("a key is removed with its list", "[converter]") {
+  const std::string metadata = "base_model:\n- a/b\n- c/d\nlicense: mit\n";
+  CHECK(without_metadata(metadata, "base_model") == "license: mit\n");
+  CHECK(without_metadata(metadata, "base") == metadata);
+  CHECK(has_metadata(metadata, "license"));
+  CHECK_FALSE(has_metadata(metadata, "language"));
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,242 @@
+// The README.md of a result: what it says, and what becomes of the source's.
+#include "converter/convert/model_card.h"
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "tests/converter/conversion.h"
+#include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
+#include "tests/tiny_models.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Matchers::ContainsSubstring;
+
+std::string card_of(const fs::path& directory) { return bytes_of_file(directory / "README.md"); }
+
+// What a card says about the runtime of that name.
+std::string row_of(const std::string& card, const std::string& runtime) {
+  const std::string begin = "\n| " + runtime + " | ";
+  const std::size_t at = card.find(begin);
+  return at == std::string::npos
+             ? "none"
+             : card.substr(at + begin.size(), card.find(" |\n", at) - at - begin.size());
+}
+
+TEST_CASE("a card says what was done and how each runtime loads the result", "[converter]") {
+  const TemporaryDirectory directory;
+  convert(golden("bloom"), directory / "bloom", {.kv_heads = {2}});
+  const std::string card = card_of(directory / "bloom");
+  CHECK(
+      card.starts_with("---\nlibrary_name: transformers\ntags:\n- regroup\n"
+                       "- grouped-query-attention\n- custom_code\n---\n\n"
+                       "# BloomForCausalLM with 2 key and value heads\n"));
+  CHECK_THAT(card, ContainsSubstring("\n| self | 6 | 6 | 2 |\n"));
+  CHECK_THAT(card, ContainsSubstring("method `mean`, grouping `contiguous`.\n"));
+  CHECK_THAT(card, ContainsSubstring("None after the conversion."));
+  CHECK_THAT(card, ContainsSubstring("**This model is not usable before uptraining.** The heads"));
+  CHECK_THAT(row_of(card, "transformers"),
+             ContainsSubstring("AutoModelForCausalLM.from_pretrained(DIRECTORY, "
+                               "trust_remote_code=True)"));
+  CHECK_THAT(row_of(card, "llama.cpp"), ContainsSubstring("--to gguf"));
+  CHECK(row_of(card, "vLLM") == "no: it does not load these heads");
+  CHECK(row_of(card, "mlx-lm") == "no: it does not load this architecture");
+
+  convert(golden("llama_mha"), directory / "llama", {.kv_heads = {1}});
+  const std::string llama = card_of(directory / "llama");
+  CHECK_THAT(llama, ContainsSubstring("- multi-query-attention\n---"));
+  CHECK(row_of(llama, "transformers") == "`AutoModelForCausalLM.from_pretrained(DIRECTORY)`");
+  CHECK(row_of(llama, "vLLM") == "`vllm serve DIRECTORY`");
+  CHECK(row_of(llama, "mlx-lm") == "`mlx_lm.generate --model DIRECTORY`");
+  CHECK_THAT(row_of(llama, "CTranslate2"), ContainsSubstring("ct2-transformers-converter"));
+
+  convert(golden("opt"), directory / "opt", {.kv_heads = {2}});
+  const std::string by_code = row_of(card_of(directory / "opt"), "vLLM");
+  CHECK_THAT(by_code, ContainsSubstring("--trust-remote-code --model-impl transformers"));
+  convert(golden("opt"), directory / "no code", {.kv_heads = {2}, .loader = LoaderChoice::kNone});
+  CHECK(row_of(card_of(directory / "no code"), "vLLM").starts_with("no: "));
+  convert(golden("falcon_40b"), directory / "falcon", {.kv_heads = {2}});
+  CHECK_THAT(row_of(card_of(directory / "falcon"), "transformers"),
+             ContainsSubstring("its cache has all query heads"));
+  convert(golden("nemotron_nas"), directory / "nas", {.kv_heads = {1}});
+  CHECK_THAT(row_of(card_of(directory / "nas"), "transformers"),
+             ContainsSubstring("neither a config class nor a model class"));
+}
+
+TEST_CASE("a card says whether the model is usable before uptraining", "[converter]") {
+  const ModelSpec spec = open_model(golden("llama_mha")).spec;
+  const auto says = [&](const char* record) {
+    Json config = Json::parse(bytes_of_file(golden("llama_mha") / "config.json"));
+    config["regroup"] = Json::parse(record);
+    const std::string card = model_card(config, spec, "");
+    const auto has = [&](const char* words) { return card.find(words) != card.npos; };
+    return std::string(has("**This model is not usable before uptraining.**") ? "not"
+                       : has("**This model may not be usable")                ? "may not"
+                                                                              : "");
+  };
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "first"})") == "not");
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 6, "pool": "mean"})") == "");
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "mean", "uptrain": {"steps": 3}})") ==
+        "");
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "mean",
+                 "distilled": {"kept": true}})") == "");
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "mean",
+                 "distilled": {"kept": false}})") == "not");
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "lowrank"})") == "may not");
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "lowrank", "calibration": "0f",
+                 "calibration_tokens": 10})") == "");
+}
+
+TEST_CASE("losses on held-out text are recorded and shown, without text that is no plain word",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  convert(golden("llama_mha"), directory / "out", {.kv_heads = {1}});
+  const ModelSpec spec = open_model(directory / "out").spec;
+  const Json row = {{"model", "mean"}, {"loss", 4.5}, {"cosine", 0.25}};
+  const Json hostile = {{"model", "</td><script>"}, {"loss", nullptr}, {"cosine", "x"}};
+  const Json fact = {{"tokens", 64}, {"context", 16}, {"models", {row, hostile}}};
+  const std::string text = bytes_of_file(directory / "out" / "config.json");
+  rewrite_record(directory / "out", spec, with_member(text, {"regroup", kHeldOutKey}, fact.dump()));
+  const Json config = Json::parse(bytes_of_file(directory / "out" / "config.json"));
+  CHECK(config["regroup"][kHeldOutKey] == fact);
+  const std::string card = card_of(directory / "out");
+  CHECK_THAT(card, ContainsSubstring("| On 64 held-out tokens |"));
+  CHECK_THAT(card, ContainsSubstring("\n| mean | 4.5000 | 0.2500 |\n"));
+  CHECK_THAT(card, ContainsSubstring("\n| not recorded | not recorded | not recorded |\n"));
+  CHECK(card.find("script") == std::string::npos);
+}
+
+TEST_CASE("a card promises no runtime what it cannot load", "[converter]") {
+  const TemporaryDirectory directory;
+  convert(golden("bloom"), directory / "plain", {.kv_heads = {2}, .loader = LoaderChoice::kNone});
+  const std::string plain = card_of(directory / "plain");
+  CHECK(plain.find("custom_code") == std::string::npos);
+  CHECK(row_of(plain, "transformers").starts_with("no: "));
+  convert(golden("bloom"), directory / "expanded", {.kv_heads = {2}, .target = "expanded"});
+  const std::string expanded = card_of(directory / "expanded");
+  CHECK(expanded.find("query-attention") == std::string::npos);
+  CHECK_THAT(expanded, ContainsSubstring("stored several times"));
+  CHECK(row_of(expanded, "transformers") == "`AutoModelForCausalLM.from_pretrained(DIRECTORY)`");
+  convert(golden("t5"), directory / "t5", {.kv_heads = {2}});
+  const std::string t5 = card_of(directory / "t5");
+  CHECK_THAT(t5, ContainsSubstring("\n| encoder | 12 | 12 | 12 |\n| decoder | 12 | 12 | 2 |\n"));
+  CHECK_THAT(row_of(t5, "transformers"), ContainsSubstring("AutoModelForSeq2SeqLM"));
+  CHECK(row_of(t5, "llama.cpp").starts_with("no: "));
+  TinyModel without_head = golden_model("bert");
+  without_head.set("architectures", R"(["BertModel"])");
+  convert(put_model(directory / "source", without_head), directory / "base", {.kv_heads = {2}});
+  const std::string base = card_of(directory / "base");
+  CHECK_THAT(row_of(base, "transformers"), ContainsSubstring("AutoModel.from_pretrained"));
+  CHECK(row_of(base, "vLLM") == "not tried");
+  CHECK(row_of(base, "llama.cpp").starts_with("no: "));
+  CHECK(row_of(base, "regroup") == "`regroup inspect DIRECTORY`");
+}
+
+TEST_CASE("a result keeps the card of its source under another name", "[converter]") {
+  const TemporaryDirectory directory;
+  const std::string theirs = "---\nlicense: mit\nmodel-index: x\n---\n# Theirs\n";
+  put_model(directory / "source", golden_model("bloom"));
+  put_file(directory / "source/README.md", theirs);
+  convert(directory / "source", directory / "result", {.kv_heads = {2}});
+  CHECK(bytes_of_file(directory / "result/README.source.md") == theirs);
+  CHECK(card_of(directory / "result")
+            .starts_with("---\nlicense: mit\nlibrary_name: transformers\ntags:"));
+
+  convert(directory / "result", directory / "again", {.kv_heads = {1}});
+  CHECK(bytes_of_file(directory / "again/README.source.md") == theirs);
+  CHECK(bytes_of_file(directory / "again/README.source-2.md") == card_of(directory / "result"));
+  CHECK_THAT(card_of(directory / "again"), ContainsSubstring("| self | 6 | 2 | 1 |"));
+}
+
+TEST_CASE("a card is dropped if the next one repeats all of it", "[converter]") {
+  const TemporaryDirectory directory;
+  convert(golden("bloom"), directory / "result", {.kv_heads = {2}});
+  const Model source = open_model(directory / "result");
+  const std::string before = card_of(directory / "result");
+  const auto cards_after = [&](const std::string& config_text, const std::string& card) {
+    const TemporaryDirectory next;
+    put_file(next / "README.md", card);
+    write_model_card(source, next.path(), config_text, source.spec);
+    CHECK(card_of(next.path()) != card);
+    return tree_of(next.path()).size();
+  };
+  const std::string trained =
+      with_member(source.config_text, {"regroup", "uptrain"}, R"({"steps": 3, "tokens": 4})");
+  CHECK(cards_after(trained, before) == 1);
+  CHECK(cards_after(trained, before + "Edited.\n") == 2);
+  CHECK(cards_after(with_member(trained, {"regroup", "pool"}, "1"), before) == 2);
+}
+
+TEST_CASE("a card does not vouch for code that regroup did not write, and names it",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  const auto card_with = [&](const char* fixture, const std::string& name, const char* auto_map) {
+    TinyModel tiny = golden_model(fixture);
+    tiny.set("auto_map", auto_map);
+    put_file(put_model(directory / ("source of " + name), tiny) / "evil.py", "import os");
+    convert(directory / ("source of " + name), directory / name, {.kv_heads = {2}});
+    return card_of(directory / name);
+  };
+  const std::string remote = card_with(
+      "llama_mha", "remote",
+      R"({"AutoModelForCausalLM": "evil/repo--modeling_regroup_llama.Evil", "AutoModel": "`a|b`.C"})");
+  CHECK(remote.find("two Python files") == std::string::npos);
+  CHECK_THAT(remote, ContainsSubstring("- `config.json: auto_map.AutoModelForCausalLM` = "
+                                       "`evil/repo--modeling_regroup_llama.Evil`\n"));
+  CHECK_THAT(remote, ContainsSubstring("= `?a?b?.C`\n") && ContainsSubstring("- `evil.py`\n"));
+  CHECK_THAT(remote, ContainsSubstring("- custom_code\n"));
+  const std::string tokenizer =
+      card_with("bloom", "tokenizer", R"({"AutoTokenizer": ["evil.Evil", null]})");
+  CHECK_THAT(row_of(tokenizer, "transformers"), ContainsSubstring("two Python files"));
+  CHECK_THAT(tokenizer, ContainsSubstring("- `config.json: auto_map.AutoTokenizer` = `evil.Evil`"));
+  convert(golden("bloom"), directory / "clean", {.kv_heads = {2}});
+  CHECK(card_of(directory / "clean").find("did not write") == std::string::npos);
+  const ModelSpec spec = open_model(directory / "clean").spec;
+  put_file(directory / "clean/regroup_heads.py", "edited");
+  rewrite_record(directory / "clean", spec, bytes_of_file(directory / "clean/config.json"));
+  CHECK(row_of(card_of(directory / "clean"), "transformers").find("two Python") ==
+        std::string::npos);
+  CHECK_THAT(card_of(directory / "clean"), ContainsSubstring("- `regroup_heads.py`\n"));
+}
+
+TEST_CASE("the base model is known for models of a hub cache", "[converter]") {
+  const TemporaryDirectory directory;
+  const fs::path snapshot = directory / "models--org--tiny" / "snapshots" / "abc";
+  put_model(snapshot, golden_model("llama_mha"));
+  put_file(snapshot / "README.md", "---\nbase_model: other/older\nlicense: mit\n---\n");
+  convert(snapshot, directory / "result", {.kv_heads = {2}});
+  CHECK(card_of(directory / "result").starts_with("---\nbase_model: org/tiny\nlicense: mit\n"));
+  convert(directory / "result", directory / "again", {.kv_heads = {1}});
+  CHECK(card_of(directory / "again").starts_with("---\nbase_model: org/tiny\nlicense: mit\n"));
+}
+
+TEST_CASE("a card shows losses that were recorded, and no text that is not a plain word",
+          "[converter]") {
+  const ModelSpec spec = spec_of(golden_model("llama_mha"));
+  const Json trained = parse_json_object(
+      R"json({"regroup": {"version": "<b>", "source_kv_heads": "[x](http://x)", "kv_heads": 2,
+          "pool": "`; rm", "grouping": "similar", "layers": [{"key_energy_kept": 0.5}, {"layer": 1},
+          {"key_energy_kept": 0.7}], "uptrain": {"steps": 12, "tokens": 3456, "eval_tokens": 789,
+          "eval_loss_before": 3.25, "eval_loss": 2.5}}})json",
+      "");
+  const std::string card = model_card(trained, spec, "");
+  CHECK_THAT(card, ContainsSubstring("12 steps on 3456 tokens."));
+  CHECK_THAT(card, ContainsSubstring("(789 tokens) | |\n|---|---|\n| before training | 3.2500 |\n"
+                                     "| after | 2.5000 |\n"));
+  CHECK_THAT(card, ContainsSubstring("keys' energy kept, on the text | 0.6 |\n"));
+  for (const char* unsafe : {"<b>", "http", "; rm"}) {
+    CHECK(card.find(unsafe) == std::string::npos);
+  }
+  CHECK_THAT(card, ContainsSubstring("Made by regroup.\n"));
+  for (const char* odd : {"{}", R"({"regroup": 1})", R"({"regroup": {}})",
+                          R"({"regroup": {"alibi": {}}})", R"({"regroup": {"uptrain": 1}})"}) {
+    CAPTURE(odd);
+    CHECK(model_card(parse_json_object(odd, ""), spec, "").empty());
+  }
+}
+
+}  // namespace
+}  // namespace regroup

@@ -1,0 +1,332 @@
+#include "uptrain/train/refit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include "converter/pooling/head_moments.h"
+#include "formats/base/callback.h"
+#include "formats/base/error.h"
+#include "formats/base/json.h"
+#include "formats/base/printable.h"
+#include "uptrain/model/device.h"
+#include "uptrain/train/lr_schedule.h"
+#include "uptrain/train/metrics.h"
+#include "uptrain/train/optimizer.h"
+#include "uptrain/train/trained_weights.h"
+
+namespace regroup {
+
+ScaledLinear::ScaledLinear(const DenseLinear& linear, c10::Device device) {
+  const at::Tensor wide = tensor_of(linear.weight, {linear.outputs, linear.inputs}, c10::kCPU);
+  const double size = wide.square().mean().sqrt().item<double>();
+  scale_ = size > 0.0 ? size : 1.0;
+  weight_ = leaf_of(wide, device);
+  if (!linear.bias.empty()) {
+    bias_ = leaf_of(tensor_of(linear.bias, {linear.outputs}, c10::kCPU), device);
+  }
+}
+
+Linear ScaledLinear::linear() const {
+  return {weight_ * scale_, bias_.defined() ? bias_ * scale_ : at::Tensor()};
+}
+
+void ScaledLinear::add_parameters(const std::string& name,
+                                  std::vector<Parameters::Entry>& entries) const {
+  entries.push_back({name + ".weight", weight_});
+  if (bias_.defined()) {
+    entries.push_back({name + ".bias", bias_});
+  }
+}
+
+void ScaledLinear::write_to(DenseLinear& linear) const {
+  put(weight_, linear.weight);
+  if (bias_.defined()) {
+    put(bias_, linear.bias);
+  }
+}
+
+at::Tensor ScaledLinear::leaf_of(const at::Tensor& wide, c10::Device device) const {
+  return (wide / scale_).to(device, at::kFloat).contiguous().set_requires_grad(true);
+}
+
+void ScaledLinear::put(const at::Tensor& leaf, std::vector<double>& values) const {
+  const at::Tensor wide = (leaf.detach().to(at::kCPU, at::kDouble) * scale_).contiguous();
+  const double* first = wide.const_data_ptr<double>();
+  std::copy(first, first + wide.numel(), values.begin());
+}
+
+AttentionFit::AttentionFit(const AttentionHeads& heads, const AttentionLayer& source,
+                           const at::Tensor& query_order, c10::Device device)
+    : q_(heads.q, device), k_(heads.k, device), v_(heads.v, device), o_(heads.o, device) {
+  rest_.q_norm = source.q_norm;
+  rest_.k_norm = source.k_norm;
+  if (source.alibi) {
+    rest_.alibi = source.alibi->in_order(query_order);
+  }
+  rest_.kv_heads = heads.kv_heads;
+}
+
+AttentionLayer AttentionFit::attention() const {
+  AttentionLayer layer = rest_;
+  layer.q = q_.linear();
+  layer.k = k_.linear();
+  layer.v = v_.linear();
+  layer.o = o_.linear();
+  return layer;
+}
+
+Parameters AttentionFit::parameters() const {
+  std::vector<Parameters::Entry> entries;
+  q_.add_parameters("q", entries);
+  k_.add_parameters("k", entries);
+  v_.add_parameters("v", entries);
+  o_.add_parameters("o", entries);
+  return Parameters(std::move(entries));
+}
+
+void AttentionFit::write_to(AttentionHeads& heads) const {
+  q_.write_to(heads.q);
+  k_.write_to(heads.k);
+  v_.write_to(heads.v);
+  o_.write_to(heads.o);
+}
+
+// Shapes: B windows of T tokens, D hidden size, H query heads, G kv heads, d features per head.
+
+namespace {
+
+constexpr double kFinalRate = 0.02;  // the last learning rate as a fraction of the peak
+
+// A trial of a learning rate: few steps, judged by a part of the text that was held out.
+constexpr std::size_t kMostTrialBatches = 4;
+constexpr double kUsualTrials = 3.0;  // for each attention, see RateSearch
+
+std::int64_t trial_steps(std::int64_t steps) { return std::max<std::int64_t>(8, steps / 20); }
+
+LrSchedule schedule_of(double rate, std::int64_t steps) {
+  return {rate, kFinalRate, std::max<std::int64_t>(1, steps / 20), steps};
+}
+
+// The inputs, outputs and pass contexts of the source's attention, batch by batch.
+class RefitTarget {
+ public:
+  RefitTarget(const ModelSpec& spec, AttentionRole role, const LayerWalk& walk,
+              const at::Tensor& query_order, const Batches& inputs, const Batches& outputs)
+      : spec_(spec),
+        role_(role),
+        walk_(walk),
+        query_order_(query_order),
+        inputs_(inputs),
+        outputs_(outputs) {}
+
+  at::Tensor squared_error(const AttentionLayer& attention, std::size_t batch) const {
+    Pass pass = walk_.pass(batch);
+    if (pass.mask.defined() && pass.mask.size(1) > 1) {
+      pass.mask = pass.mask.index_select(1, query_order_);
+    }
+    const at::Tensor output = role_ == AttentionRole::kCross
+                                  ? cross_attention(attention, spec_, inputs_[batch], pass)
+                                  : self_attention(attention, spec_, inputs_[batch], pass);
+    return (output - outputs_[batch]).square().sum();
+  }
+
+  at::Tensor power(std::size_t batch) const { return outputs_[batch].square().sum(); }
+
+  // Squared error / power, summed over batches first to last - 1.
+  double error_of(const AttentionLayer& attention, std::size_t first, std::size_t last) const {
+    const at::NoGradGuard no_gradients;
+    at::Tensor sums = at::zeros({2}, outputs_.front().options().dtype(at::kDouble));
+    for (std::size_t i = first; i < last; ++i) {
+      sums += at::stack({squared_error(attention, i), power(i)});
+    }
+    sums = sums.to(at::kCPU);
+    const auto all = sums[1].item<double>();
+    return all > 0.0 ? sums[0].item<double>() / all : 0.0;
+  }
+
+ private:
+  const ModelSpec& spec_;
+  AttentionRole role_;
+  const LayerWalk& walk_;
+  const at::Tensor& query_order_;
+  const Batches& inputs_;
+  const Batches& outputs_;
+};
+
+// Trains on the first `batches` batches. `progress`, unless empty, receives the error of each step.
+void learn(const AttentionFit& fit, const RefitTarget& target, std::size_t batches,
+           const LrSchedule& schedule, const std::atomic<bool>& stop,
+           const std::function<void(std::int64_t step, const at::Tensor& error)>& progress) {
+  const Parameters parameters = fit.parameters();
+  AdamW optimizer(MasterWeights(parameters), {.weight_decay = 0.0});
+  GradientSum gradients(parameters.tensors());
+  const at::Tensor go_on =
+      at::zeros({}, parameters.tensors().front().options().dtype(at::kFloat).requires_grad(false));
+  for (std::int64_t step = 0; step < schedule.steps; ++step) {
+    throw_if_stopped(stop, "interrupted; nothing was left behind");
+    const std::size_t batch = static_cast<std::size_t>(step) % batches;
+    gradients.clear();
+    const at::Tensor error =
+        target.squared_error(fit.attention(), batch) / target.power(batch).clamp_min(1e-30);
+    gradients.add(error);
+    optimizer.step(gradients.sums(), schedule.at(step),
+                   clipping_divisor(global_norm(gradients.sums()), 1.0), go_on);
+    call_if_given(progress, step + 1, error);
+  }
+}
+
+void check_can_refit(const ModelSpec& spec) {
+  if (!can_refit(spec)) {
+    throw_usage("refitting: {} normalises keys with separate weights for each head",
+                printable(spec.architecture));
+  }
+}
+
+Batches windows_of(const ModelSpec& spec, const TokenFile& data, const RefitSettings& settings) {
+  check_can_refit(spec);
+  data.check_vocabulary(spec.vocab_size);
+  if (settings.steps < 1 || !(settings.learning_rate.value_or(1.0) > 0.0)) {
+    throw_usage("refitting needs one step or more and a learning rate above 0");
+  }
+  Batches windows = read_windows(data, settings.windows);
+  if (windows.size() < 2) {
+    throw_bad_input("{}: {} tokens of it are one batch, refitting needs two of {} x {} tokens",
+                    printable(data.path().string(), 0),
+                    count_windows(data, settings.windows) * settings.windows.context,
+                    settings.windows.batch, settings.windows.context);
+  }
+  return windows;
+}
+
+// The number of weights of the attentions that have fewer kv heads in `grouped` than in `source`.
+double refitted_weights(const ModelSpec& source, const ModelSpec& grouped) {
+  double weights = 0.0;
+  for (const AttentionRole role : grouped.roles()) {
+    for (std::size_t i = 0; i < grouped.stack(role).size(); ++i) {
+      const std::int64_t groups = grouped.kv_heads_of(role)[i];
+      if (groups != source.kv_heads_of(role)[i]) {
+        weights += 2.0 * static_cast<double>((grouped.query_heads + groups) * grouped.head_dim) *
+                   static_cast<double>(grouped.hidden_size);
+      }
+    }
+  }
+  return weights;
+}
+
+}  // namespace
+
+Refit::Refit(const Model& source, const TokenFile& data, const RefitSettings& settings,
+             const std::atomic<bool>& stop)
+    : spec_(source.spec),
+      settings_(settings),
+      stop_(stop),
+      tokens_(count_windows(data, settings.windows) * settings.windows.context),
+      walk_(source, windows_of(source.spec, data, settings), settings.device) {
+  batches_ = walk_.hidden().size();
+  measured_ = std::max<std::size_t>(1, batches_ / 10);
+}
+
+void Refit::walk_to(AttentionRole role, std::size_t layer) {
+  const AttentionRole stack = role == AttentionRole::kCross ? AttentionRole::kSelf : role;
+  while (records_.empty() || walk_.stack() != stack || walk_.layer() != layer) {
+    records_.clear();
+    if (!walk_.next()) {
+      throw_usage("refitting: layer {} was requested after the last one", layer);
+    }
+    const bool here = walk_.stack() == stack && walk_.layer() == layer;
+    walk_.run(
+        [&](AttentionRole seen, const at::Tensor& input, const at::Tensor& output) {
+          if (here) {
+            Record& record =
+                records_[seen == AttentionRole::kCross ? AttentionRole::kCross : stack];
+            record.inputs.push_back(input);
+            record.outputs.push_back(output);
+          }
+        },
+        stop_);
+  }
+}
+
+RefinementReport Refit::refine(AttentionRole role, std::size_t layer,
+                               std::span<const std::int64_t> query_order, AttentionHeads& heads) {
+  RefinementReport report;
+  with_torch_errors([&] { report = fit(role, layer, query_order, heads); });
+  return report;
+}
+
+RefinementReport Refit::fit(AttentionRole role, std::size_t layer,
+                            std::span<const std::int64_t> query_order, AttentionHeads& heads) {
+  walk_to(role, layer);
+  const Block& block = walk_.block();
+  const at::Tensor order =
+      at::tensor(at::ArrayRef<std::int64_t>(query_order.data(), query_order.size()))
+          .to(settings_.device);
+  const AttentionLayer& rest = role == AttentionRole::kCross ? block.cross : block.attention;
+  const auto start = [&] { return AttentionFit(heads, rest, order, settings_.device); };
+  const Record& record = records_.at(role);
+  const RefitTarget target(spec_, role, walk_, order, record.inputs, record.outputs);
+  const std::size_t learned = batches_ - measured_;
+  const auto trial = [&](double rate) {
+    const AttentionFit tried = start();
+    learn(tried, target, learned, schedule_of(rate, trial_steps(settings_.steps)), stop_, {});
+    return target.error_of(tried.attention(), learned,
+                           std::min(batches_, learned + kMostTrialBatches));
+  };
+  RefinementReport report;
+  report.learning_rate =
+      settings_.learning_rate ? *settings_.learning_rate : rates_[role].best(trial);
+  const AttentionFit attention = start();
+  report.error_before = target.error_of(attention.attention(), learned, batches_);
+  learn(attention, target, learned, schedule_of(report.learning_rate, settings_.steps), stop_,
+        [&](std::int64_t step, const at::Tensor& error) {
+          if (progress_) {
+            progress_({role, layer, step, error.item<double>()});
+          }
+        });
+  report.error_after = target.error_of(attention.attention(), learned, batches_);
+  if (report.error_after < report.error_before) {
+    attention.write_to(heads);
+  } else {
+    report.error_after = report.error_before;
+  }
+  return report;
+}
+
+std::string Refit::recipe() const {
+  return Json{
+      {"tokens", tokens_},
+      {"context", settings_.windows.context},
+      {"steps", settings_.steps},
+      {"tokens_per_step", settings_.windows.batch * settings_.windows.context},
+      {"learning_rate", settings_.learning_rate ? Json(*settings_.learning_rate) : Json("auto")}}
+      .dump();
+}
+
+double Refit::training_token_equivalents(const ModelSpec& grouped) const {
+  // A forward pass takes two operations per weight and token, training six.
+  const auto all = static_cast<double>(multiplied_weights(spec_));
+  const double head = static_cast<double>(spec_.vocab_size * spec_.embedding_width());
+  const auto per_batch = static_cast<double>(settings_.windows.batch * settings_.windows.context);
+  const double walk = 2.0 * (all - head) * static_cast<double>(tokens_);
+  const auto batches_of = [](std::int64_t steps, std::size_t forward) {
+    return 6.0 * static_cast<double>(steps) + 2.0 * static_cast<double>(forward);
+  };
+  const double refit = refitted_weights(spec_, grouped) * per_batch *
+                       (batches_of(settings_.steps, 2 * measured_) +
+                        (settings_.learning_rate
+                             ? 0.0
+                             : kUsualTrials * batches_of(trial_steps(settings_.steps),
+                                                         std::min(measured_, kMostTrialBatches))));
+  return (walk + refit) / (6.0 * all);
+}
+
+}  // namespace regroup

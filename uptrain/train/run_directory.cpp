@@ -1,0 +1,280 @@
+#include "uptrain/train/run_directory.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fcntl.h>
+#include <string_view>
+#include <sys/file.h>
+#include <unistd.h>
+#include <utility>
+
+#include "formats/base/callback.h"
+#include "formats/base/checksum.h"
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/printable.h"
+#include "formats/version.h"
+#include "uptrain/train/rank_agreement.h"
+
+namespace regroup {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kRunFile = "run.json";
+constexpr std::string_view kStatePrefix = "state-";
+constexpr std::string_view kDamagedPrefix = "damaged-state-";
+constexpr std::size_t kStatesKept = 2;
+constexpr std::uint64_t kMaxRunBytes = 1U << 20;
+
+std::string shown(const fs::path& path) { return printable(path.string(), 0); }
+
+std::string identity_of(const Json& recipe, const std::string& model) {
+  return checksum_of(recipe.dump() + model);
+}
+
+Json read_run(const fs::path& file) {
+  Json run = parse_json_object(read_text(file, kMaxRunBytes), shown(file));
+  if (!run.contains("recipe") || !run["recipe"].is_object() || !run.contains("model")) {
+    throw_bad_input("{}: holds no recipe; not the directory of an uptraining run", shown(file));
+  }
+  return run;
+}
+
+void check_same_run(const fs::path& file, const Json& recipe, const std::string& model) {
+  const Json run = read_run(file);
+  if (run["model"] != model) {
+    throw_bad_input("{}: this run was started from another model, or the model has changed since",
+                    shown(file));
+  }
+  const std::string changed = recipe_differences(run["recipe"], recipe, "{} was {}, now {}");
+  if (!changed.empty()) {
+    throw_usage("{}: this run was started with other settings: {}", shown(file), changed);
+  }
+}
+
+std::string state_name(std::int64_t step) { return fmt::format("{}{:08}", kStatePrefix, step); }
+
+// The step in a name such as "state-00000120". None for other names, which are not the program's.
+std::optional<std::int64_t> step_of(const std::string& name) {
+  if (!name.starts_with(kStatePrefix)) {
+    return std::nullopt;
+  }
+  std::int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto [stopped, fault] = std::from_chars(name.data() + kStatePrefix.size(), end, step);
+  const bool whole = fault == std::errc() && stopped == end;
+  return whole && name == state_name(step) ? std::optional(step) : std::nullopt;
+}
+
+}  // namespace
+
+RunDirectory::RunDirectory(fs::path path, std::string identity)
+    : path_(std::move(path)), identity_(std::move(identity)) {}
+
+RunDirectory::RunDirectory(RunDirectory&& other) noexcept
+    : path_(std::move(other.path_)),
+      identity_(std::move(other.identity_)),
+      lock_(std::exchange(other.lock_, -1)) {}
+
+RunDirectory::~RunDirectory() {
+  if (lock_ >= 0) {
+    ::close(lock_);
+  }
+}
+
+fs::path RunDirectory::path_for(const fs::path& output) {
+  fs::path path = output.has_filename() ? output : output.parent_path();
+  return path += ".run";
+}
+
+bool RunDirectory::exists(const fs::path& output) {
+  return fs::exists(path_for(output) / kRunFile);
+}
+
+void RunDirectory::check_output(const fs::path& output, bool resume) {
+  if (fs::exists(fs::symlink_status(output))) {
+    throw_usage("{}: exists already; name an output that does not exist yet", shown(output));
+  }
+  const fs::path run = path_for(output);
+  if (fs::exists(run / kRunFile) && !resume) {
+    throw_usage("{}: holds a run already; resume it, or name another output", shown(run));
+  }
+  if (resume && !fs::exists(run / kRunFile)) {
+    throw_usage("{}: there is no run to resume", shown(run));
+  }
+}
+
+Json RunDirectory::recorded_recipe(const fs::path& output) {
+  const fs::path file = path_for(output) / kRunFile;
+  return fs::exists(file) ? read_run(file)["recipe"] : Json::object();
+}
+
+RunDirectory RunDirectory::create(const fs::path& output, const Json& recipe,
+                                  const std::string& model) {
+  check_output(output, false);
+  RunDirectory run(path_for(output), identity_of(recipe, model));
+  std::error_code fault;
+  const bool made = fs::create_directories(run.path_, fault);
+  if (fault) {
+    throw_environment("{}: cannot create: {}", shown(run.path_), fault.message());
+  }
+  const fs::path staging = run.path_ / "run.json.partial";
+  try {
+    run.lock();
+    check_output(output, false);  // again: another process may have used it before the lock
+    const Json content = {{"version", kVersion}, {"model", model}, {"recipe", recipe}};
+    fs::remove(staging);
+    write_text(staging, content.dump(2) + "\n");
+    fs::rename(staging, run.path_ / kRunFile);
+    sync_directory(run.path_);
+  } catch (...) {
+    if (made) {  // removes it only if nobody else has put anything there
+      fs::remove(staging, fault);
+      fs::remove(run.path_, fault);
+    }
+    throw;
+  }
+  return run;
+}
+
+RunDirectory RunDirectory::resume(const fs::path& output, const Json& recipe,
+                                  const std::string& model) {
+  check_output(output, true);
+  RunDirectory run(path_for(output), identity_of(recipe, model));
+  run.lock();
+  check_same_run(run.path_ / kRunFile, recipe, model);
+  for (const std::int64_t step : run.steps_there()) {
+    if (!run.is_saved(step)) {  // left by a killed process: the lock tells that none is writing it
+      run.remove_state(step);
+    }
+  }
+  return run;
+}
+
+RunDirectory RunDirectory::join(const fs::path& output, const Json& recipe,
+                                const std::string& model) {
+  return {path_for(output), identity_of(recipe, model)};
+}
+
+void RunDirectory::lock() {
+  lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ < 0) {
+    throw_environment("{}: cannot open: {}", shown(path_), std::strerror(errno));
+  }
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw_usage("{}: another process is working on this run", shown(path_));
+  }
+}
+
+fs::path RunDirectory::state_path(std::int64_t step) const { return path_ / state_name(step); }
+
+std::vector<std::int64_t> RunDirectory::steps_there() const {
+  std::vector<std::int64_t> steps;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+    if (const auto step = step_of(entry.path().filename().string())) {
+      steps.push_back(*step);
+    }
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+void RunDirectory::save(const TrainingProgress& progress, std::span<const StateTensor> tensors,
+                        const StatePart& part) const {
+  save_training_state(state_path(progress.step), progress, tensors, identity_, part);
+  sync_directory(path_);
+  if (part.number == 0) {
+    remove_old_states();
+  }
+}
+
+void RunDirectory::remove_old_states() const {
+  std::size_t complete = 0;
+  for (const std::int64_t step : steps_there()) {
+    if (complete == kStatesKept) {
+      remove_state(step);
+    } else if (is_saved(step)) {
+      ++complete;
+    }
+  }
+}
+
+std::optional<TrainingProgress> RunDirectory::load_newest(
+    std::span<const StateTensor> tensors, const std::function<void(const std::string&)>& warn,
+    const Agree& agree, const Check& check) const {
+  std::string last_fault;
+  std::vector<std::int64_t> damaged;
+  for (const std::int64_t step : steps_there()) {
+    if (!is_saved(step)) {
+      continue;  // without a part of this program's, see resume()
+    }
+    const auto [progress, fault] = load(step, tensors, check);
+    last_fault = agree ? agree(fault) : fault;
+    if (last_fault.empty()) {
+      for (const std::int64_t other : damaged) {
+        set_aside(other);
+      }
+      return progress;
+    }
+    call_if_given(warn, last_fault);
+    damaged.push_back(step);
+  }
+  if (!damaged.empty()) {
+    throw_bad_input("{}: no state is usable; the last error: {}", shown(path_), last_fault);
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+    if (entry.path().filename().string().starts_with(kDamagedPrefix)) {
+      throw_bad_input("{}: no state is usable; {} could not be read", shown(path_),
+                      shown(entry.path()));
+    }
+  }
+  return std::nullopt;
+}
+
+// A state, or why it is damaged. Throws if it is intact and not this run's, or the disk is at
+// fault.
+RunDirectory::Loaded RunDirectory::load(std::int64_t step, std::span<const StateTensor> tensors,
+                                        const Check& check) const {
+  try {
+    const TrainingProgress progress = load_training_state(state_path(step), tensors, identity_);
+    if (progress.step != step) {
+      throw_bad_input("{}: holds the state after step {}", shown(state_path(step)), progress.step);
+    }
+    call_if_given(check, progress, tensors);
+    return {progress, ""};
+  } catch (const Error& fault) {
+    if (fault.kind() != ErrorKind::kBadInput) {
+      throw;
+    }
+    return {{}, fault.what()};
+  }
+}
+
+// Renames a damaged state, because the run will save the same step again.
+void RunDirectory::set_aside(std::int64_t step) const {
+  if (lock_ < 0) {
+    return;  // the rank that has the lock does it
+  }
+  const fs::path name = path_ / fmt::format("{}{:08}", kDamagedPrefix, step);
+  fs::path damaged = name;
+  for (int number = 2; fs::exists(fs::symlink_status(damaged)); ++number) {
+    damaged = name;
+    damaged += fmt::format("-{}", number);
+  }
+  fs::rename(state_path(step), damaged);
+}
+
+void RunDirectory::remove_state(std::int64_t step) const {
+  remove_training_state(state_path(step), identity_);
+}
+
+void RunDirectory::remove_states() const {
+  for (const std::int64_t step : steps_there()) {
+    remove_state(step);
+  }
+}
+
+}  // namespace regroup

@@ -1,0 +1,111 @@
+// OUT.run, next to the output OUT: the recipe of a run, its metrics and its saved states.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/base/json.h"
+#include "uptrain/model/parameters.h"
+#include "uptrain/train/training_state.h"
+
+namespace regroup {
+
+/// Used by one process at a time, or by the ranks of one run:
+///   run.json        the recipe and the model it belongs to
+///   metrics.jsonl   see MetricsLog
+///   state-<step>/   the last two training states, until the run is complete; see StatePart
+class RunDirectory {
+ public:
+  /// OUT.run for an output OUT.
+  static std::filesystem::path path_for(const std::filesystem::path& output);
+
+  /// Throws kUsage if create(), or with `resume` resume(), would fail: the output exists, there is
+  /// a run already, or none to resume. Changes nothing.
+  static void check_output(const std::filesystem::path& output, bool resume);
+
+  /// Whether there is a run for an output, complete or not.
+  static bool exists(const std::filesystem::path& output);
+
+  /// The recipe of the run for an output; an empty object where there is none. Throws kBadInput for
+  /// a run.json that is damaged.
+  static Json recorded_recipe(const std::filesystem::path& output);
+
+  /// Makes the directory of a new run. Throws kUsage if the output, or a run for it, exists.
+  static RunDirectory create(const std::filesystem::path& output, const Json& recipe,
+                             const std::string& model);
+
+  /// Opens the directory of an earlier run to resume it. Throws kUsage if there is none, if another
+  /// process uses it, or naming each setting that differs in either direction; kBadInput if it
+  /// belongs to another model.
+  static RunDirectory resume(const std::filesystem::path& output, const Json& recipe,
+                             const std::string& model);
+
+  /// The directory that another rank of the run has made or opened. It may save and load.
+  static RunDirectory join(const std::filesystem::path& output, const Json& recipe,
+                           const std::string& model);
+
+  RunDirectory(RunDirectory&& other) noexcept;
+  RunDirectory& operator=(RunDirectory&&) = delete;
+  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory& operator=(const RunDirectory&) = delete;
+  ~RunDirectory();
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path metrics_path() const { return path_ / "metrics.jsonl"; }
+
+  /// Saves a part of a state; with the first one remove_old_states(). Keeps an existing state of
+  /// that step.
+  void save(const TrainingProgress& progress, std::span<const StateTensor> tensors,
+            const StatePart& part = {}) const;
+
+  /// Removes all states of this run before the last two complete ones.
+  void remove_old_states() const;
+
+  /// Whether all parts of the state of a step are saved.
+  bool is_saved(std::int64_t step) const { return is_complete_state(state_path(step)); }
+
+  /// Called with what is wrong with a state, or an empty text; returns what any rank found wrong.
+  using Agree = std::function<std::string(const std::string& fault)>;
+
+  /// Throws kBadInput for a progress, or tensors, that the run cannot have.
+  using Check = std::function<void(const TrainingProgress&, std::span<const StateTensor>)>;
+
+  /// Reads the newest intact state; none if there are no states. Damaged states are reported
+  /// through `warn`, unless it is empty, and set aside if an earlier one is intact. Throws
+  /// kBadInput if states exist, or were set aside, and none can be used; kUsage for an intact one
+  /// of another run. With `agree`, all ranks read the same state.
+  std::optional<TrainingProgress> load_newest(std::span<const StateTensor> tensors,
+                                              const std::function<void(const std::string&)>& warn,
+                                              const Agree& agree = {},
+                                              const Check& check = {}) const;
+
+  /// The run is complete: removes its states. Those that were set aside stay, and so does whatever
+  /// the run has not written.
+  void remove_states() const;
+
+ private:
+  RunDirectory(std::filesystem::path path, std::string identity);
+  // A state's progress, or why it cannot be used.
+  struct Loaded {
+    std::optional<TrainingProgress> progress;
+    std::string fault;
+  };
+
+  void lock();
+  std::vector<std::int64_t> steps_there() const;  // of states, complete or not; newest first
+  Loaded load(std::int64_t step, std::span<const StateTensor> tensors, const Check& check) const;
+  std::filesystem::path state_path(std::int64_t step) const;
+  void set_aside(std::int64_t step) const;
+  void remove_state(std::int64_t step) const;
+
+  std::filesystem::path path_;
+  std::string identity_;  // of recipe and model together
+  int lock_ = -1;
+};
+
+}  // namespace regroup

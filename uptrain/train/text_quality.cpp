@@ -1,0 +1,339 @@
+#include "uptrain/train/text_quality.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cosine_similarity.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+
+#include "converter/convert/execute_plan.h"
+#include "formats/base/callback.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
+#include "uptrain/model/language_model.h"
+#include "uptrain/model/measurements.h"
+#include "uptrain/ops/loss.h"
+#include "uptrain/train/data_loader.h"
+#include "uptrain/train/objective.h"
+#include "uptrain/train/refit.h"
+
+namespace regroup {
+
+namespace {
+
+constexpr std::int64_t kMeasuredTokens = 2048;
+constexpr std::int64_t kCountedTokens = std::int64_t{1} << 20;
+constexpr std::int64_t kCountedWindow = 4096;
+
+}  // namespace
+
+double entropy_of_frequencies(const TokenFile& text) {
+  std::unordered_map<std::int64_t, double> counts;
+  const std::int64_t width = std::min(kCountedWindow, text.size());
+  const std::int64_t all = text.size() / width;
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(width));
+  double tokens = 0.0;
+  for (const std::int64_t window :
+       spread_windows(all, std::min(all, kCountedTokens / kCountedWindow))) {
+    text.read(window * width, ids);
+    for (const std::int64_t id : ids) {
+      counts[id] += 1.0;
+    }
+    tokens += static_cast<double>(width);
+  }
+  double entropy = (static_cast<double>(counts.size()) - 1.0) / (2.0 * tokens);
+  for (const auto& [id, count] : counts) {
+    entropy -= count / tokens * std::log(count / tokens);
+  }
+  return entropy;
+}
+
+std::optional<TextChance> compare_with_chance(const Model& model, const TokenFile& text,
+                                              std::int64_t context, c10::Device device,
+                                              const std::atomic<bool>& stop,
+                                              std::function<void()> after_layer) {
+  const auto task = evaluation_task(model, context);
+  const std::int64_t windows = (text.size() - 1) / context;
+  if (!task || task->objective != Objective::kNextToken || windows < 1) {
+    return std::nullopt;
+  }
+  const WindowRange part{.windows = std::clamp<std::int64_t>(kMeasuredTokens / context, 1, windows),
+                         .context = context,
+                         .spread_over = windows};
+  const TextQualityMeter meter(model, text, part, device, stop, std::move(after_layer));
+  return TextChance{meter.predicted_tokens(), meter.of_source().loss.value(),
+                    std::log(static_cast<double>(model.spec.vocab_size)),
+                    entropy_of_frequencies(text)};
+}
+
+// Shapes: N predictions of a model, n of them at a time, D hidden size, V vocabulary.
+
+namespace {
+
+// In fp64, several times: 128 MiB each.
+constexpr std::int64_t kLogitsAtOnce = 16 << 20;
+
+std::size_t layers_of(const Model& model) {
+  return model.spec.layers.size() + model.spec.encoder_layers.size();
+}
+
+// Computes the inputs of all predictions of a model: [N, D] and [V, D].
+LmHeadInputs run(const Model& model, const Batches& windows, c10::Device device,
+                 const std::function<void()>& layer_done, const std::atomic<bool>& stop) {
+  LayerWalk walk(model, windows, device);
+  while (walk.next()) {
+    walk.run({}, stop);
+    layer_done();
+  }
+  const OutputHead head(model, device);
+  LmHeadInputs inputs;
+  Batches parts;
+  for (const at::Tensor& hidden : walk.hidden()) {
+    inputs = head.lm_head_inputs(hidden);
+    parts.push_back(inputs.hidden);
+  }
+  inputs.hidden = at::cat(parts, 0);
+  return inputs;
+}
+
+// Adds n predictions. Means are sums until the end. Both inputs: [n, V] in fp64.
+void add(PredictionComparison& sum, const at::Tensor& source, const at::Tensor& result) {
+  const at::Tensor expected = at::log_softmax(source, 1);
+  const at::Tensor kl = (expected.exp() * (expected - at::log_softmax(result, 1))).sum(1);
+  const at::Tensor difference = (source - result).abs();
+  const at::Tensor agreement = source.argmax(1).eq(result.argmax(1)).sum().to(at::kDouble);
+  const at::Tensor numbers = at::stack({kl.sum(), kl.max(), difference.mean(1).sum(),
+                                        difference.max(), source.abs().max(), agreement})
+                                 .to(at::kCPU);  // waits once for a device
+  const double* found = numbers.const_data_ptr<double>();
+  sum.tokens += source.size(0);
+  sum.kl += found[0];
+  sum.largest_kl = larger(sum.largest_kl, found[1]);
+  sum.mean_difference += found[2];
+  sum.largest_difference = larger(sum.largest_difference, found[3]);
+  sum.largest_logit = larger(sum.largest_logit, found[4]);
+  sum.agreement += found[5];
+}
+
+at::Tensor wide_logits(const LmHeadInputs& inputs, std::int64_t begin, std::int64_t count) {
+  return logits_of(inputs, begin, count).to(at::kDouble);
+}
+
+PredictionComparison compare(const LmHeadInputs& source, const LmHeadInputs& result,
+                             const std::atomic<bool>& stop) {
+  const std::int64_t tokens = source.hidden.size(0);
+  const std::int64_t step = std::max<std::int64_t>(1, kLogitsAtOnce / source.head.size(0));
+  PredictionComparison comparison;
+  for (std::int64_t begin = 0; begin < tokens; begin += step) {
+    throw_if_stopped(stop, "interrupted");
+    const std::int64_t count = std::min(step, tokens - begin);
+    add(comparison, wide_logits(source, begin, count), wide_logits(result, begin, count));
+  }
+  const auto count = static_cast<double>(tokens);
+  comparison.kl /= count;
+  comparison.mean_difference /= count;
+  comparison.agreement /= count;
+  return comparison;
+}
+
+}  // namespace
+
+std::size_t layers_to_compare(const Model& source, const Model& result) {
+  return layers_of(source) + layers_of(result);
+}
+
+void check_same_vocabulary(const Model& source, const Model& result) {
+  if (source.spec.vocab_size != result.spec.vocab_size) {
+    throw_bad_input("{}: a vocabulary of {} tokens, that of {} has {}",
+                    printable(result.path.string(), 0), result.spec.vocab_size,
+                    printable(source.path.string(), 0), source.spec.vocab_size);
+  }
+}
+
+PredictionComparison compare_predictions(const Model& source, const Model& result,
+                                         const Batches& windows, c10::Device device,
+                                         const std::function<void(std::size_t)>& progress,
+                                         const std::atomic<bool>& stop) {
+  const at::NoGradGuard no_gradients;
+  check_same_vocabulary(source, result);
+  std::size_t done = 0;
+  const auto layer_done = [&] { call_if_given(progress, ++done); };
+  const LmHeadInputs expected = run(source, windows, device, layer_done, stop);
+  return compare(expected, run(result, windows, device, layer_done, stop), stop);
+}
+
+Batches random_windows(std::int64_t vocab_size, const WindowSettings& settings) {
+  const std::int64_t windows = (settings.max_tokens - 1) / settings.context + 1;
+  const at::Generator generator = at::detail::createCPUGenerator(1);
+  Batches batches;
+  for (std::int64_t first = 0; first < windows; first += settings.batch) {
+    batches.push_back(at::randint(0, vocab_size,
+                                  {std::min(settings.batch, windows - first), settings.context},
+                                  generator, at::kLong));
+  }
+  return batches;
+}
+
+// Shapes: B windows of T tokens, N predictions, D hidden size.
+
+namespace {
+
+std::vector<std::int64_t> numbers_of_windows(const WindowRange& part) {
+  if (part.spread_over > 0) {
+    return spread_windows(part.spread_over, part.windows);
+  }
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(part.windows));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+// int64 [numbers, width]: the windows of these numbers, which begin part.context tokens apart.
+at::Tensor read_ids(const TokenFile& data, const WindowRange& part,
+                    std::span<const std::int64_t> numbers, std::int64_t width) {
+  at::Tensor ids = at::empty({std::ssize(numbers), width}, at::kLong);
+  std::int64_t* row = ids.mutable_data_ptr<std::int64_t>();
+  for (const std::int64_t number : numbers) {
+    data.read(part.first + number * part.context, {row, static_cast<std::size_t>(width)});
+    row += width;
+  }
+  return ids;
+}
+
+AttentionLayer with_heads(const AttentionLayer& attention, AttentionPooler& pooler,
+                          const HeadOrder& order, AttentionRole role, const LayerWalk& walk) {
+  const AttentionHeads& heads = pooler.layer(role, walk.layer());
+  const std::vector<std::int64_t> queries = order.heads(role, walk.layer(), heads.query_heads);
+  const c10::Device device = walk.hidden().front().device();
+  const at::Tensor query_order =
+      at::tensor(at::ArrayRef<std::int64_t>(queries.data(), queries.size())).to(device);
+  return AttentionFit(heads, attention, query_order, device).attention();
+}
+
+}  // namespace
+
+TextQualityMeter::TextQualityMeter(const Model& source, const TokenFile& data,
+                                   const WindowRange& part, c10::Device device,
+                                   const std::atomic<bool>& stop, std::function<void()> progress)
+    : source_(source), device_(device), stop_(stop), progress_(std::move(progress)) {
+  const at::NoGradGuard no_gradients;
+  data.check_vocabulary(source.spec.vocab_size);
+  read(data, part);
+  source_hidden_ = last_hidden(source, {});
+  source_quality_ = quality_of(source, source_hidden_);
+}
+
+void TextQualityMeter::read(const TokenFile& data, const WindowRange& part) {
+  const std::optional<Task> task = evaluation_task(source_, part.context);
+  const std::int64_t width = task ? window_width(task->objective, part.context) : part.context;
+  const std::vector<std::int64_t> numbers = numbers_of_windows(part);
+  for (std::int64_t first = 0; first < part.windows; first += part.batch) {
+    const auto count = static_cast<std::size_t>(std::min(part.batch, part.windows - first));
+    const at::Tensor ids = read_ids(
+        data, part, std::span(numbers).subspan(static_cast<std::size_t>(first), count), width);
+    if (!task) {
+      windows_.push_back(ids);
+      continue;
+    }
+    const TaskBatch batch = make_task_batch(ids, first, *task, source_.spec);
+    // A walk over an encoder-decoder splits the windows itself.
+    windows_.push_back(source_.spec.has_encoder() ? ids : batch.tokens);
+    answers_.push_back({batch.positions, batch.targets});
+  }
+}
+
+Batches TextQualityMeter::last_hidden(const Model& model, const Change& change) const {
+  LayerWalk walk(model, windows_, device_);
+  while (walk.next()) {
+    if (change) {
+      walk.set_block(change(walk));
+    }
+    walk.run({}, stop_);
+    call_if_given(progress_);
+  }
+  return walk.hidden();
+}
+
+std::optional<double> TextQualityMeter::loss_of(const Model& model, const Batches& hidden) const {
+  if (answers_.empty()) {
+    return std::nullopt;
+  }
+  const OutputHead head(model, device_);
+  double sum = 0.0;
+  for (std::size_t i = 0; i < hidden.size(); ++i) {
+    const auto& [positions, targets] = answers_[i];
+    const at::Tensor all = hidden[i].flatten(0, 1);  // [B·T, D]
+    const at::Tensor predicting =
+        positions.defined() ? all.index_select(0, positions.to(device_)) : all;
+    const LmHeadInputs inputs = head.lm_head_inputs(predicting.unsqueeze(0));
+    sum += next_token_loss(inputs, targets.to(device_)).item<double>() *
+           static_cast<double>(targets.numel());
+  }
+  const double loss = sum / static_cast<double>(predicted_tokens());
+  if (!std::isfinite(loss)) {
+    throw_bad_input("{}: the loss on the held-out text is {}: NaN or infinity in the weights",
+                    printable(model.path.string(), 0), loss);
+  }
+  return loss;
+}
+
+TextQuality TextQualityMeter::quality_of(const Model& model, const Batches& hidden) const {
+  TextQuality quality{loss_of(model, hidden)};
+  double sum = 0.0, tokens = 0.0;
+  for (std::size_t i = 0; i < hidden.size(); ++i) {
+    const at::Tensor cosines = at::cosine_similarity(hidden[i], source_hidden_[i], -1);  // [B, T]
+    sum += cosines.sum(at::kDouble).item<double>();
+    tokens += static_cast<double>(cosines.numel());
+  }
+  quality.cosine = sum / tokens;
+  return quality;
+}
+
+TextQuality TextQualityMeter::of(const Model& model) const {
+  const at::NoGradGuard no_gradients;
+  return quality_of(model, last_hidden(model, {}));
+}
+
+TextQuality TextQualityMeter::of(const ConversionPlan& plan) const {
+  const at::NoGradGuard no_gradients;
+  AttentionPooler pooler = pooler_of(plan, source_.checkpoint, &stop_);
+  const Batches hidden = last_hidden(source_, [&](const LayerWalk& walk) {
+    const auto changes = [&](AttentionRole role) {
+      return plan.spec.attention(role, walk.layer()).present() &&
+             plan.spec.kv_heads_of(role)[walk.layer()] !=
+                 plan.grouped.kv_heads_of(role)[walk.layer()];
+    };
+    Block block = walk.block();
+    if (changes(walk.stack())) {
+      block.attention = with_heads(block.attention, pooler, plan.order, walk.stack(), walk);
+    }
+    if (walk.stack() == AttentionRole::kSelf && plan.spec.has_encoder() &&
+        changes(AttentionRole::kCross)) {
+      block.cross = with_heads(block.cross, pooler, plan.order, AttentionRole::kCross, walk);
+    }
+    return block;
+  });
+  return quality_of(source_, hidden);
+}
+
+std::int64_t TextQualityMeter::predicted_tokens() const {
+  std::int64_t tokens = 0;
+  for (const Answers& answers : answers_) {
+    tokens += answers.targets.numel();
+  }
+  return tokens;
+}
+
+}  // namespace regroup

@@ -1,0 +1,164 @@
+#include "uptrain/train/training_loss.h"
+
+#include <utility>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/stack.h>
+
+#include "formats/base/error.h"
+
+namespace regroup {
+
+namespace {
+
+// Sums the choices over all parts. The loss is linear in the probabilities, so that it is a sum
+// over parts if each has its own probabilities and the choices of all.
+void choices_of_all(const SequencePart& part, std::vector<RouterSums>& layers) {
+  std::vector<at::Tensor> chosen;
+  for (const RouterSums& layer : layers) {
+    chosen.push_back(layer.chosen);
+  }
+  const at::Tensor sums = part.sum(at::stack(chosen));
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    layers[i].chosen = sums.select(0, static_cast<std::int64_t>(i));
+  }
+}
+
+}  // namespace
+
+void RouterBalance::watch() {
+  layers_.clear();
+  model_.set_routing_observer([this](const RouterSums& sums) { layers_.push_back(sums); });
+}
+
+at::Tensor RouterBalance::take(std::int64_t length) {
+  model_.set_routing_observer({});
+  std::vector<RouterSums> layers = std::exchange(layers_, {});
+  if (const SequencePart* const part = model_.sequence_part()) {
+    choices_of_all(*part, layers);
+  }
+  const ExpertRouting& routing = model_.spec().routing;
+  return balance_loss(layers, length, routing) * routing.balance_weight;
+}
+
+bool has_balance_loss(const ModelSpec& spec) {
+  return spec.routing.experts > 0 && spec.routing.balance_weight > 0.0;
+}
+
+namespace {
+
+// Which places of next-token windows are predicted: bool [B, T].
+at::Tensor asked_in(const at::Tensor& windows) {
+  return windows.narrow(1, 1, windows.size(1) - 1).ge(0);
+}
+
+// The rows of `answers`, one for each prediction of `windows`, that belong to `part`.
+TopKLogits answers_of_part(const TopKLogits& answers, const at::Tensor& windows,
+                           const SequencePart& part) {
+  const std::int64_t context = windows.size(1) - 1;
+  const std::int64_t length = context / part.parts();
+  const at::Tensor number = at::arange(context, at::kLong).div(length, "floor");
+  const at::Tensor asked = asked_in(windows);
+  const at::Tensor rows = number.expand_as(asked).masked_select(asked).eq(part.number()).nonzero();
+  return {answers.ids.index_select(0, rows.flatten()),
+          answers.log_probabilities.index_select(0, rows.flatten())};
+}
+
+}  // namespace
+
+void TrainingLoss::set_teacher(const Transformer& teacher, const DistillationSettings& settings) {
+  if (teacher.lm_head().size(0) != model_.lm_head().size(0)) {
+    throw_bad_input("the teacher's vocabulary has {} tokens, the model's {}",
+                    teacher.lm_head().size(0), model_.lm_head().size(0));
+  }
+  teacher_ = &teacher;
+  distillation_ = settings;
+}
+
+void TrainingLoss::set_answers(TeacherLogitsCache& answers, const DistillationSettings& settings) {
+  answers_ = &answers;
+  distillation_ = settings;
+}
+
+void TrainingLoss::set_attention(AttentionDistillation& attention, double weight) {
+  attention_ = &attention;
+  attention_weight_ = weight;
+}
+
+at::Tensor TrainingLoss::operator()(const at::Tensor& windows, std::int64_t first) const {
+  if (balance_ == nullptr) {
+    return task_loss(windows, first);
+  }
+  balance_->watch();
+  const at::Tensor loss = task_loss(windows, first);
+  return loss + balance_->take(windows.size(1) - 1);
+}
+
+at::Tensor TrainingLoss::task_loss(const at::Tensor& windows, std::int64_t first) const {
+  const at::Tensor ids = windows.narrow(1, 0, window_width(task_.objective, windows.size(1) - 1));
+  const SequencePart* const part = model_.sequence_part();
+  const TaskBatch batch = make_task_batch(part_of_windows(ids, part), first, task_, model_.spec());
+  const at::Tensor loss = batch_loss(batch, windows, first);
+  if (part == nullptr) {
+    return loss;
+  }
+  const auto asked = static_cast<double>(asked_in(ids).sum().item<std::int64_t>());
+  return loss * (static_cast<double>(batch.targets.numel()) / asked);
+}
+
+// The mean over the batch.
+at::Tensor TrainingLoss::batch_loss(const TaskBatch& batch, const at::Tensor& windows,
+                                    std::int64_t first) const {
+  if (answers_ != nullptr) {
+    const TopKLogits answers = answers_->read(windows, first);
+    const SequencePart* const part = model_.sequence_part();
+    return answered_loss(batch,
+                         part != nullptr ? answers_of_part(answers, windows, *part) : answers);
+  }
+  if (attention_ != nullptr) {
+    attention_->watch();
+  }
+  const TaskBatch here = uploaded(batch, model_.device());
+  const Predictions student = predict(model_, here);
+  if (teacher_ == nullptr) {
+    return student_loss(student, [&](const LmHeadInputs& inputs) {
+      return next_token_loss(inputs, student.targets);
+    });
+  }
+  const LmHeadInputs teacher = ask_teacher(here);
+  const at::Tensor loss = student_loss(student, [&](const LmHeadInputs& inputs) {
+    return distillation_loss(inputs, student.targets, teacher, distillation_);
+  });
+  return attention_ != nullptr ? loss + attention_->take() * attention_weight_ : loss;
+}
+
+at::Tensor TrainingLoss::answered_loss(const TaskBatch& batch, TopKLogits answers) const {
+  const TaskBatch here =
+      uploaded(batch, model_.device(), {&answers.ids, &answers.log_probabilities});
+  const Predictions student = predict(model_, here);
+  return student_loss(student, [&](const LmHeadInputs& inputs) {
+    return distillation_loss(inputs, student.targets, answers, distillation_);
+  });
+}
+
+// loss(inputs of the output head); zero for a part of sequences that have ended before it. The
+// backward pass of that zero reaches all weights, so that this rank takes part in what the others
+// exchange.
+at::Tensor TrainingLoss::student_loss(
+    const Predictions& student, const std::function<at::Tensor(const LmHeadInputs&)>& loss) const {
+  const LmHeadInputs inputs = model_.lm_head_inputs(student.hidden);
+  if (student.targets.numel() > 0) {
+    return loss(inputs);
+  }
+  const at::ScalarType wide = inputs.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return (inputs.hidden.sum(wide) + inputs.head.sum(wide)) * 0.0;
+}
+
+LmHeadInputs TrainingLoss::ask_teacher(const TaskBatch& batch) const {
+  const at::NoGradGuard no_gradients;
+  return teacher_->lm_head_inputs(predict(*teacher_, batch).hidden);
+}
+
+}  // namespace regroup
