@@ -15,7 +15,9 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "cli/commands/command_line.h"
 #include "cli/commands/command_words.h"
+#include "cli/commands/help_text.h"
 #include "cli/shell/config_file.h"
 #include "cli/shell/option_needs.h"
 #include "cli/shell/standard_streams.h"
@@ -103,6 +105,10 @@ int report_no_memory(const std::exception& fault, const Console& console) {
 
 void prepare_program(Command command, Console& console) {
   CLI::App& program = command.app();
+  program.formatter_fn([](const CLI::App* app, const std::string& name, CLI::AppFormatMode) {
+    const std::size_t space = name.find(' ');  // "regroup convert"
+    return help_text(facts_of(*app, space == name.npos ? "" : name.substr(space + 1)), name);
+  });
   program.set_version_flag("--version", fmt::format("regroup {}", kVersion));
   program.require_subcommand(1);
   program.fallthrough();  // allows --quiet before and after the command
@@ -143,7 +149,9 @@ int run_program(int argc, char** argv, const std::function<void(Command, Console
     const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
     return with_output_written(parse_and_run(program, words, console), console);
   } catch (const Error& error) {
-    console.error(fmt::format("regroup: {}", error.what()));
+    if (interrupting_signal() != SIGPIPE) {
+      console.error(fmt::format("regroup: {}", error.what()));
+    }
     return exit_code_of(error);
   } catch (const std::filesystem::filesystem_error& fault) {
     console.error(fmt::format("regroup: {}: {}", printable(fault.path1().string(), 0),

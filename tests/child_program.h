@@ -11,7 +11,7 @@
 
 namespace regroup {
 
-/// Exit codes, as the README lists them.
+/// Exit codes, as docs/start.md lists them.
 inline constexpr int kExitUsage = 2, kExitBadInput = 3, kExitEnvironment = 4, kExitStateSaved = 75;
 
 struct ProgramResult {

@@ -36,8 +36,13 @@ std::vector<OptionFacts> facts_of(const CLI::Option& option, const std::string& 
     facts.names.push_back("-" + name);
   }
   facts.description = option.get_description();
+  facts.group = option.get_group();
+  for (const CLI::Option* other : option.get_excludes()) {
+    facts.excludes.push_back(other->get_name());
+  }
   if (option.get_items_expected_max() > 0) {
     const std::string type = option.get_type_name();
+    facts.several = option.get_items_expected_max() > 1;
     facts.value = type.substr(0, type.find_first_of(":{"));
     facts.choices = choices_in(type);
     facts.default_value = option.get_default_str();
@@ -61,6 +66,8 @@ std::vector<OptionFacts> facts_of(const CLI::Option& option, const std::string& 
   return ways;
 }
 
+}  // namespace
+
 CommandFacts facts_of(const CLI::App& app, const std::string& path) {
   CommandFacts facts{app.get_name(), app.get_description(), app.get_footer(), {}, {}};
   for (const CLI::Option* option : app.get_options()) {
@@ -76,8 +83,6 @@ CommandFacts facts_of(const CLI::App& app, const std::string& path) {
   }
   return facts;
 }
-
-}  // namespace
 
 CommandFacts facts_of(const Command& program) { return facts_of(program.app(), ""); }
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
+#include "cli/shell/command.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 
@@ -44,10 +45,10 @@ const CLI::App* command_named(const CLI::App& app, const std::string& name) {
 void add_options_of(const CLI::App& app, std::vector<std::string>& names) {
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) {
-      names.push_back("--" + name);
+      names.push_back(name);
     }
     for (const std::string& name : option->get_fnames()) {
-      names.push_back("--" + name);
+      names.push_back(name);
     }
   }
 }
@@ -79,8 +80,9 @@ std::string unknown_option(const CLI::App& program, const CLI::App& command,
   add_options_of(command, names);
   add_options_of(program, names);
   const std::string typed = word.substr(0, word.find('='));
+  const std::string near = meant_option(typed.substr(typed.find_first_not_of('-')), names);
   return with_suggestion(fmt::format("{} is not an option", printable(typed)),
-                         nearest_name(typed, names));
+                         near.empty() ? "" : "--" + near);
 }
 
 // The option of `command`, or of a command that it belongs to, that `word` names ("--data=x").
@@ -190,14 +192,19 @@ std::string explain(const CLI::App& program, const std::vector<std::string>& wor
   const CLI::App& command = innermost(program);
   std::vector<std::string> unknown = program.remaining(true);
   std::erase(unknown, kMark);
+  const bool named = commands_in(command).empty();  // or a command of these should have been
+  if (!unknown.empty() && !named && !is_option(unknown.front())) {
+    return unknown_command(command, unknown.front());
+  }
   const auto option = std::find_if(unknown.begin(), unknown.end(), is_option);
   if (option != unknown.end()) {
     return follows_mark(command, words, *option)
                ? fmt::format("{} follows --, after which no word is an option", printable(*option))
                : unknown_option(program, command, *option);
   }
-  if (!unknown.empty() && !commands_in(command).empty()) {
-    return unknown_command(command, unknown.front());
+  if (!unknown.empty() && named && command.get_option_no_throw("--text") != nullptr) {
+    return fmt::format("{} was not expected: a text is named by --text, a token file by --data",
+                       printable(unknown.front()));
   }
   const std::string message = fault.what();
   return printable(message.substr(0, message.find('\n')), 0);

@@ -8,6 +8,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/shell/command.h"
+#include "cli/shell/text.h"
 #include "formats/version.h"
 
 namespace regroup {
@@ -209,6 +210,31 @@ std::string manual_page(const CommandFacts& program) {
   return text + kEnd;
 }
 
+namespace {
+
+Json json_of(const OptionFacts& option) {
+  return {{"names", option.names},           {"description", option.description},
+          {"value", option.value},           {"choices", option.choices},
+          {"default", option.default_value}, {"several", option.several},
+          {"positional", option.positional}, {"required", option.required}};
+}
+
+}  // namespace
+
+Json commands_json(const CommandFacts& program) {
+  Json commands = Json::array();
+  for (const CommandFacts& command : whole_commands(program)) {
+    Json options = Json::array();
+    for (const OptionFacts& option : command.options) {
+      options.push_back(json_of(option));
+    }
+    commands.push_back({{"name", command.name},
+                        {"description", command.description},
+                        {"options", std::move(options)}});
+  }
+  return commands;
+}
+
 // regroup completions SHELL, and regroup manual
 
 void add_completions_command(Command program, Console& console) {
@@ -227,9 +253,14 @@ void add_completions_command(Command program, Console& console) {
 }
 
 void add_manual_command(Command program, Console& console) {
+  auto json = std::make_shared<bool>(false);
   Command command = add_whole_command(program, "manual");
+  command.add_flag("--json", *json, "all commands and their options as JSON, for programs");
   command.footer("Example: regroup manual | man -l -");
-  command.on_run([program, &console] { console.print(manual_page(facts_of(program))); });
+  command.on_run([json, program, &console] {
+    const CommandFacts facts = facts_of(program);
+    console.print(*json ? text_of_json(commands_json(facts)) : manual_page(facts));
+  });
 }
 
 }  // namespace regroup

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli/commands/command_line.h"
+#include "formats/base/json.h"
 
 namespace regroup {
 
@@ -17,5 +18,9 @@ std::string fish_completions(const CommandFacts& program);
 // The manual page, in the macros of man(7).
 
 std::string manual_page(const CommandFacts& program);
+
+/// The same as a list of {"name", "description", "options"}; of these, "several" says whether an
+/// option takes more than one value.
+Json commands_json(const CommandFacts& program);
 
 }  // namespace regroup

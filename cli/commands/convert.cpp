@@ -167,7 +167,7 @@ void write_result(const ConversionRequest& request, const ConvertOptions& option
   }
 }
 
-void run_conversion(ConversionRequest request, ConvertOptions options, const Console& console) {
+void run_conversion(ConversionRequest request, ConvertOptions options, Console& console) {
   if (solves(request, options)) {
     exec_compute();
   }

@@ -80,6 +80,7 @@ void check_roles(const ConvertOptions& options, const Model& source) {
 
 // Options of both commands.
 void add_common_options(Command command, ConvertOptions& options) {
+  command.begin_group("Output");
   options.command = command;
   command
       .add_option("output,-o,--output", options.destination,
@@ -93,6 +94,7 @@ void add_common_options(Command command, ConvertOptions& options) {
 }
 
 void add_form_options(Command command, ConvertOptions& options) {
+  command.begin_group("Form of the result");
   command.add_option("--target", options.target,
                      "architecture to write: same; expanded (every kv head stored once per query "
                      "head, for loaders without grouped heads); auto (one that computes the same "
@@ -125,6 +127,7 @@ void add_form_options(Command command, ConvertOptions& options) {
 }
 
 void add_pooling_options(Command command, ConvertOptions& options) {
+  command.begin_group("How heads are pooled");
   command.add_option("--attention", options.attention,
                      "which attention of an encoder-decoder to group: self, cross, encoder");
   command
@@ -151,6 +154,7 @@ void add_pooling_options(Command command, ConvertOptions& options) {
 }
 
 void add_budget_options(Command command, KvBudgetOptions& options) {
+  command.begin_group("Kv heads by layer");
   const auto take_budget = [&options](const std::string& typed) {
     parse_bytes_or_share("--kv-budget", typed, kMostTokens);  // the whole is not known yet
     options.budget = typed;
@@ -169,6 +173,7 @@ void add_budget_options(Command command, KvBudgetOptions& options) {
 }
 
 void add_text_options(Command command, TextOptions& options) {
+  command.begin_group("Recovery on a text");
   add_text_input(command, options.input,
                  "text files or JSON lines: calibrate and refit on them, pool by lowrank, and "
                  "compare source, mean and result on a part that is held out");
@@ -200,6 +205,7 @@ void add_text_options(Command command, TextOptions& options) {
 
 // Options of the steps after pooling.
 void add_refit_options(Command command, RefitOptions& options) {
+  command.begin_group("Each attention by itself");
   command
       .add_option("--refit", options.data,
                   "token file: after pooling, train each attention by itself to reproduce the "
@@ -216,6 +222,7 @@ void add_refit_options(Command command, RefitOptions& options) {
              "learning rate, relative to the size of the weights (default: found for each "
              "attention by short trials)",
              {0.0, 10.0, /*least_allowed=*/false});
+  command.begin_group("Machine");
   command.add_option("--device", options.device,
                      "where heads are solved for and measured, and where refitting and --kv-budget "
                      "compute: cpu, cuda, cuda:N");
@@ -226,17 +233,18 @@ void add_refit_options(Command command, RefitOptions& options) {
 
 void add_convert_options(Command command, ConvertOptions& options) {
   command.add_option("source", options.source, "model directory to convert").required();
-  add_common_options(command, options);
   add_counts(command, "--kv-heads", options.kv_heads,
              "kv heads to keep: a divisor of the source's kv heads (1 = multi-query), or a "
              "comma-separated list with one per layer",
              {1, kMostHeads});
+  add_common_options(command, options);
   add_form_options(command, options);
   add_pooling_options(command, options);
   add_text_options(command, options.text);
   add_budget_options(command, options.budget);
-  add_refit_options(command, options.refit);
   command.add_flag(kAnyTextOption, options.any_text, kAnyTextHelp);
+  add_refit_options(command, options.refit);
+  command.most_used({"--kv-heads", "--text", "--effort", "--to", "--dry-run"});
 }
 
 void add_expand_options(Command command, ConvertOptions& options) {

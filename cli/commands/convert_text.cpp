@@ -84,6 +84,38 @@ void choose_distillation(const Model& source, const ConversionRequest& request,
   options.text.distill_steps = 0;
 }
 
+bool calibrates(const ConversionRequest& request, const ConvertOptions& options) {
+  return options.calibration.empty() &&
+         (needs_solver(request.pooling.method) || options.measure || options.grouping == "similar");
+}
+
+bool checks_text(const ConvertOptions& options) {
+  return !options.any_text && !options.text.samples;
+}
+
+// The labels of what shows its progress.
+std::vector<std::string> stages_of(const Model& source, const ConversionRequest& request,
+                                   const ConvertOptions& options) {
+  const bool refits =
+      can_refit(source.spec) &&
+      (options.given("--refit-steps") || compute_for("--text").refits_by_default(options.text));
+  const std::pair<const char*, bool> all[] = {{"sample", options.text.samples},
+                                              {"check text", checks_text(options)},
+                                              {"calibrate", calibrates(request, options)},
+                                              {"measure", !options.budget.budget.empty()},
+                                              {"group", options.grouping == "similar"},
+                                              {refits ? "refit" : "convert", true},
+                                              {"distill", options.text.distills()},
+                                              {"evaluate", true}};
+  std::vector<std::string> stages;
+  for (const auto& [label, there] : all) {
+    if (there && !options.dry_run) {
+      stages.emplace_back(label);
+    }
+  }
+  return stages;
+}
+
 // What is going to be done with the text.
 std::string work_on(const PreparedText& text, const ConvertOptions& options) {
   const auto tokens_in = [&](std::int64_t windows) {
@@ -102,7 +134,7 @@ std::string work_on(const PreparedText& text, const ConvertOptions& options) {
 }  // namespace
 
 std::optional<PreparedText> use_text(const Model& source, ConversionRequest& request,
-                                     ConvertOptions& options, const Console& console) {
+                                     ConvertOptions& options, Console& console) {
   if (!options.text.given()) {
     return std::nullopt;
   }
@@ -120,10 +152,11 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
     }
   }
   check_refit_options(source, options);
+  console.set_stages(stages_of(source, request, options));
   const ComputeFunctions& compute = compute_for("--text");
   PreparedText text =
       compute.prepare_text(source, options.text, options.refit, options.destination, console);
-  if (!options.any_text && !options.text.samples && !options.dry_run) {
+  if (checks_text(options) && !options.dry_run) {
     compute.check_is_predicted(source, text.tokens, "--text", options.refit, console);
   }
   if (!options.budget.budget.empty() && options.budget.data.empty()) {
@@ -135,8 +168,7 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
     request.pooling.distillation = compute.distillation_recipe(text, options.refit);
   }
   console.note(work_on(text, options));
-  if (options.calibration.empty() && !options.dry_run &&
-      (needs_solver(request.pooling.method) || options.measure || options.grouping == "similar")) {
+  if (calibrates(request, options) && !options.dry_run) {
     compute.calibrate_on_text(source, options.refit, text, console);
     options.calibration = text.statistics;
   }

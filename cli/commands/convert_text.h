@@ -16,7 +16,7 @@ namespace regroup {
 /// Prepares the text of --text, and sets the method and the options that it implies unless they are
 /// given. None without --text. Throws kUsage for options without effect.
 std::optional<PreparedText> use_text(const Model& source, ConversionRequest& request,
-                                     ConvertOptions& options, const Console& console);
+                                     ConvertOptions& options, Console& console);
 
 /// Compares the result, which is not published yet, with its source and with pooling by the mean,
 /// and records what it finds. A comparison that fails is a warning and must not cost the result.

@@ -87,9 +87,9 @@ void print_text(const Verified& verified, const Console& console) {
         "verified: {} tensors equal the source's, {} equal those computed again{} ({}); the "
         "settings agree",
         with_thousands(found.copied), with_thousands(found.computed),
-        written > 0 ? fmt::format(", {} refitted, solved on a GPU or solved from statistics that "
-                                  "were not kept match the checksums in the result's record and "
-                                  "were not computed again",
+        written > 0 ? fmt::format(", {} were not computed again (they were refitted or distilled, "
+                                  "or solved on a GPU or from statistics that were not kept), and "
+                                  "match the checksums in the result's record",
                                   with_thousands(written))
                     : "",
         text_of_bytes(found.bytes)));

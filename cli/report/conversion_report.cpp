@@ -286,14 +286,14 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
   for (const std::string& note : plan.notes) {
     console.note("note: " + note);
   }
-  for (const std::string& warning : done.warnings) {
-    console.note("warning: " + warning);
-  }
   for (const std::string& name : plan.dropped) {
     console.note("dropped: " + printable(name));
   }
   console.note(done.dry_run ? "dry run: nothing was written"
                             : fmt::format("wrote {}", printable(done.destination, 0)));
+  for (const std::string& warning : done.warnings) {  // last: what the result is not good for
+    console.note("warning: " + warning);
+  }
 }
 
 }  // namespace regroup

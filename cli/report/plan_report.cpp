@@ -228,8 +228,9 @@ std::vector<PlanTable> plan_tables(const ServingPlan& plan) {
 
 PlanChoice choice_of(const ServingPlan& plan) {
   const ServingCost& cost = plan.costs[*plan.chosen];
-  return {fmt::format("{} kv heads fit in {} ({})", heads_text(cost), text_of_bytes(*plan.vram),
-                      needs_of(plan, cost)),
+  const std::string what = cost.kv_heads ? fmt::format("{} kv heads fit", *cost.kv_heads)
+                                         : std::string("The model fits as it is");
+  return {fmt::format("{} in {} ({})", what, text_of_bytes(*plan.vram), needs_of(plan, cost)),
           cost.kv_heads ? command_for(plan, *cost.kv_heads) : "",
           takes_text(plan) ? "TEXT is a file of a few megabytes of what the model will read."
                            : "The result is the mean of heads, to be uptrained before use."};
@@ -243,7 +244,8 @@ std::string text_of_shortage(const ServingPlan& plan) {
   const ServingCost& fewest = plan.costs.back();
   return fmt::format("{} of {} tokens do not fit in {} even with {} kv heads: {}",
                      text_of_sequences(plan.batch), with_thousands(plan.contexts.front()),
-                     text_of_bytes(*plan.vram), heads_text(fewest), needs_of(plan, fewest));
+                     text_of_bytes(*plan.vram), text_of_heads(fewest.spec.kv_heads),
+                     needs_of(plan, fewest));
 }
 
 void print_plan(const ServingPlan& plan, bool json, const Console& console) {
@@ -265,7 +267,11 @@ void print_plan(const ServingPlan& plan, bool json, const Console& console) {
       console.print_facts(choice.advice, 0);
     }
   } else {
-    console.print_facts(text, 0);
+    console.print_facts(
+        text +
+            "\n\n--vram with one --context and a --batch chooses the kv heads that fit, and "
+            "prints the command that makes such a model",
+        0);
   }
   const ModelSpec& spec = plan.costs.front().spec;
   if (!spec.not_computable.empty() && !spec.loaders_compute) {

@@ -1,8 +1,74 @@
 #include "cli/shell/command.h"
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
 #include <CLI/CLI.hpp>
 
+#include "formats/base/printable.h"
+
 namespace regroup {
+
+namespace {
+
+// Names in transformers, Megatron, nanoGPT and llama.cpp, and ours.
+constexpr auto kOtherNames = std::to_array<std::pair<std::string_view, std::string_view>>(
+    {{"learning-rate", "lr"},
+     {"batch-size", "batch"},
+     {"micro-batch-size", "batch"},
+     {"per-device-train-batch-size", "batch"},
+     {"gradient-accumulation-steps", "accumulate"},
+     {"max-steps", "steps"},
+     {"train-iters", "steps"},
+     {"max-iters", "steps"},
+     {"seq-length", "context"},
+     {"seq-len", "context"},
+     {"max-seq-length", "context"},
+     {"max-seq-len", "context"},
+     {"block-size", "context"},
+     {"ctx-size", "context"},
+     {"num-key-value-heads", "kv-heads"},
+     {"num-kv-heads", "kv-heads"},
+     {"num-query-groups", "kv-heads"},
+     {"n-kv-heads", "kv-heads"},
+     {"n-head-kv", "kv-heads"},
+     {"output-dir", "output"},
+     {"outfile", "output"},
+     {"outtype", "dtype"},
+     {"torch-dtype", "dtype"},
+     {"bf16", "dtype"},
+     {"fp16", "dtype"},
+     {"warmup-steps", "warmup"},
+     {"lr-scheduler-type", "schedule"},
+     {"lr-decay-style", "schedule"},
+     {"max-grad-norm", "clip"},
+     {"clip-grad", "clip"},
+     {"adam-beta1", "beta1"},
+     {"adam-beta2", "beta2"},
+     {"adam-epsilon", "epsilon"},
+     {"adam-eps", "epsilon"},
+     {"gradient-checkpointing", "activation-checkpointing"},
+     {"resume-from-checkpoint", "resume"},
+     {"save-steps", "save-every"},
+     {"save-interval", "save-every"},
+     {"eval-steps", "eval-every"},
+     {"eval-interval", "eval-every"},
+     {"tensor-type", "dtype"},
+     {"n-gpu-layers", "device"}});
+
+}  // namespace
+
+std::string meant_option(std::string_view typed, const std::vector<std::string>& names) {
+  std::string dashed(typed);
+  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  for (const auto& [other, ours] : kOtherNames) {
+    if (dashed == other && std::find(names.begin(), names.end(), ours) != names.end()) {
+      return std::string(ours);
+    }
+  }
+  return nearest_name(dashed, names);
+}
 
 Option Option::required() {
   option_->required();
@@ -82,6 +148,14 @@ Option Command::add_flag(const std::string& names, const std::function<void(bool
                          const std::string& text) {
   return Option(
       app_->add_flag_function(names, [take](std::int64_t count) { take(count > 0); }, text));
+}
+
+void Command::begin_group(const std::string& heading) { app_->option_defaults()->group(heading); }
+
+void Command::most_used(const std::vector<std::string>& options) {
+  for (const std::string& option : options) {
+    app_->get_option(option)->group(kMostUsed);
+  }
 }
 
 void Command::footer(const std::string& text) { app_->footer(text); }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -15,6 +16,9 @@ class Option;
 }  // namespace CLI
 
 namespace regroup {
+
+/// The heading of Command::most_used() in the help.
+inline constexpr const char* kMostUsed = "Most used";
 
 /// An option of a command. Each call changes one property and returns the same option.
 class Option {
@@ -44,6 +48,10 @@ class Option {
  private:
   CLI::Option* option_;
 };
+
+/// Which of `names` ("lr", without dashes) a word most likely means: the option that other tools
+/// call so ("learning_rate", "batch-size"), or one that it misspells; empty if none is near.
+std::string meant_option(std::string_view typed, const std::vector<std::string>& names);
 
 /// A command, or the program as a whole. A copy refers to the same command. Variables passed to
 /// add_option() and add_flag() must outlive the program; the help shows their current value as the
@@ -76,6 +84,11 @@ class Command {
   /// For "--bos,!--no-bos", `take` is called with true for --bos and false for --no-bos.
   Option add_flag(const std::string& names, const std::function<void(bool)>& take,
                   const std::string& text);
+
+  /// The heading in the help above the options that are added from now on.
+  void begin_group(const std::string& heading);
+  /// Lists these options first in the help.
+  void most_used(const std::vector<std::string>& options);
 
   /// Text that follows the list of options in the help.
   void footer(const std::string& text);

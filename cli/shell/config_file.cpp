@@ -21,6 +21,7 @@ struct NoToml {};
 #include <toml++/toml.h>
 
 #include "cli/shell/ascii_toml.h"
+#include "cli/shell/command.h"
 #include "cli/shell/quantity.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
@@ -93,7 +94,7 @@ class ConfigFile {
         names.insert(names.end(), long_names.begin(), long_names.end());
       }
     }
-    const std::string near = nearest_name(name, names);
+    const std::string near = table ? nearest_name(name, names) : meant_option(name, names);
     refuse(where, "\"{}\" is not {} of {}{}", printable(name), table ? "a command" : "an option",
            command.get_name(), near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));
   }
@@ -209,6 +210,11 @@ void apply_config_file(CLI::App& program, const std::filesystem::path& path) {
   try {
     config.apply(toml::parse(ascii));
   } catch (const toml::parse_error& fault) {
+    if (const std::filesystem::path kind = path.extension();
+        kind == ".yaml" || kind == ".yml" || kind == ".json") {
+      throw_usage("{}: a config file is TOML, such as: [uptrain] and below it lr = 2e-4",
+                  printable(path.string(), 0));
+    }
     config.refuse(fault.source(), "{}", printable(fault.description(), 0));
   } catch (const NoToml&) {
     throw_usage("{}: not valid TOML: a table or key has no name", printable(path.string(), 0));

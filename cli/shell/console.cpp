@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/shell/standard_streams.h"
 #include "cli/shell/text.h"
 #include "formats/base/error.h"
 
@@ -79,6 +81,13 @@ std::size_t Console::result_columns() const {
   return std::max(columns, kFewest);
 }
 
+std::string Console::stage_of(std::string_view label) const {
+  const auto found = std::find(stages_.begin(), stages_.end(), label);
+  return found == stages_.end()
+             ? ""
+             : fmt::format("{}/{} ", found - stages_.begin() + 1, stages_.size());
+}
+
 std::string Console::tinted(Tint tint, std::string_view text) const {
   return colours_ && tint != Tint::kNone ? fmt::format("\x1b[{}m{}\x1b[0m", code_of(tint), text)
                                          : std::string(text);
@@ -86,6 +95,10 @@ std::string Console::tinted(Tint tint, std::string_view text) const {
 
 void Console::print(std::string_view text) const {
   if (!put_line(stdout, text)) {
+    if (errno == EPIPE) {  // `| head` has what it wants
+      request_interrupt(SIGPIPE);
+      throw Error(ErrorKind::kInterrupted, "standard output: nobody reads it any more");
+    }
     throw_environment("standard output: cannot write: {}", std::strerror(errno));
   }
 }

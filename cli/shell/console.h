@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace regroup {
 
@@ -26,6 +28,11 @@ class Console {
 
   void set_progress_format(ProgressFormat format) { progress_format_ = format; }
   ProgressFormat progress_format() const { return progress_format_; }
+
+  /// The labels of the progress to come, in order, which numbers them in text.
+  void set_stages(std::vector<std::string> labels) { stages_ = std::move(labels); }
+  /// "2/5 " for the second of five stages; empty if there are none, or not this one.
+  std::string stage_of(std::string_view label) const;
 
   /// Whether stderr is a terminal that can redraw a line.
   bool redraws() const { return redraws_; }
@@ -57,6 +64,7 @@ class Console {
  private:
   Verbosity verbosity_ = Verbosity::kNormal;
   ProgressFormat progress_format_ = ProgressFormat::kText;
+  std::vector<std::string> stages_;
   bool redraws_ = false;
   bool colours_ = false;
 };

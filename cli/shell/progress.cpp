@@ -32,7 +32,7 @@ std::string amount(double value, const std::string& unit) {
 
 double rate_of(const ProgressState& state) {
   return static_cast<double>(state.done - std::min(state.done_before, state.done)) /
-         std::max(state.seconds, 1e-3);
+         std::max(state.seconds - state.prepared, 1e-3);
 }
 
 // "[####......] ", at most `room` columns; empty if there is too little room.
@@ -50,12 +50,13 @@ std::string bar_of(double share, std::size_t room) {
 
 std::string line_of(const ProgressState& state, std::string_view detail, std::size_t columns) {
   const double rate = rate_of(state);
+  const std::string label = state.stage + state.label;
   const std::string end = detail.empty() ? "" : fmt::format("  {}", detail);
   if (state.total == 0) {
-    return code_points(fmt::format("{} {}  {}/s{}", state.label,
-                                   amount(static_cast<double>(state.done), state.unit),
-                                   amount(rate, state.unit), end),
-                       0, columns);
+    return code_points(
+        fmt::format("{} {}  {}/s{}", label, amount(static_cast<double>(state.done), state.unit),
+                    amount(rate, state.unit), end),
+        0, columns);
   }
   const auto total = static_cast<double>(state.total);
   const double done = std::min(static_cast<double>(state.done), total);
@@ -64,9 +65,9 @@ std::string line_of(const ProgressState& state, std::string_view detail, std::si
     rest += "  ETA " + text_of_duration((total - done) / rate);
   }
   rest += end;
-  const std::size_t used = width_of(state.label) + 1 + width_of(rest);
+  const std::size_t used = width_of(label) + 1 + width_of(rest);
   const std::string bar = bar_of(done / total, columns > used ? columns - used : 0);
-  return code_points(fmt::format("{} {}{}", state.label, bar, rest), 0, columns);
+  return code_points(fmt::format("{} {}{}", label, bar, rest), 0, columns);
 }
 
 std::string json_line_of(const ProgressState& state, std::string_view detail) {
@@ -83,7 +84,10 @@ std::string json_line_of(const ProgressState& state, std::string_view detail) {
 
 Progress::Progress(const Console& console, std::string label, std::uint64_t total, std::string unit)
     : console_(console), state_{std::move(label), std::move(unit), total} {
-  if (!console_.redraws() && !is_json()) {
+  state_.stage = console.stage_of(state_.label);
+  if (console_.redraws() && !is_json()) {
+    update(0);  // so that a long first step is not silent
+  } else if (!is_json()) {
     next_ = begin_ + kPlainLine;
   }
 }
@@ -97,6 +101,9 @@ double Progress::seconds() const {
 void Progress::update(std::uint64_t done, std::string_view detail) {
   state_.done = done;
   const auto now = Clock::now();
+  if (done <= state_.done_before) {
+    state_.prepared = seconds();
+  }
   if (now < next_ || console_.verbosity() == Verbosity::kQuiet) {
     return;
   }
@@ -140,8 +147,8 @@ void Progress::finish() {
   } else {
     const auto moved = static_cast<double>(state_.done - state_.done_before);
     const double taken = seconds();
-    console_.note(fmt::format("{}: {} in {} ({}/s)", state_.label, amount(moved, state_.unit),
-                              text_of_duration(taken),
+    console_.note(fmt::format("{}{}: {} in {} ({}/s)", state_.stage, state_.label,
+                              amount(moved, state_.unit), text_of_duration(taken),
                               amount(moved / std::max(taken, 1e-3), state_.unit)));
   }
 }

@@ -19,6 +19,8 @@ struct ProgressState {
   std::uint64_t done = 0;
   std::uint64_t done_before = 0;  ///< work of an earlier run, which does not count in the rate
   double seconds = 0.0;           ///< since this run began
+  double prepared = 0.0;          ///< of these, before any work counted: trials, loading
+  std::string stage = {};         ///< "2/5 ", before the label in text
 };
 
 /// A line of at most `columns` code points. The bar gets the columns that the rest leaves. While

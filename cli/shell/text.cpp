@@ -54,7 +54,19 @@ void name_nonfinite(Json& value) {
   }
 }
 
-bool begins_code_point(char byte) { return !continues_utf8(byte); }
+// Tells of one byte after the other whether it begins a column: the rest of a code point does not,
+// nor do the escape sequences of colours, "\x1b[1m".
+class ColumnCounter {
+ public:
+  bool begins(char byte) {
+    const bool within = escape_ || byte == '\x1b';
+    escape_ = within && byte != 'm';
+    return !within && !continues_utf8(byte);
+  }
+
+ private:
+  bool escape_ = false;
+};
 
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 bool is_letter(char byte) { return (byte | 0x20) >= 'a' && (byte | 0x20) <= 'z'; }
@@ -64,6 +76,7 @@ bool is_letter(char byte) { return (byte | 0x20) >= 'a' && (byte | 0x20) <= 'z';
 // unit stay together. Returns the line's size if it fits or cannot be broken.
 std::size_t break_of(std::string_view line, std::size_t columns, std::size_t indent) {
   std::size_t best = line.size(), width = 0;
+  ColumnCounter columns_of;
   if (width_of(line) <= columns) {
     return best;
   }
@@ -76,7 +89,7 @@ std::size_t break_of(std::string_view line, std::size_t columns, std::size_t ind
       }
       best = i;
     }
-    width += begins_code_point(line[i]) ? 1 : 0;
+    width += columns_of.begins(line[i]) ? 1 : 0;
   }
   return best;
 }
@@ -84,14 +97,17 @@ std::size_t break_of(std::string_view line, std::size_t columns, std::size_t ind
 }  // namespace
 
 std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_code_point));
+  ColumnCounter columns;
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [&](char byte) { return columns.begins(byte); }));
 }
 
 std::string code_points(std::string_view text, std::size_t first, std::size_t count) {
   std::string part;
   std::size_t number = 0;
+  ColumnCounter columns;
   for (const char byte : text) {
-    number += begins_code_point(byte) ? 1 : 0;
+    number += columns.begins(byte) ? 1 : 0;
     if (number > first && number <= first + count) {
       part += byte;
     }

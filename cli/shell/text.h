@@ -25,7 +25,8 @@ std::string text_of_duration(double seconds);
 /// Kv heads per layer: "8" if all are equal, otherwise runs of layers, "8 x 30, 4 x 2 (heads x
 /// layers)". If there are many runs, each number of heads is listed once with its count of layers.
 std::string text_of_heads(const std::vector<std::int64_t>& heads);
-/// The number of code points, which is the number of columns unless some are wide.
+/// The number of code points without the escape sequences of colours, which is the number of
+/// columns unless some are wide.
 std::size_t width_of(std::string_view text);
 /// `count` code points of `text`, beginning with number `first` (from 0).
 std::string code_points(std::string_view text, std::size_t first, std::size_t count);

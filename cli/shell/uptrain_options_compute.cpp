@@ -10,6 +10,7 @@ constexpr CountRange kStepsOrNone{0, kMostCount};
 
 void add_length_options(Command command, UptrainOptions& options) {
   UptrainSettings& settings = options.settings;
+  command.begin_group("Length");
   add_number(command, "--alpha", settings.alpha, "fraction of the pretraining to repeat, e.g. 0.05",
              {0.0, 100.0, false});
   add_count(command, "--pretrain-steps", settings.pretrain_steps,
@@ -48,6 +49,7 @@ void add_schedule_options(Command command, UptrainOptions& options) {
 
 void add_recipe_options(Command command, UptrainOptions& options) {
   UptrainSettings& settings = options.settings;
+  command.begin_group("Recipe");
   add_optimizer_options(command, options.trained, options.optimizer, options.moments);
   add_schedule_options(command, options);
   add_number(command, "--weight-decay", settings.optimizer.weight_decay,
@@ -68,6 +70,7 @@ void add_recipe_options(Command command, UptrainOptions& options) {
 
 void add_teacher_options(Command command, UptrainOptions& options) {
   TeacherSettings& teacher = options.settings.teacher;
+  command.begin_group("Teacher");
   command.add_option("--teacher", teacher.model,
                      "teacher model for distillation, such as the model before conversion");
   add_number(command, "--teacher-weight", teacher.distillation.weight,
@@ -94,6 +97,7 @@ void add_teacher_options(Command command, UptrainOptions& options) {
 
 void add_run_options(Command command, UptrainOptions& options) {
   UptrainSettings& settings = options.settings;
+  command.begin_group("Machine and memory");
   command
       .add_option("--dtype", options.precision,
                   "dtype to compute in: fp32, or bf16 with fp32 master weights")
@@ -121,6 +125,7 @@ void add_run_options(Command command, UptrainOptions& options) {
             "several ranks: seconds to wait for one that does not respond (default: 600)",
             {1, 1U << 20});
   options.memory_check.add_to(command);
+  command.begin_group("Evaluation and states");
   command.add_option("--eval-data", settings.eval_data, "token file to evaluate on");
   add_count(command, "--eval-every", settings.eval_every,
             "steps between evaluations; 0: only before and after the run", kStepsOrNone);
@@ -178,6 +183,7 @@ void add_sequence_options(Command command, UptrainSettings& settings) {
 void add_uptrain_options(Command command, UptrainOptions& options) {
   UptrainSettings& settings = options.settings;
   command.add_option("model", settings.model, "model directory").required();
+  command.begin_group("Text");
   command
       .add_option(
           "--data", options.data,
@@ -190,9 +196,12 @@ void add_uptrain_options(Command command, UptrainOptions& options) {
   add_document_options(command, options.documents);
   add_length_options(command, options);
   add_recipe_options(command, options);
+  command.begin_group("What the model was pretrained on");
   add_task_options(command, options.task, "what the model was pretrained on");
   add_teacher_options(command, options);
   add_run_options(command, options);
+  command.most_used({"--data", "--text", "--output", "--alpha", "--pretrain-steps", "--steps",
+                     "--lr", "--teacher", "--device", "--resume", "--dry-run"});
 }
 
 }  // namespace regroup

@@ -389,6 +389,7 @@ std::vector<std::string> pooling_notes(const ConversionPlan& plan) {
 
 // Notes on tensors whose block type changes, because the original can be read but not written.
 std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Checkpoint& source) {
+  constexpr double kMiB = 1U << 20;
   std::set<std::string> before;
   std::uint64_t tensors = 0, bytes = 0;
   double smaller = 0.0;
@@ -408,10 +409,10 @@ std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Ch
   if (tensors == 0) {
     return {};
   }
-  return {
-      fmt::format("{} tensors are recomputed and stored as Q8_0, since {} can be read but not "
-                  "written: {} bytes instead of {:.0f}",
-                  tensors, fmt::join(before, ", "), bytes, smaller)};
+  return {fmt::format(
+      "{} tensors are recomputed and stored as Q8_0, since {} can be read but not "
+      "written: {:.1f} MiB instead of {:.1f}",
+      tensors, fmt::join(before, ", "), static_cast<double>(bytes) / kMiB, smaller / kMiB)};
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
@@ -180,6 +182,13 @@ std::vector<std::string> snapshots_beginning_with(const fs::path& model,
   return found;
 }
 
+// What `hf download` takes for this model.
+std::string download_of(const HubName& wanted) {
+  const std::string revision =
+      wanted.revision == "main" ? "" : fmt::format(" --revision {}", printable(wanted.revision));
+  return fmt::format("{}/{}{}", printable(wanted.organisation), printable(wanted.name), revision);
+}
+
 fs::path find_snapshot(const fs::path& model, const HubName& wanted) {
   std::string commit = wanted.revision;
   if (const auto named = commit_of_ref(model, wanted.revision)) {
@@ -192,13 +201,13 @@ fs::path find_snapshot(const fs::path& model, const HubName& wanted) {
     }
     commit = found.empty() ? commit : found.front();
   } else {
-    throw_bad_input("{}: has no revision {}; nothing is downloaded", shown_place(model),
-                    printable(wanted.revision));
+    throw_bad_input("{}: has no revision {}; `hf download {}` fetches it", shown_place(model),
+                    printable(wanted.revision), download_of(wanted));
   }
   const fs::path snapshot = model / "snapshots" / commit;
   if (!is_directory_there(snapshot)) {
-    throw_bad_input("{}: no such snapshot of revision {}; nothing is downloaded",
-                    shown_place(snapshot), printable(wanted.revision));
+    throw_bad_input("{}: no such snapshot of revision {}; `hf download {}` fetches it",
+                    shown_place(snapshot), printable(wanted.revision), download_of(wanted));
   }
   return snapshot;
 }
@@ -236,9 +245,9 @@ fs::path resolve_model_path(const fs::path& path, const HubEnvironment& environm
   const fs::path model = cache / fmt::format("models--{}--{}", name->organisation, name->name);
   if (cache.empty() || !is_directory_there(model)) {
     throw_bad_input(
-        "{}: no such file or directory, and no model of that name in the local hub "
-        "cache ({}); nothing is downloaded",
-        shown_place(path), cache.empty() ? "none is set" : shown_place(model));
+        "{0}: no such file or directory, and no model of that name in the local hub cache ({1}); "
+        "`hf download {2}` puts it there if the hub has it",
+        shown_place(path), cache.empty() ? "none is set" : shown_place(model), download_of(*name));
   }
   return find_snapshot(model, *name);
 }

@@ -305,7 +305,7 @@ std::string_view wrong_file_hint(std::string_view first, const std::filesystem::
   if (std::all_of(first.begin(), first.end(), [](unsigned char c) {
         return (c >= 0x20 && c < 0x7f) || c == '\n' || c == '\r' || c == '\t';
       })) {
-    return " (text)";
+    return first.starts_with('{') ? " (JSON: name the directory that it is in)" : " (text)";
   }
   if (path.extension() == ".bin") {
     return " (of .bin files only torch's are read, not llama2.c's)";
@@ -324,10 +324,12 @@ std::string read_header(const File& file, std::string_view where) {
   std::uint64_t length = 0;
   std::memcpy(&length, first.data(), sizeof(length));
   if (length > kMaxSafetensorsHeader) {
+    if (!hint.empty()) {
+      throw_bad_input("{}: no model and no safetensors file{}", where, hint);
+    }
     throw_bad_input(
-        "{}: no safetensors file{}: it would begin with a header of {} bytes, at most {} "
-        "are allowed",
-        where, hint, length, kMaxSafetensorsHeader);
+        "{}: no safetensors file: it would begin with a header of {} bytes, at most {} are allowed",
+        where, length, kMaxSafetensorsHeader);
   }
   if (length > file.size() - kLengthBytes) {
     throw_bad_input("{}: header of {} bytes in a file of {}{}", where, length, file.size(), hint);

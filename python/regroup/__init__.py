@@ -11,6 +11,9 @@ Errors are exceptions with the program's one line (`RegroupError` and its subcla
 stops the program; see `StateSaved`.
 """
 
+import subprocess
+from importlib import metadata
+
 from regroup._commands import (
     bench_decode,
     bench_train,
@@ -68,3 +71,13 @@ __all__ = [
     "uptrain",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> str:
+    """`__version__`: that of the installed package, or of the program that a checkout runs."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return metadata.version("regroup")
+    except metadata.PackageNotFoundError:
+        return subprocess.run([program(), "--version"], check=True, capture_output=True, text=True).stdout.split()[-1]

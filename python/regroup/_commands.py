@@ -9,92 +9,113 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Union
+from typing import TYPE_CHECKING, Union
 
-from regroup._program import Callback, Option, Path, Report, run
+from regroup._program import Callback, Path, Report, run
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from regroup._options import (
+        BenchDecodeOptions,
+        BenchTrainOptions,
+        CalibrateOptions,
+        ConvertOptions,
+        DiffOptions,
+        EvalOptions,
+        ExpandOptions,
+        InitOptions,
+        InspectOptions,
+        PlanOptions,
+        PlotOptions,
+        SampleOptions,
+        TeachOptions,
+        TokenizeOptions,
+        UptrainOptions,
+        VerifyOptions,
+    )
 
 Paths = Union[Path, Sequence[Path]]
 
 
-def inspect(path: Path, *, on_progress: Callback | None = None, **options: Option) -> Report:
+def inspect(path: Path, *, on_progress: Callback | None = None, **options: Unpack[InspectOptions]) -> Report:
     """What a checkpoint is: heads per layer, KV cache, dtypes, provenance, disagreements. Reads headers only."""
     return run("inspect", [path], options, on_progress)
 
 
-def plan(path: Path, *, on_progress: Callback | None = None, **options: Option) -> Report:
+def plan(path: Path, *, on_progress: Callback | None = None, **options: Unpack[PlanOptions]) -> Report:
     """What fewer kv heads would change: cache, memory and least time of a step. A config.json is enough."""
     return run("plan", [path], options, on_progress)
 
 
-def diff(before: Path, after: Path, *, on_progress: Callback | None = None, **options: Option) -> Report:
+def diff(before: Path, after: Path, *, on_progress: Callback | None = None, **options: Unpack[DiffOptions]) -> Report:
     """Compares two checkpoints. Raises DifferenceFoundError, with the report, if they differ."""
     return run("diff", [before, after], options, on_progress)
 
 
-def verify(source: Path, result: Path, *, on_progress: Callback | None = None, **options: Option) -> Report:
+def verify(source: Path, result: Path, *, on_progress: Callback | None = None, **options: Unpack[VerifyOptions]) -> Report:
     """Repeats a recorded conversion and compares `result` with it. Raises DifferenceFoundError if it differs."""
     return run("verify", [source, result], options, on_progress)
 
 
-def convert(source: Path, output: Path, *, on_progress: Callback | None = None, **options: Option) -> Report:
+def convert(source: Path, output: Path, *, on_progress: Callback | None = None, **options: Unpack[ConvertOptions]) -> Report:
     """Makes `output`, a model with fewer kv heads (`kv_heads`), or in another container or architecture."""
     return run("convert", [source, output], options, on_progress)
 
 
 def expand(
-    source: Path, output: Path, *, kv_heads: int, on_progress: Callback | None = None, **options: Option
+    source: Path, output: Path, *, on_progress: Callback | None = None, **options: Unpack[ExpandOptions]
 ) -> Report:
     """Stores the kv heads of a grouped model several times, `kv_heads` in all; it computes the same."""
-    return run("expand", [source, output], {"kv_heads": kv_heads, **options}, on_progress)
+    return run("expand", [source, output], options, on_progress)
 
 
 def tokenize(
-    inputs: Paths, output: Path, *, tokenizer: Path, on_progress: Callback | None = None, **options: Option
+    inputs: Paths, output: Path, *, on_progress: Callback | None = None, **options: Unpack[TokenizeOptions]
 ) -> Report:
     """Makes the token file `output` of text or JSON lines. `tokenizer`: a tokenizer.model, a model, or "bytes"."""
-    return run("tokenize", _several(inputs), {"output": output, "tokenizer": tokenizer, **options}, on_progress)
+    return run("tokenize", _several(inputs), {"output": output, **options}, on_progress)
 
 
 def calibrate(
-    model: Path, output: Path, *, data: Path | None = None, on_progress: Callback | None = None, **options: Option
+    model: Path, output: Path, *, on_progress: Callback | None = None, **options: Unpack[CalibrateOptions]
 ) -> Report:
     """Measures the inputs of a model's attention on tokens, for `convert(calibration=output)`. Needs LibTorch.
 
     `text=` instead of `data` names text files.
     """
-    return run("calibrate", [model], {"output": output, "data": data, **options}, on_progress)
+    return run("calibrate", [model], {"output": output, **options}, on_progress)
 
 
-def sample(model: Path, output: Path, *, on_progress: Callback | None = None, **options: Option) -> Report:
+def sample(model: Path, output: Path, *, on_progress: Callback | None = None, **options: Unpack[SampleOptions]) -> Report:
     """Lets a model write `tokens` tokens of text, and makes a token file of them. Needs LibTorch."""
     return run("sample", [model], {"output": output, **options}, on_progress)
 
 
-def eval(model: Path, *, data: Path | None = None, on_progress: Callback | None = None, **options: Option) -> Report:
+def eval(model: Path, *, on_progress: Callback | None = None, **options: Unpack[EvalOptions]) -> Report:
     """Loss (nats per token) and perplexity of a model on a token file, or on `text=` files. Needs LibTorch."""
-    return run("eval", [model], {"data": data, **options}, on_progress)
+    return run("eval", [model], options, on_progress)
 
 
-def init(config: Path, output: Path, *, on_progress: Callback | None = None, **options: Option) -> Report:
+def init(config: Path, output: Path, *, on_progress: Callback | None = None, **options: Unpack[InitOptions]) -> Report:
     """Makes a model with random weights for a config.json. Needs LibTorch."""
     return run("init", [config, output], options, on_progress)
 
 
 def teach(
-    model: Path, output: Path, *, data: Paths, on_progress: Callback | None = None, **options: Option
+    model: Path, output: Path, *, on_progress: Callback | None = None, **options: Unpack[TeachOptions]
 ) -> Report:
     """Stores a teacher's predictions, for `uptrain(teacher_logits=output)`. Needs LibTorch."""
-    return run("teach", [model], {"output": output, "data": data, **options}, on_progress)
+    return run("teach", [model], {"output": output, **options}, on_progress)
 
 
 def uptrain(
     model: Path,
     output: Path,
     *,
-    data: Paths | None = None,
     on_step: Callback | None = None,
     on_progress: Callback | None = None,
-    **options: Option,
+    **options: Unpack[UptrainOptions],
 ) -> Report:
     """Trains a model for a fraction (`alpha`) of its pretraining, or for `steps`. Needs LibTorch.
 
@@ -102,20 +123,20 @@ def uptrain(
     evaluation (`step`, `eval_loss`, ...). Ctrl-C saves the state and raises StateSaved; the same call with
     `resume=True` continues.
     """
-    return run("uptrain", [model], {"output": output, "data": data, **options}, on_progress, on_step)
+    return run("uptrain", [model], {"output": output, **options}, on_progress, on_step)
 
 
-def bench_train(model: Path, *, data: Paths, on_progress: Callback | None = None, **options: Option) -> Report:
+def bench_train(model: Path, *, on_progress: Callback | None = None, **options: Unpack[BenchTrainOptions]) -> Report:
     """Measures training steps: tokens/s, share of the machine's speed, memory. Needs LibTorch."""
-    return run("bench train", [model], {"data": data, **options}, on_progress)
+    return run("bench train", [model], options, on_progress)
 
 
-def bench_decode(models: Paths, *, on_progress: Callback | None = None, **options: Option) -> Report:
+def bench_decode(models: Paths, *, on_progress: Callback | None = None, **options: Unpack[BenchDecodeOptions]) -> Report:
     """Measures time per token and size of the KV cache when decoding. Needs LibTorch."""
     return run("bench decode", _several(models), options, on_progress)
 
 
-def plot(runs: Paths, output: Path, **options: Option) -> None:
+def plot(runs: Paths, output: Path, **options: Unpack[PlotOptions]) -> None:
     """Draws the curves of training runs into `output`: one chart (.svg), or a page of all (.html)."""
     run("plot", _several(runs), {"output": output, **options})
 

@@ -50,7 +50,7 @@ def program() -> str:
     return found
 
 
-def words_of(options: dict[str, Option]) -> list[str]:
+def words_of(options: Mapping[str, Any]) -> list[str]:
     """Keyword arguments as words of the command line."""
     words = []
     for key, value in options.items():
@@ -86,7 +86,7 @@ def _texts(key: str, value: Any) -> list[str]:
 def run(
     command: str,
     operands: Sequence[Path],
-    options: dict[str, Option],
+    options: Mapping[str, Any],
     on_progress: Callback | None = None,
     on_step: Callback | None = None,
 ) -> Report:
@@ -110,7 +110,7 @@ def run(
     return report
 
 
-def _check_options(command: str, options: dict[str, Option], quiet_allowed: bool) -> None:
+def _check_options(command: str, options: Mapping[str, Any], quiet_allowed: bool) -> None:
     for key in NOT_FOR_CALLERS.intersection(options):
         raise UsageError(f"regroup {command}: {key} is no option of the function", 2)
     if options.get("quiet") and not quiet_allowed:

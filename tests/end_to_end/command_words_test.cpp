@@ -27,6 +27,8 @@ TEST_CASE("a misspelt name is refused with the nearest one", "[end_to_end]") {
   const std::string model = golden("llama").string();
   check_refused({"inpsect", model}, "\"inpsect\" is not a command; did you mean inspect?");
   check_refused({"uptrian", model}, "did you mean uptrain?");
+  check_refused({"convrt", "a", "b", "--kv-heads", "1"}, "did you mean convert?");
+  check_refused({"convert", model, "out", "--num_key_value_heads=4"}, "did you mean --kv-heads?");
   check_refused({"help", "covnert"}, "did you mean convert?");
   check_refused({"convert", model, "out", "--kvheads", "4"}, "did you mean --kv-heads?");
   check_refused({"inspect", model, "--laeyrs"}, "did you mean --layers?");

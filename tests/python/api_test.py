@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pickle
+import runpy
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from regroup import _program
 from regroup._program import words_of
 
 LLAMA = program.GOLDEN / "llama"
+ROOT = program.GOLDEN.parents[1]
 # They print text for shells, or a file to be corrected by hand.
 WITHOUT_FUNCTION = {"help", "completions", "manual"}
 CALLBACKS = {"on_progress", "on_step"}
@@ -53,11 +55,21 @@ class TheFunctions(unittest.TestCase):
             flags = {option for option, value in command.options.items() if not value}
             pairs |= {option[5:] for option in flags if option.startswith("--no-") and "--" + option[5:] in flags}
         self.assertEqual(_program.NEGATED_BY_FALSE, pairs)
-        manual = subprocess.run([regroup.program(), "manual"], capture_output=True, text=True, check=True).stdout
-        for line in manual.split("\n"):
-            if line.endswith("\\fIBOOLEAN\\fR"):
-                words.add(line.replace("\\", "").split()[0].removeprefix("fB--").removesuffix("fR").replace("-", "_"))
+        for command in printed_by("manual", "--json"):
+            for option in command["options"]:
+                if option["value"] == "BOOLEAN":
+                    words.add(option["names"][0].removeprefix("--").replace("-", "_"))
         self.assertEqual(_program.TAKES_TRUE_OR_FALSE, words)
+
+
+    def test_the_types_of_options_are_the_program_s(self):
+        stub = pathlib.Path(regroup.__file__).parent / "_options.pyi"
+        made = runpy.run_path(str(ROOT / "scripts/python-options"))["text_of"](regroup.program())
+        self.assertEqual(stub.read_text(), made, "run scripts/python-options build/release/regroup")
+
+    def test_the_version_is_the_program_s(self):
+        printed = subprocess.run([regroup.program(), "--version"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(printed, f"regroup {regroup.__version__}\n")
 
 
 class KeywordArguments(unittest.TestCase):

@@ -1,8 +1,8 @@
-"""What the tests of the Python package share: the program's commands, read from its manual page."""
+"""What the tests of the Python package share: the program's commands, as it lists them itself."""
 
 import dataclasses
+import json
 import pathlib
-import re
 import struct
 import subprocess
 import tempfile
@@ -21,15 +21,14 @@ class Command:
 
 def commands() -> dict[str, Command]:
     """The program's commands by their names, such as "bench decode"."""
-    manual = subprocess.run([regroup.program(), "manual"], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run([regroup.program(), "manual", "--json"], capture_output=True, check=True).stdout
     found = {}
-    for section in manual.replace("\\-", "-").split("\n.SS ")[1:]:
-        name, synopsis, *_ = section.split("\n")
-        words = re.findall(r"\\fI(\w+)\\fR", synopsis)
-        options = {}
-        for names, value in re.findall(r"\.TP\n\\fB([^\\]*)\\fR(.*)\n", section):
-            options |= {each: bool(value) for each in names.split(", ") if each.startswith("--")}
-        found[name] = Command([word for word in words if word != "options"], options)
+    for command in json.loads(printed):
+        options = command["options"]
+        found[command["name"]] = Command(
+            [option["names"][0] for option in options if option["positional"]],
+            {name: bool(option["value"]) for option in options for name in option["names"] if name.startswith("--")},
+        )
     return found
 
 

@@ -184,11 +184,28 @@ void advise_held_out(UptrainPlan& plan) {
     return;
   }
   plan.notes.push_back(fmt::format(
-      "this run reads a text {:.1f} times, and its loss will not show if it only learns it "
-      "by heart: --eval-data measures other text{}",
+      "this run reads a text {:.1f} times, and its loss will not show if the model only "
+      "memorises it: --eval-data measures other text{}",
       most,
-      plan.settings.trained == TrainedWeights::kAll ? ", and --train attention learns less by heart"
+      plan.settings.trained == TrainedWeights::kAll ? ", and --train attention memorises less"
                                                     : ""));
+}
+
+// Numbers that are allowed and probably slips.
+void advise_size(UptrainPlan& plan) {
+  constexpr double kUsual = 0.05;  // rates above it destroy a pretrained model with AdamW
+  const UptrainSettings& settings = plan.settings;
+  if (settings.alpha && *settings.alpha > 1.0) {
+    plan.notes.push_back(fmt::format(
+        "--alpha {0:g} trains {0:g} times as long as the whole pretraining; the paper's is 0.05",
+        *settings.alpha));
+  }
+  if (settings.learning_rate && *settings.learning_rate > kUsual &&
+      settings.optimizer.kind == OptimizerKind::kAdamW) {
+    plan.notes.push_back(fmt::format(
+        "--lr {:g} is far above what pretrained models survive; usual are 1e-5 to 1e-3",
+        *settings.learning_rate));
+  }
 }
 
 void plan_length(UptrainPlan& plan, const UptrainSettings& settings, const DataLoader& data) {
@@ -336,6 +353,7 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   }
   advise_teacher(plan, source);
   advise_held_out(plan);
+  advise_size(plan);
   check_sequences(plan, source.spec, teacher ? &teacher->spec : nullptr);
   weigh_memory(plan, source.spec, teacher ? &teacher->spec : nullptr);
   if (const std::string warning = warning_of_positions(source, plan.sequence_length);

@@ -1,13 +1,16 @@
 // Rules for every option of every command, checked on all of them.
 #include <set>
+#include <sstream>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <fmt/format.h>
 
+#include "cli/commands/help_text.h"
 #include "cli/shell/option_needs.h"
 #include "cli/shell/quantity.h"
+#include "cli/shell/text.h"
 #include "tests/cli/commands/whole_program.h"
 
 namespace regroup {
@@ -109,6 +112,51 @@ TEST_CASE("every count accepts k and every size needs a unit", "[cli]") {
       CHECK_THAT(refusal_of_value(command, option, "24GiB"), !ContainsSubstring("24GiB"));
     }
   });
+}
+
+TEST_CASE("help shows every option once, in 80 columns, and says which are required", "[cli]") {
+  const CommandFacts program = WholeProgram().facts();
+  for (const CommandFacts& command : whole_commands(program)) {
+    const std::string help = help_text(command, "regroup " + command.name);
+    CAPTURE(help);
+    std::istringstream lines(help.substr(0, help.rfind(command.footer)));
+    for (std::string line; std::getline(lines, line);) {
+      CHECK(width_of(line) <= 80);
+    }
+    for (const OptionFacts& option : command.options) {
+      const std::string name = option.names.front();
+      CAPTURE(name);
+      if (!option.positional) {
+        const std::size_t found = help.find("\n  " + name);
+        REQUIRE(found != help.npos);
+        CHECK(help.find("\n  " + name + " ", found + 1) == help.npos);
+      }
+      CHECK_THAT(help, !ContainsSubstring("REQUIRED") && !ContainsSubstring("Excludes"));
+    }
+  }
+}
+
+TEST_CASE("convert's help begins with what most people need", "[cli]") {
+  for (const CommandFacts& command : whole_commands(WholeProgram().facts())) {
+    if (command.name == "convert") {
+      const std::string help = help_text(command, "regroup convert");
+      CHECK_THAT(help, ContainsSubstring("Usage: regroup convert SOURCE OUTPUT [OPTIONS]"));
+      CHECK(help.find("--kv-heads") < help.find("How heads are pooled:"));
+      CHECK_THAT(help, ContainsSubstring("--to gguf|safetensors|torch"));
+      CHECK_THAT(help, ContainsSubstring("(not with --kv-heads)"));
+    }
+  }
+}
+
+TEST_CASE("names that other tools give an option are understood", "[cli]") {
+  const std::vector<std::string> ours{"lr", "batch", "accumulate", "kv-heads", "steps", "seed"};
+  CHECK(meant_option("learning_rate", ours) == "lr");
+  CHECK(meant_option("per_device_train_batch_size", ours) == "batch");
+  CHECK(meant_option("gradient-accumulation-steps", ours) == "accumulate");
+  CHECK(meant_option("num_key_value_heads", ours) == "kv-heads");
+  CHECK(meant_option("sed", ours) == "seed");
+  CHECK(meant_option("warmup_steps", ours) != "warmup");  // not an option here
+  CHECK(meant_option("frobnicate", ours).empty());
 }
 
 TEST_CASE("no option uses the number types of CLI11", "[cli]") {

@@ -65,6 +65,18 @@ TEST_CASE("unknown names in a config file are refused with file and line", "[cli
   refused("[inspect.more]\njson = true\n", 1, "not a command");
 }
 
+TEST_CASE("a config file in another language is told that TOML is needed", "[cli]") {
+  const TemporaryDirectory directory;
+  for (const auto& [name, text] :
+       {std::pair{"run.yaml", "uptrain:\n  lr: 2e-4\n"}, std::pair{"run.json", "{\"lr\": 2e-4}"}}) {
+    put_file(directory / name, text);
+    CHECK_THAT(refusal_of_words({"--config", (directory / name).string(), "inspect", "model"}),
+               ContainsSubstring(name) && ContainsSubstring("TOML"));
+  }
+  CHECK_THAT(refusal_of_file("[convert]\nnum_key_value_heads = 4\n"),
+             ContainsSubstring("did you mean \"kv-heads\"?"));
+}
+
 TEST_CASE("config values of the wrong type are refused with file and line", "[cli]") {
   refused("[inspect]\nfilter = 5\n", 2, "a string is needed");
   refused("[inspect]\nfilter = true\n", 2, "a string is needed");

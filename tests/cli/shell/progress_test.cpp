@@ -32,6 +32,18 @@ TEST_CASE("earlier work counts as done but not in the rate", "[cli]") {
   CHECK_THAT(line_of(resumed, "", 120), ContainsSubstring("60%  10 steps/s  ETA 40 s"));
 }
 
+TEST_CASE("the time before any work counted is not in the rate", "[cli]") {
+  const ProgressState after_trials{.label = "distill",
+                                   .unit = "steps",
+                                   .total = 100,
+                                   .done = 50,
+                                   .seconds = 150.0,
+                                   .prepared = 100.0,
+                                   .stage = "4/5 "};
+  CHECK_THAT(line_of(after_trials, "", 120),
+             ContainsSubstring("4/5 distill") && ContainsSubstring("1 steps/s  ETA 50 s"));
+}
+
 TEST_CASE("no remaining time is shown before any work is done", "[cli]") {
   const ProgressState none{
       .label = "refit", .unit = "steps", .total = 400, .done = 0, .seconds = 5.0};

@@ -34,6 +34,13 @@ TEST_CASE("lines break between words with a hanging indent", "[cli]") {
   CHECK(wrapped("", 20, 4).empty());
 }
 
+TEST_CASE("colours have no width", "[cli]") {
+  const std::string heading = "\x1b[1mmodel   loss\x1b[0m";
+  CHECK(width_of(heading) == 12);
+  CHECK(wrapped(heading + "\n" + heading, 12, 2) == heading + "\n" + heading);
+  CHECK(width_of("\xc3\xa4\x1b[31mb") == 2);
+}
+
 TEST_CASE("a number stays with its unit and a long word stays whole", "[cli]") {
   CHECK(wrapped("weights take 12.6 GiB", 18, 2) == "weights take\n  12.6 GiB");
   CHECK(wrapped("a /a/path/of/many/letters b", 10, 2) == "a /a/path/of/many/letters\n  b");

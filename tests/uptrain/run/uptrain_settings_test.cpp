@@ -85,8 +85,8 @@ TEST_CASE("a plan says that a text is read several times unless other text is me
              ContainsSubstring("2.0 times") && ContainsSubstring("--train attention"));
   CHECK_THAT(notes(83, TrainedWeights::kAttention, false),
              ContainsSubstring("3.0 times") && !ContainsSubstring("--train attention"));
-  CHECK_THAT(notes(55, TrainedWeights::kAll, false), !ContainsSubstring("by heart"));
-  CHECK_THAT(notes(83, TrainedWeights::kAll, true), !ContainsSubstring("by heart"));
+  CHECK_THAT(notes(55, TrainedWeights::kAll, false), !ContainsSubstring("memorises"));
+  CHECK_THAT(notes(83, TrainedWeights::kAll, true), !ContainsSubstring("memorises"));
 }
 
 TEST_CASE("a plan counts layers without attention or MLP correctly", "[uptrain]") {

@@ -1,0 +1,107 @@
+#include "cli/commands/help_text.h"
+
+#include <algorithm>
+#include <cctype>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "cli/shell/text.h"
+
+namespace regroup {
+namespace {
+
+constexpr std::size_t kColumns = 80;
+constexpr std::size_t kIndent = 24;  // of descriptions
+
+// A name, and to its right, or below it if it is long, what it is.
+std::string entry(const std::string& name, const std::string& description) {
+  const std::string left = "  " + name;
+  const bool beside = width_of(left) + 2 <= kIndent;
+  const std::string head =
+      beside ? fmt::format("{:<{}}", left, kIndent) : left + "\n" + std::string(kIndent, ' ');
+  return wrapped(head + description, kColumns, kIndent) + "\n";
+}
+
+// "--pool mean|first|random|lowrank", "-o, --output PATH", "SOURCE".
+std::string name_of(const OptionFacts& option) {
+  if (option.positional) {
+    std::string name = option.names.front();
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    return name;
+  }
+  const std::string value =
+      option.choices.empty() ? option.value : fmt::format("{}", fmt::join(option.choices, "|"));
+  return fmt::format("{}{}{}", fmt::join(option.names, ", "), value.empty() ? "" : " ", value);
+}
+
+std::string description_of(const OptionFacts& option) {
+  std::vector<std::string> more;
+  if (option.required && !option.positional) {
+    more.emplace_back("required");
+  }
+  if (!option.default_value.empty() && option.default_value != "[]") {
+    more.push_back("default: " + option.default_value);
+  }
+  if (!option.needs.empty()) {
+    more.push_back("with " + option.needs);
+  }
+  if (!option.excludes.empty()) {
+    more.push_back(fmt::format("not with {}", fmt::join(option.excludes, ", ")));
+  }
+  return more.empty() ? option.description
+                      : fmt::format("{} ({})", option.description, fmt::join(more, "; "));
+}
+
+// The headings in the order of their options, the most used before them, --help's after them.
+std::vector<std::string> groups_of(const CommandFacts& command) {
+  std::vector<std::string> groups{kMostUsed};
+  for (const OptionFacts& option : command.options) {
+    if (!option.positional &&
+        std::find(groups.begin(), groups.end(), option.group) == groups.end()) {
+      groups.push_back(option.group);
+    }
+  }
+  const auto general = std::find(groups.begin(), groups.end(), "Options");
+  if (general != groups.end()) {
+    std::rotate(general, general + 1, groups.end());
+  }
+  return groups;
+}
+
+std::string options_text(const CommandFacts& command) {
+  std::string text;
+  for (const std::string& group : groups_of(command)) {
+    std::string entries;
+    for (const OptionFacts& option : command.options) {
+      if (!option.positional && option.group == group) {
+        entries += entry(name_of(option), description_of(option));
+      }
+    }
+    text += entries.empty() ? "" : fmt::format("\n{}:\n{}", group, entries);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string help_text(const CommandFacts& command, const std::string& name) {
+  std::string usage = "Usage: " + name, arguments, commands;
+  for (const OptionFacts& option : command.options) {
+    if (option.positional) {
+      usage += fmt::format(fmt::runtime(option.required ? " {}" : " [{}]"), name_of(option));
+      arguments += entry(name_of(option), description_of(option));
+    }
+  }
+  for (const CommandFacts& part : command.commands) {
+    commands += entry(part.name, part.description);
+  }
+  return fmt::format(
+      "{}\n\n{}{} [OPTIONS]\n{}{}{}{}{}\n{}", wrapped(command.description, kColumns, 0), usage,
+      commands.empty() ? "" : " COMMAND", arguments.empty() ? "" : "\n", arguments,
+      commands.empty() ? "" : "\nCommands:\n", commands, options_text(command), command.footer);
+}
+
+}  // namespace regroup
