@@ -202,9 +202,9 @@ void advise_size(UptrainPlan& plan) {
   }
   if (settings.learning_rate && *settings.learning_rate > kUsual &&
       settings.optimizer.kind == OptimizerKind::kAdamW) {
-    plan.notes.push_back(fmt::format(
-        "--lr {:g} is far above what pretrained models survive; usual are 1e-5 to 1e-3",
-        *settings.learning_rate));
+    plan.notes.push_back(
+        fmt::format("--lr {:g} is far above what pretrained models survive; usual are 1e-5 to 1e-3",
+                    *settings.learning_rate));
   }
 }
 
