@@ -1,6 +1,7 @@
 #include "tokens/added_tokenizer.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -25,6 +26,7 @@ class AddedTokenizer : public Tokenizer {
     for (AddedToken& token : read_added_tokens({tokenizer, added.front().where, ""})) {
       vocabulary_ = std::max<std::int64_t>(vocabulary_, std::int64_t{token.id} + 1);
       ids_.emplace(token.content, token.id);
+      contents_.emplace(token.id, token.special ? "" : token.content);
       std::string content = token.content;
       finder_.add(std::move(token), std::move(content));
     }
@@ -43,6 +45,20 @@ class AddedTokenizer : public Tokenizer {
       const bool first = section.text.data() == text.data();
       inner_->encode(section.text, first ? begins_document : sections_begin_, ids);
     });
+  }
+
+  std::string decode(std::span<const std::uint32_t> ids) const override {
+    std::string text;
+    std::vector<std::uint32_t> between;
+    for (const std::uint32_t id : ids) {
+      const auto found = contents_.find(id);
+      if (found == contents_.end()) {
+        between.push_back(id);
+        continue;
+      }
+      text += inner_->decode(std::exchange(between, {})) + found->second;
+    }
+    return text + inner_->decode(between);
   }
 
   std::optional<std::int64_t> id_of(std::string_view token) const override {
@@ -70,6 +86,7 @@ class AddedTokenizer : public Tokenizer {
   std::unique_ptr<Tokenizer> inner_;
   AddedTokenFinder finder_;
   TokenIds ids_;
+  std::unordered_map<std::uint32_t, std::string> contents_;  // of special tokens: empty
   std::int64_t vocabulary_ = 0;
   bool sections_begin_ = false;
 };

@@ -1,12 +1,14 @@
 #include "tokens/json_tokenizer.h"
 
 #include <algorithm>
+#include <mutex>
 #include <unordered_set>
 #include <utility>
 
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "tokens/hf/decoder.h"
 #include "tokens/hf/pipeline.h"
 
 namespace regroup {
@@ -17,7 +19,7 @@ constexpr std::uint64_t kMaxJsonBytes = 64U << 20;  // published files have up t
 class JsonTokenizer : public Tokenizer {
  public:
   JsonTokenizer(const nlohmann::json& tokenizer, const std::string& where)
-      : pipeline_(tokenizer, where) {
+      : pipeline_(tokenizer, where), where_(where), decoder_(tokenizer.value("decoder", Empty())) {
     const EndTokens& ends = pipeline_.ends();
     set_ends({ends.first, ends.last, ends.first.has_value(), ends.last.has_value()});
   }
@@ -25,6 +27,21 @@ class JsonTokenizer : public Tokenizer {
   void encode(std::string_view text, bool begins_document,
               std::vector<std::uint32_t>& ids) const override {
     pipeline_.encode(text, begins_document, ids);
+  }
+  std::string decode(std::span<const std::uint32_t> ids) const override {
+    std::call_once(listed_, [&] {
+      pipeline_.for_each_token([&](std::int64_t id, std::string_view text) {
+        texts_.resize(std::max(texts_.size(), static_cast<std::size_t>(id) + 1));
+        texts_[static_cast<std::size_t>(id)] = text;
+      });
+    });
+    std::vector<std::string> tokens;
+    for (const std::uint32_t id : ids) {
+      if (id < texts_.size() && !pipeline_.is_special(id)) {
+        tokens.push_back(texts_[id]);
+      }
+    }
+    return decoded_text(std::move(tokens), decoder_, where_);
   }
   std::int64_t vocabulary() const override { return pipeline_.vocabulary(); }
   bool reads_utf8() const override { return true; }
@@ -38,7 +55,13 @@ class JsonTokenizer : public Tokenizer {
   }
 
  private:
+  using Empty = nlohmann::json;
+
   Pipeline pipeline_;
+  std::string where_;
+  nlohmann::json decoder_;
+  mutable std::once_flag listed_;
+  mutable std::vector<std::string> texts_;  // by id, for decode()
 };
 
 // Adds the tokens that "added_tokens" lacks, in the order of their ids.

@@ -42,6 +42,18 @@ class SentencePieceTokenizer : public Tokenizer {
     ids.insert(ids.end(), found.begin(), found.end());
   }
 
+  std::string decode(std::span<const std::uint32_t> ids) const override {
+    std::vector<int> known;
+    for (const std::uint32_t id : ids) {
+      if (id < static_cast<std::uint32_t>(whole_.GetPieceSize()) && !whole_.IsControl(int(id))) {
+        known.push_back(static_cast<int>(id));
+      }
+    }
+    std::string text;
+    check(whole_.Decode(known, &text));
+    return text;
+  }
+
   std::int64_t vocabulary() const override { return whole_.GetPieceSize(); }
   std::optional<std::int64_t> id_of(std::string_view token) const override {
     const int id = whole_.PieceToId(token);

@@ -19,6 +19,7 @@
 #include "tokens/hf/work.h"
 #include "tokens/json_tokenizer.h"
 #include "tokens/sentencepiece_tokenizer.h"
+#include "tokens/text_stream.h"
 
 namespace regroup {
 namespace {
@@ -33,6 +34,9 @@ class ByteTokenizer : public Tokenizer {
     for (const char byte : text) {
       ids.push_back(static_cast<unsigned char>(byte));
     }
+  }
+  std::string decode(std::span<const std::uint32_t> ids) const override {
+    return with_replacements(std::string(ids.begin(), ids.end()));
   }
   void for_each_token(
       const std::function<void(std::int64_t, std::string_view)>& visit) const override {

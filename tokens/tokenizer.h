@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,6 +36,10 @@ class Tokenizer {
   /// Throws kBadInput if the library fails.
   virtual void encode(std::string_view text, bool begins_document,
                       std::vector<std::uint32_t>& ids) const = 0;
+
+  /// The text of these tokens, without special ones. Bytes that are not UTF-8, such as half a
+  /// character, become U+FFFD. Throws kBadInput if the file's way of decoding is not supported.
+  virtual std::string decode(std::span<const std::uint32_t> ids) const = 0;
 
   /// The id of the token with this text, special tokens included; nothing if there is none, or if
   /// the tokens have no texts.

@@ -24,6 +24,12 @@ std::string entry(const std::string& name, const std::string& description) {
   return wrapped(head + description, kColumns, kIndent) + "\n";
 }
 
+// "mean|first|random|lowrank"; empty if that is too long for the left column.
+std::string choices_of(const OptionFacts& option) {
+  const std::string choices = fmt::format("{}", fmt::join(option.choices, "|"));
+  return choices.size() > 2 * kIndent ? "" : choices;
+}
+
 // "--pool mean|first|random|lowrank", "-o, --output PATH", "SOURCE".
 std::string name_of(const OptionFacts& option) {
   if (option.positional) {
@@ -32,13 +38,16 @@ std::string name_of(const OptionFacts& option) {
                    [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
     return name;
   }
-  const std::string value =
-      option.choices.empty() ? option.value : fmt::format("{}", fmt::join(option.choices, "|"));
+  const std::string choices = choices_of(option);
+  const std::string& value = choices.empty() ? option.value : choices;
   return fmt::format("{}{}{}", fmt::join(option.names, ", "), value.empty() ? "" : " ", value);
 }
 
 std::string description_of(const OptionFacts& option) {
   std::vector<std::string> more;
+  if (!option.choices.empty() && choices_of(option).empty()) {
+    more.push_back(fmt::format("one of {}", fmt::join(option.choices, ", ")));
+  }
   if (option.required && !option.positional) {
     more.emplace_back("required");
   }

@@ -1,17 +1,23 @@
-// regroup sample MODEL -o TOKENS
+// regroup sample MODEL -o TOKENS, and regroup sample MODEL --prompt TEXT
 #include "uptrain/run/sample.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
+#include "cli/measure/data_origin.h"
 #include "cli/measure/precision_warning.h"
 #include "cli/measure/sampled_text.h"
 #include "cli/shell/command.h"
+#include "cli/shell/progress.h"
 #include "cli/shell/quantity.h"
+#include "cli/shell/standard_streams.h"
 #include "cli/shell/text.h"
+#include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/model/serving_cost.h"
 #include "formats/vocabulary/token_file.h"
@@ -24,6 +30,7 @@ namespace {
 struct SampleOptions {
   std::string model;
   std::string output;
+  std::string prompt;
   SampleSettings settings{.context = 0};
   std::string device = "cpu";
   std::string precision;
@@ -31,15 +38,65 @@ struct SampleOptions {
   bool json = false;
 };
 
+// Lines stay lines; all else that a terminal would obey is escaped.
+std::string shown(const std::string& text) {
+  std::string lines;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines += printable(text.substr(begin, end - begin), 0) + (end < text.size() ? "\n" : "");
+    begin = end + 1;
+  }
+  return lines;
+}
+
+Precision precision_of(const SampleOptions& options, c10::Device device, const Console& console) {
+  const Precision precision =
+      options.precision.empty() ? fast_precision(device) : parse_precision(options.precision);
+  warn_of_precision(precision, device, console);
+  return precision;
+}
+
+// Prints the prompt and how the model goes on. Given numbers of tokens and temperatures are those
+// of --tokens and --temperature.
+void run_prompt(const SampleOptions& options, bool tokens_given, bool temperature_given,
+                const Console& console) {
+  set_compute_threads(options.threads);
+  const Model source = open_predicting_model(options.model);
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, {});
+  const DocumentEnds& ends = tokenizer->ends();
+  Continuation text;
+  text.seed = options.settings.seed;
+  text.tokens = tokens_given ? options.settings.tokens : text.tokens;
+  text.temperature = temperature_given ? options.settings.temperature : text.temperature;
+  if (ends.add_bos && ends.bos) {
+    text.prompt.push_back(static_cast<std::uint32_t>(*ends.bos));
+  }
+  tokenizer->encode(options.prompt, /*begins_document=*/true, text.prompt);
+  const c10::Device device = parse_device(options.device);
+  Progress progress(console, "write", static_cast<std::uint64_t>(text.tokens), "tokens");
+  const std::vector<std::uint32_t> written = continue_text(
+      source, text, precision_of(options, device, console), device,
+      [&](std::int64_t done) { progress.update(static_cast<std::uint64_t>(done)); },
+      interrupt_requested());
+  progress.finish();
+  text.prompt.insert(text.prompt.end(), written.begin(), written.end());
+  const std::string whole = tokenizer->decode(text.prompt);
+  console.print(options.json ? text_of_json({{"model", options.model},
+                                             {"prompt", options.prompt},
+                                             {"text", whole},
+                                             {"tokens", written.size()},
+                                             {"temperature", text.temperature},
+                                             {"seed", text.seed}})
+                             : shown(whole));
+}
+
 void run_sample(const SampleOptions& options, const Console& console) {
   set_compute_threads(options.threads);
   check_output_name(options.output, "a token file", {".bin"});
   const Model source = open_predicting_model(options.model);
   SampleSettings settings = options.settings;
   settings.device = parse_device(options.device);
-  settings.precision = options.precision.empty() ? fast_precision(settings.device)
-                                                 : parse_precision(options.precision);
-  warn_of_precision(settings.precision, settings.device, console);
+  settings.precision = precision_of(options, settings.device, console);
   if (settings.context == 0) {
     settings.context = usual_context(source, SampleSettings().context);
   }
@@ -64,16 +121,21 @@ void add_sample_command(Command program, Console& console) {
   SampleSettings& settings = options->settings;
   Command command = add_whole_command(program, "sample");
   command.add_option("model", options->model, "model directory").required();
-  command.add_option("-o,--output", options->output, "token file to make: X.bin, with X.idx")
-      .required();
-  add_count(command, "--tokens", settings.tokens, "tokens to write, in whole sequences");
+  command.add_option("-o,--output", options->output, "token file to make: X.bin, with X.idx");
+  command
+      .add_option("--prompt", options->prompt,
+                  "instead of --output: a text that the model continues, to be printed")
+      .excludes("--output");
+  add_count(command, "--tokens", settings.tokens,
+            "tokens to write, in whole sequences (default with --prompt: at most 128)");
   add_count(command, "--context", settings.context,
             "tokens in a sequence (default: 512, or the model's positions if fewer)",
             {2, kMostContext})
       .default_text("");
   add_count(command, "--batch", settings.batch, "sequences at a time", {1, kMostBatch});
   add_number(command, "--temperature", settings.temperature,
-             "softmax temperature that tokens are drawn at", {0.01, 100.0});
+             "softmax temperature that tokens are drawn at (default with --prompt: 0.7)",
+             {0.01, 100.0});
   add_count(command, "--seed", settings.seed, "seed of the draws", kAnySeed);
   add_count(command, "--first-token", settings.first_token,
             "the token that each sequence begins with (default: the config's bos_token_id, or "
@@ -87,10 +149,19 @@ void add_sample_command(Command program, Console& console) {
   add_threads_option(command, options->threads);
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
-      "Example: regroup sample Llama-2-7b-hf -o samples.bin --tokens 131072\n"
+      "Examples: regroup sample Llama-2-7b-gqa8 --prompt 'The capital of France is'\n"
+      "          regroup sample Llama-2-7b-hf -o samples.bin --tokens 131072\n"
       "regroup convert --sample does this by itself; the file serves --refit, calibrate and "
       "uptrain.");
-  command.on_run([options, &console] { run_sample(*options, console); });
+  command.on_run([options, command, &console] {
+    if (!options->prompt.empty()) {
+      run_prompt(*options, command.given("--tokens"), command.given("--temperature"), console);
+    } else if (options->output.empty()) {
+      throw_usage("sample: --prompt, a text to continue, or --output, a file to make, is needed");
+    } else {
+      run_sample(*options, console);
+    }
+  });
 }
 
 }  // namespace regroup

@@ -109,15 +109,10 @@ void check_data_origin(const Model& model, const fs::path& data, const Console& 
   }
 }
 
-namespace {
-
-// Of a model in the Hugging Face cache the path is that of its files.
 std::unique_ptr<Tokenizer> open_tokenizer_of(const Model& source, const TextInput& text) {
   return open_tokenizer(text.tokenizer.empty() ? source.path.string() : text.tokenizer,
                         interrupt_requested());
 }
-
-}  // namespace
 
 std::int64_t tokens_to_read(std::int64_t used) { return 16 * used + 1; }
 

@@ -41,6 +41,9 @@ void check_data_origin(const Model& model, const std::filesystem::path& data,
 
 // `--text`: text files where a command takes tokens.
 
+/// The tokenizer that `text` names, or the model's own. Throws what open_tokenizer() throws.
+std::unique_ptr<Tokenizer> open_tokenizer_of(const Model& source, const TextInput& text);
+
 /// Tokens that a command reads of a text of which it uses `used`: windows from all over 16 times as
 /// many, because a text has parts.
 std::int64_t tokens_to_read(std::int64_t used);

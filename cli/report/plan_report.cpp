@@ -267,11 +267,8 @@ void print_plan(const ServingPlan& plan, bool json, const Console& console) {
       console.print_facts(choice.advice, 0);
     }
   } else {
-    console.print_facts(
-        text +
-            "\n\n--vram with one --context and a --batch chooses the kv heads that fit, and "
-            "prints the command that makes such a model",
-        0);
+    console.print_facts(text, 0);
+    console.note("--vram, one --context and a --batch choose kv heads and print the command");
   }
   const ModelSpec& spec = plan.costs.front().spec;
   if (!spec.not_computable.empty() && !spec.loaders_compute) {

@@ -30,6 +30,7 @@ constexpr std::array kNeeds = std::to_array<OptionNeed>({
     {"inspect", "--filter --sort", "--tensors --stats"},
     {"inspect", "--conversion --run", "--html"},
     {"verify", "--data --context --max-tokens --device --threads", "--logits"},
+    {"sample", "--context --batch --first-token", "--output"},
     {"eval", "--tokenizer --jsonl --field", "--text"},
     {"eval", "--document-end --document-start", "--documents=separate"},
     {"teach", "--document-end --document-start", "--documents=separate"},

@@ -87,8 +87,10 @@ def calibrate(
     return run("calibrate", [model], {"output": output, **options}, on_progress)
 
 
-def sample(model: Path, output: Path, *, on_progress: Callback | None = None, **options: Unpack[SampleOptions]) -> Report:
-    """Lets a model write `tokens` tokens of text, and makes a token file of them. Needs LibTorch."""
+def sample(
+    model: Path, output: Path | None = None, *, on_progress: Callback | None = None, **options: Unpack[SampleOptions]
+) -> Report:
+    """Continues `prompt=`, or makes the token file `output` of `tokens` tokens that a model writes. Needs LibTorch."""
     return run("sample", [model], {"output": output, **options}, on_progress)
 
 

@@ -29,6 +29,32 @@ TEXTS = [
 ]
 
 
+# Decoders as published files of these kinds have them.
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+SPACES = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+DECODERS = {
+    **dict.fromkeys(["bloom", "falcon", "gpt2", "gpt_neox", "llama3", "roberta"], BYTE_LEVEL),
+    "clip": {"type": "BPEDecoder", "suffix": "</w>"},
+    "llama2": {"type": "Sequence", "decoders": [
+        SPACES, {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+    "gemma": {"type": "Sequence", "decoders": [SPACES, {"type": "ByteFallback"}, {"type": "Fuse"}]},
+    "t5": METASPACE, "albert": METASPACE,
+    "bert": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+    "bert_cased": {"type": "WordPiece", "prefix": "##", "cleanup": False},
+    "word_level": None,
+}
+
+
+def decoded(tokenizer: dict, decoder: dict | None, cases: list) -> dict:
+    """The texts of the golden ids, of their first halves and of every third token, which cuts characters."""
+    tokenizer = Tokenizer.from_str(json.dumps({**tokenizer, "decoder": decoder}))
+    ids = [part for case in cases for part in (case["ids"], case["ids"][: len(case["ids"]) // 2], case["ids"][::3])]
+    special = [token["id"] for token in json.loads(tokenizer.to_str())["added_tokens"]]
+    ids.append([*special, *cases[0]["ids"], *special])
+    return {"decoder": decoder, "cases": [{"ids": each, "text": tokenizer.decode(each)} for each in ids]}
+
+
 def main():
     directory = HERE / "tokenizers"
     directory.mkdir(exist_ok=True)
@@ -42,6 +68,13 @@ def main():
                   "cases": [{"text": text, "ids": reference.encode(text).ids} for text in TEXTS]}
         (directory / f"{name}.json").write_text(json.dumps(golden, separators=(",", ":")) + "\n")
         print(f"{name}: {tokenizer.get_vocab_size()} tokens")
+    decode()
+
+
+def decode():
+    golden = {name: json.loads((HERE / "tokenizers" / f"{name}.json").read_text()) for name in KINDS}
+    texts = {name: decoded(golden[name]["tokenizer"], DECODERS[name], golden[name]["cases"]) for name in KINDS}
+    (HERE / "tokenizers/decoded.json").write_text(json.dumps(texts, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

@@ -169,6 +169,9 @@ void Pipeline::number(const std::vector<AddedToken>& added, const JsonFields& fi
     }
     next = std::max(next, id + 1);
     added_ids_.emplace(token.content, id);
+    if (token.special) {
+      special_.insert(id);
+    }
     vocabulary_ = std::max<std::int64_t>(vocabulary_, std::int64_t{id} + 1);
   }
 }

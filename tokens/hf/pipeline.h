@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,6 +54,7 @@ class Pipeline {
   const EndTokens& ends() const { return ends_; }
   /// Calls `visit` with each token of the vocabulary and each added one, once.
   void for_each_token(const TokenVisitor& visit) const;
+  bool is_special(std::uint32_t id) const { return special_.contains(id); }
   /// The id of a token of the vocabulary, or of an added one.
   std::optional<std::uint32_t> id_of(std::string_view token) const;
 
@@ -85,6 +87,7 @@ class Pipeline {
   PreTokenizers pre_tokenizers_;
   std::unique_ptr<TokenModel> model_;
   TokenIds added_ids_;
+  std::set<std::uint32_t> special_;
   AddedTokenFinder literal_, normalized_;  // looked for before and after normalization
   EndTokens ends_;
   std::int64_t vocabulary_ = 0;

@@ -11,6 +11,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/multinomial.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/tensor.h>
 
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
@@ -36,12 +37,16 @@ std::optional<std::int64_t> first_token_of(const Model& source, const SampleSett
   return first;
 }
 
-void check_can_sample(const Model& source, const SampleSettings& settings) {
+void check_writes_text(const Model& source) {
   check_predicts(source);
   if (objective_of(source.spec) != Objective::kNextToken) {
     throw_usage("{}: {} does not write text token by token; name a text instead",
                 printable(source.path.string(), 0), printable(source.spec.architecture));
   }
+}
+
+void check_can_sample(const Model& source, const SampleSettings& settings) {
+  check_writes_text(source);
   if (settings.context < 2) {
     throw_usage("sequences of {} tokens are too short", settings.context);
   }
@@ -103,6 +108,58 @@ void sample(const Model& source, const SampleSettings& settings, const SequenceS
       call_if_given(progress, done * settings.context);
     }
   });
+}
+
+namespace {
+
+// The tokens to write, no more than the model has positions for.
+std::int64_t room_of(const Model& source, const Continuation& text) {
+  const auto prompt = static_cast<std::int64_t>(text.prompt.size());
+  const std::int64_t most = source.spec.max_positions.value_or(prompt + text.tokens);
+  if (prompt < 1 || prompt >= most) {
+    throw_usage("{}: a prompt of {} tokens; from 1 to {} are possible",
+                printable(source.path.string(), 0), prompt, most - 1);
+  }
+  return std::min(text.tokens, most - prompt);
+}
+
+}  // namespace
+
+std::vector<std::uint32_t> continue_text(const Model& source, const Continuation& text,
+                                         Precision precision, c10::Device device,
+                                         const std::function<void(std::int64_t)>& progress,
+                                         const std::atomic<bool>& stop) {
+  check_writes_text(source);
+  const std::int64_t room = room_of(source, text);
+  const std::optional<std::int64_t> end = end_token_of(source);
+  std::vector<std::uint32_t> written;
+  with_torch_errors([&] {
+    const at::NoGradGuard no_gradients;
+    at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(text.seed);
+    const Transformer model = load_transformer(source, scalar_type_of(precision), device);
+    const std::vector<std::int64_t> ids(text.prompt.begin(), text.prompt.end());
+    KvCacheSettings slots;
+    slots.batch = 1;
+    slots.capacity = std::ssize(ids) + room;
+    KvCache cache = model.make_cache(slots);
+    at::Tensor logits =
+        read_tokens(model, at::tensor(ids).view({1, -1}).to(device), cache, std::ssize(ids));
+    while (std::ssize(written) < room) {
+      throw_if_stopped(stop, "interrupted; nothing was left behind");
+      const at::Tensor next = text.temperature > 0 ? draw(logits, text.temperature, generator)
+                                                   : logits.argmax(-1, true).to(at::kCPU);
+      const auto id = next.item<std::int64_t>();
+      if (id == end) {
+        break;
+      }
+      written.push_back(static_cast<std::uint32_t>(id));
+      call_if_given(progress, std::ssize(written));
+      if (std::ssize(written) < room) {
+        logits = read_tokens(model, next.to(device), cache, 1);
+      }
+    }
+  });
+  return written;
 }
 
 }  // namespace regroup

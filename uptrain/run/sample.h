@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include <c10/core/Device.h>
 
@@ -26,6 +27,21 @@ struct SampleSettings {
   Precision precision = Precision::kFp32;
   c10::Device device = c10::kCPU;
 };
+
+/// A text that a model continues.
+struct Continuation {
+  std::vector<std::uint32_t> prompt = {};
+  std::int64_t tokens = 128;  ///< at most; fewer if the model ends the text or has fewer positions
+  double temperature = 0.7;   ///< as in SampleSettings; 0: the likeliest token each time
+  std::uint64_t seed = 0;
+};
+
+/// The tokens that the model writes after the prompt, without the one that ends the text. Throws as
+/// sample() does, and kUsage for a prompt that is empty or as long as the model's positions.
+std::vector<std::uint32_t> continue_text(const Model& source, const Continuation& text,
+                                         Precision precision, c10::Device device,
+                                         const std::function<void(std::int64_t)>& progress,
+                                         const std::atomic<bool>& stop);
 
 /// Receives one sequence, settings.context tokens.
 using SequenceSink = std::function<void(std::span<const std::uint32_t> tokens)>;

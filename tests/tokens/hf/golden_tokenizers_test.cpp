@@ -56,6 +56,20 @@ TEST_CASE("each kind of tokenizer.json gives the ids of the tokenizers package",
   }
 }
 
+TEST_CASE("each kind of tokenizer.json decodes as the tokenizers package does", "[tokens]") {
+  const nlohmann::json all = golden_of("decoded");
+  for (const std::string kind : kKinds) {
+    nlohmann::json description = golden_of(kind)["tokenizer"];
+    description["decoder"] = all[kind]["decoder"];
+    const auto tokenizer = make_json_tokenizer(description, kind);
+    for (const nlohmann::json& each : all[kind]["cases"]) {
+      const auto ids = each["ids"].get<GoldenIds>();
+      CAPTURE(kind, ids);
+      CHECK(tokenizer->decode(ids) == each["text"].get<std::string>());
+    }
+  }
+}
+
 TEST_CASE("the golden texts exercise each part of a tokenizer", "[tokens]") {
   for (const std::string kind : kKinds) {
     const nlohmann::json golden = golden_of(kind);

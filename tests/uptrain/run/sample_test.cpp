@@ -72,6 +72,34 @@ TEST_CASE("tokens are drawn from the model's distribution", "[uptrain]") {
   }
 }
 
+TEST_CASE("a prompt is continued with the likeliest tokens, up to the model's positions",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  const Model model = small_model(directory);
+  const Continuation text{.prompt = {1, 5, 2}, .tokens = 6, .temperature = 0};
+  const auto continued = [&](const Continuation& how) {
+    return continue_text(model, how, Precision::kFp32, at::kCPU, {}, kNeverStopped);
+  };
+  const std::vector<std::uint32_t> written = continued(text);
+  const at::NoGradGuard no_gradients;
+  const Transformer transformer = load_transformer(model, at::kFloat, at::kCPU);
+  std::vector<std::int64_t> all(text.prompt.begin(), text.prompt.end());
+  for (const std::uint32_t token : written) {  // each by a pass over everything before it
+    const at::Tensor logits = window_logits(
+        transformer, at::tensor(all).view({1, static_cast<std::int64_t>(all.size())}));
+    CHECK(logits.select(1, std::ssize(all) - 1).argmax().item<std::int64_t>() == token);
+    all.push_back(token);
+  }
+  CHECK((written.size() == 6 || model.config.contains("eos_token_id")));
+  CHECK(continued({.prompt = {1, 5, 2}, .tokens = 6, .seed = 3}) ==
+        continued({.prompt = {1, 5, 2}, .tokens = 6, .seed = 3}));
+  const auto positions = static_cast<std::size_t>(*model.spec.max_positions);
+  const std::vector<std::uint32_t> longest(positions, 1);
+  CHECK_THAT(refusal_of([&] { continued({.prompt = longest}); }),
+             is_wrong_usage("prompt", std::to_string(positions)));
+  CHECK_THAT(refusal_of([&] { continued({}); }), is_wrong_usage("prompt of 0 tokens"));
+}
+
 TEST_CASE("a seed determines the text, and batches cover all tokens asked for", "[uptrain]") {
   const TemporaryDirectory directory;
   const Model model = small_model(directory);

@@ -1,0 +1,262 @@
+// Each step changes the texts of tokens, of which there may be fewer then. What they do is that of
+// the package tokenizers 0.23, whose results tests/golden/tokenizers/decoded.json has.
+#include "tokens/hf/decoder.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "formats/base/printable.h"
+#include "tokens/hf/json_fields.h"
+#include "tokens/hf/pieces.h"
+
+namespace regroup {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (std::size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size()) {
+    text.replace(at, from.size(), to);
+  }
+}
+
+std::string joined(const Texts& texts, std::string_view between = "") {
+  std::string text;
+  for (const std::string& each : texts) {
+    text += (&each == texts.data() ? "" : std::string(between)) + each;
+  }
+  return text;
+}
+
+constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
+
+// Whether more bytes could make a character of these.
+bool begins_character(std::string_view bytes) {
+  for (const char fill : {'\x80', '\xbf'}) {  // the least and the most that may follow
+    std::string whole(bytes);
+    while (whole.size() < 4) {
+      whole += fill;
+      if (utf8_sequence(whole) == whole.size()) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// Each part of a character that does not go on, and each other byte, is one U+FFFD.
+std::string with_replacements(std::string_view bytes) {
+  std::string text;
+  for (std::size_t at = 0; at < bytes.size();) {
+    std::size_t length = utf8_sequence(bytes, at);
+    if (length > 0) {
+      text += bytes.substr(at, length);
+    } else {
+      text += kReplacement;
+      for (length = 3; length > 1 && !begins_character(bytes.substr(at, length)); --length) {
+      }
+    }
+    at += length;
+  }
+  return text;
+}
+
+// The byte that each character of a byte-level vocabulary stands for.
+const std::unordered_map<std::string, char>& bytes_of_characters() {
+  static const auto kBytes = [] {
+    std::unordered_map<std::string, char> bytes;
+    for (int byte = 0; byte < 256; ++byte) {
+      bytes.emplace(byte_level_text(std::string(1, static_cast<char>(byte))),
+                    static_cast<char>(byte));
+    }
+    return bytes;
+  }();
+  return kBytes;
+}
+
+// Tokens with another character stay as they are: they were added as plain text.
+std::string bytes_of(const std::string& token) {
+  std::string bytes;
+  for (std::size_t at = 0; at < token.size();) {
+    const std::size_t length = std::max<std::size_t>(1, utf8_sequence(token, at));
+    const auto found = bytes_of_characters().find(token.substr(at, length));
+    if (found == bytes_of_characters().end()) {
+      return token;
+    }
+    bytes += found->second;
+    at += length;
+  }
+  return bytes;
+}
+
+void decode_byte_level(Texts& texts) {
+  std::string bytes;
+  for (const std::string& token : texts) {
+    bytes += bytes_of(token);
+  }
+  texts = {with_replacements(bytes)};
+}
+
+// "<0x0A>": the byte; nothing for other tokens.
+std::optional<char> byte_in(const std::string& token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) {
+    return std::nullopt;
+  }
+  unsigned byte = 0;
+  const auto [end, fault] = std::from_chars(token.data() + 3, token.data() + 5, byte, 16);
+  return fault == std::errc() && end == token.data() + 5 ? std::optional(static_cast<char>(byte))
+                                                         : std::nullopt;
+}
+
+bool is_utf8(const std::string& text) {
+  std::size_t at = 0, length = 1;
+  for (; at < text.size() && length > 0; at += length) {
+    length = utf8_sequence(text, at);
+  }
+  return length > 0;
+}
+
+// A run of bytes that is not UTF-8 becomes one U+FFFD for each byte.
+void decode_bytes(Texts& texts) {
+  Texts result;
+  std::string run;
+  const auto flush = [&] {
+    std::string replaced;
+    for (std::size_t i = 0; i < run.size(); ++i) {
+      replaced += kReplacement;
+    }
+    if (!run.empty()) {
+      result.push_back(is_utf8(run) ? run : replaced);
+    }
+    run.clear();
+  };
+  for (std::string& token : texts) {
+    if (const auto byte = byte_in(token)) {
+      run += *byte;
+    } else {
+      flush();
+      result.push_back(std::move(token));
+    }
+  }
+  flush();
+  texts = std::move(result);
+}
+
+void clean_up(std::string& text) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kChanges{
+      {{" .", "."},
+       {" ?", "?"},
+       {" !", "!"},
+       {" ,", ","},
+       {" ' ", "'"},
+       {" n't", "n't"},
+       {" 'm", "'m"},
+       {" do not", " don't"},
+       {" 's", "'s"},
+       {" 've", "'ve"},
+       {" 're", "'re"}}};
+  for (const auto& [from, to] : kChanges) {
+    replace_all(text, from, to);
+  }
+}
+
+void decode_word_pieces(Texts& texts, const JsonFields& fields) {
+  const std::string prefix = fields.text("prefix");
+  const bool cleanup = fields.flag("cleanup", true);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    std::string& text = texts[i];
+    if (i > 0) {
+      text = text.starts_with(prefix) ? text.substr(prefix.size()) : " " + text;
+    }
+    if (cleanup) {
+      clean_up(text);
+    }
+  }
+}
+
+void decode_metaspace(Texts& texts, const JsonFields& fields) {
+  const std::string mark = fields.text("replacement");
+  const bool prepends = fields.optional_text("prepend_scheme").value_or("always") != "never" &&
+                        fields.flag("add_prefix_space", true);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    replace_all(texts[i], mark, i == 0 && prepends ? "" : " ");
+  }
+}
+
+void decode_suffixes(Texts& texts, const JsonFields& fields) {
+  const std::string suffix = fields.text("suffix");
+  for (std::string& text : texts) {
+    replace_all(text, suffix, &text == &texts.back() ? "" : " ");
+  }
+}
+
+void decode_replacements(Texts& texts, const JsonFields& fields) {
+  const std::string from = fields.object("pattern").text("String");
+  const std::string to = fields.text("content");
+  if (from.empty()) {
+    fields.refuse("pattern", "a text that is not empty");
+  }
+  for (std::string& text : texts) {
+    replace_all(text, from, to);
+  }
+}
+
+// Up to `start` and `stop` repetitions of a text at the ends of each token.
+void decode_strip(Texts& texts, const JsonFields& fields) {
+  const std::string content = fields.text("content");
+  for (std::string& text : texts) {
+    for (std::uint32_t i = 0; i < fields.count("start") && text.starts_with(content); ++i) {
+      text.erase(0, content.size());
+    }
+    for (std::uint32_t i = 0; i < fields.count("stop") && text.ends_with(content); ++i) {
+      text.erase(text.size() - content.size());
+    }
+  }
+}
+
+void decode(Texts& texts, const JsonFields& fields) {
+  const std::string type = fields.text("type");
+  if (type == "Sequence") {
+    for (const JsonFields& step : fields.objects("decoders")) {
+      decode(texts, step);
+    }
+  } else if (type == "ByteLevel") {
+    decode_byte_level(texts);
+  } else if (type == "ByteFallback") {
+    decode_bytes(texts);
+  } else if (type == "WordPiece") {
+    decode_word_pieces(texts, fields);
+  } else if (type == "Metaspace") {
+    decode_metaspace(texts, fields);
+  } else if (type == "BPEDecoder") {
+    decode_suffixes(texts, fields);
+  } else if (type == "Replace") {
+    decode_replacements(texts, fields);
+  } else if (type == "Strip") {
+    decode_strip(texts, fields);
+  } else if (type == "Fuse") {
+    texts = {joined(texts)};
+  } else {
+    fields.refuse("type", "a decoder that regroup supports");
+  }
+}
+
+}  // namespace
+
+std::string decoded_text(std::vector<std::string> tokens, const nlohmann::json& decoder,
+                         const std::string& where) {
+  if (decoder.is_null()) {
+    return joined(tokens, " ");
+  }
+  if (!tokens.empty()) {
+    decode(tokens, JsonFields(decoder, where, "decoder"));
+  }
+  return joined(tokens);
+}
+
+}  // namespace regroup
