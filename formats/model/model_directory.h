@@ -33,7 +33,7 @@ inline constexpr std::uint64_t kMaxConfigBytes = 4U << 20;
 
 struct ModelDirectory {
   std::filesystem::path path;  ///< the directory
-  std::string config_text;     ///< config.json, byte for byte
+  std::string config_text;     ///< config.json, byte for byte; open_model() leaves out some members
   Json config;                 ///< the same, parsed
   Checkpoint checkpoint;
   /// Other files to copy with the model, relative to `path`. Links that point outside are excluded.
