@@ -112,7 +112,7 @@ TEST_CASE("JSON is recognised by its content", "[tokens]") {
   CHECK(read("\xef\xbb\xbf\n " + plain_line + plain_line) == Texts{"one", "one"});
   CHECK(read("{\"text\": \"" + std::string(200'000, 'x') + "\"}\n") ==
         Texts{std::string(200'000, 'x')});
-  CHECK_THAT(refusal_of([&] { read(line); }), is_bad_input("a.json:1", "not valid JSON"));
+  CHECK(read(line) == Texts{"one"});  // NaN as Python writes it
   const std::string array = "[" + plain_line + ", " + plain_line + "]";
   for (const std::string& other :
        {array, std::string("{\n  \"text\": \"one\"\n}\n"), std::string("[\"one\", \"two\"]"),
