@@ -147,10 +147,8 @@ std::unique_ptr<Tokenizer> open_with(const Neighbours& files, const fs::path& pa
       tokenizer = with_added_tokens(std::move(tokenizer), added, legacy);
     }
   }
-  const auto vocabulary = number_in(files.config, "vocab_size");
-  if (vocabulary && *vocabulary < tokenizer->vocabulary()) {
-    throw_bad_input("{}: the tokenizer has {} tokens, the vocabulary in config.json {}",
-                    printable(files.directory.string(), 0), tokenizer->vocabulary(), *vocabulary);
+  if (const auto rows = number_in(files.config, "vocab_size"); rows.value_or(0) > 0) {
+    tokenizer->set_rows(*rows);
   }
   tokenizer->set_ends(ends_of(*tokenizer, json, files));
   return tokenizer;

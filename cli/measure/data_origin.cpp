@@ -124,12 +124,7 @@ std::int64_t tokens_to_read(std::int64_t used) { return 16 * used + 1; }
 void write_tokens(const Model& source, const TextInput& text, int threads,
                   std::optional<std::int64_t> wanted, const fs::path& output) {
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, text);
-  if (vocabulary_of(*tokenizer) > source.spec.vocab_size) {
-    throw_usage(
-        "--text: the tokenizer has {} tokens, the model {}; name the model's with "
-        "--tokenizer",
-        vocabulary_of(*tokenizer), source.spec.vocab_size);
-  }
+  tokenizer->set_rows(source.spec.vocab_size);
   TokenizeSettings settings;
   settings.origin = origin_of(*tokenizer);
   if (!text.tokenizer.empty()) {
