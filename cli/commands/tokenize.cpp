@@ -235,8 +235,8 @@ void add_tokenize_command(Command program, Console& console) {
   command
       .add_option(
           "--tokenizer", options->tokenizer,
-          "tokenizer.json, a tokenizer.model of SentencePiece, a model directory that holds "
-          "one of them, a GGUF file, or bytes")
+          "tokenizer.json, a tokenizer.model of SentencePiece or tiktoken, vocab.json with "
+          "merges.txt, vocab.txt, a model directory that holds one of them, a GGUF file, or bytes")
       .required();
   command
       .add_option(

@@ -15,6 +15,7 @@
 #include "formats/tensors/gguf_split.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/token_file.h"
+#include "formats/vocabulary/vocabulary_files.h"
 #include "tokens/tokenize.h"
 
 namespace regroup {
@@ -31,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 bool has_own_tokenizer(const Model& model) {
-  if (path_exists(model.path / "tokenizer.json") || path_exists(model.path / "tokenizer.model")) {
+  if (tokenizer_file_in(model.path)) {
     return true;
   }
   const fs::path weights = resolve_weights_path(model.path);

@@ -12,6 +12,7 @@
 #include "formats/tensors/gguf_writer.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/tokenizer_files.h"
+#include "formats/vocabulary/vocabulary_files.h"
 
 namespace regroup {
 namespace {
@@ -69,8 +70,7 @@ bool has_tokenizer_of(const Model& source, const GgufMetadata& metadata, std::in
     }
     return true;
   } catch (const Error&) {  // no tokenizer could be made from it
-    return !path_exists(source.path / "tokenizer.json") &&
-           !path_exists(source.path / "tokenizer.model");
+    return !tokenizer_file_in(source.path);
   }
 }
 
