@@ -86,6 +86,12 @@ void keep_gguf_origin(Target& target, const Model& source) {
     for (NamedText& file : tokenizer_files_of(*source.gguf)) {
       target.files.push_back(std::move(file));
     }
+    const Vocabulary vocabulary = vocabulary_in(*source.gguf);
+    if (vocabulary.model == "gpt2" && (vocabulary.pre.empty() || vocabulary.pre == "default")) {
+      target.notes.emplace_back(
+          "tokenizer.ggml.pre names no split: tokenizer.json splits text as llama.cpp does without "
+          "one; if the original model's splits otherwise, copy that");
+    }
   } catch (const Error& fault) {
     target.notes.push_back(
         fmt::format("no tokenizer is written: {}. Copy tokenizer.json (or tokenizer.model) and "
