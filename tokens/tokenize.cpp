@@ -190,6 +190,7 @@ TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& sett
     result.text_bytes += reader.bytes_read();
     result.json_inputs += reader.json_inputs();
     result.replaced_bytes += reader.replaced_bytes();
+    result.skipped_lines += reader.skipped_lines();
     writer.end_document();
   }
   if (writer.tokens() == 0) {

@@ -218,6 +218,34 @@ TEST_CASE("invalid UTF-8 is refused with its position or replaced", "[tokens]") 
   CHECK(documents_in({directory / "b.jsonl"}, {.replace_invalid = true}) == Texts{"\ufffd"});
 }
 
+TEST_CASE("half a surrogate pair is refused or replaced, and a whole one kept", "[tokens]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "a.jsonl", R"({"text": "\ud83d a \udE00 \ud83d\ude00 \\ud83d \ud83d"})");
+  CHECK_THAT(refusal_of([&] { documents_in({directory / "a.jsonl"}); }),
+             is_bad_input("a.jsonl:1", "surrogate"));
+  DocumentReader reader({directory / "a.jsonl"}, {.replace_invalid = true}, kNever);
+  TextPart part;
+  CHECK(reader.next(part));
+  CHECK(part.text == "\ufffd a \ufffd \U0001f600 \\ud83d \ufffd");
+  CHECK(reader.replaced_bytes() == 3);
+}
+
+TEST_CASE("lines that are no document are skipped and counted if that is wished", "[tokens]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "a.jsonl",
+           "{\"text\": \"one\", \"score\": NaN}\n{\"text\": null}\n{\"n\": 1}\nnot JSON\n"
+           "{\"text\": \"two\", \"score\": -Infinity}\n\n{\"text\": \"cut");
+  CHECK_THAT(refusal_of([&] { documents_in({directory / "a.jsonl"}); }),
+             is_bad_input("a.jsonl:2", "null"));
+  DocumentReader reader({directory / "a.jsonl"}, {.skip_invalid = true}, kNever);
+  Texts texts;
+  for (TextPart part; reader.next(part);) {
+    texts.push_back(part.text);
+  }
+  CHECK(texts == Texts{"one", "two"});
+  CHECK(reader.skipped_lines() == 4);
+}
+
 TEST_CASE("a pipe is read to its end and reading stops on request", "[tokens]") {
   const TemporaryDirectory directory;
   const std::string pipe = directory / "pipe";
