@@ -1,5 +1,7 @@
 #include "tokens/documents.h"
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <utility>
 
@@ -58,6 +60,33 @@ std::string text_keys_of(const nlohmann::json& document) {
   }
   return keys.empty() ? "no key has a string"
                       : fmt::format("--field names another key: {}", fmt::join(keys, ", "));
+}
+
+// The number of an escape such as \ud83d at `at`, if it is one half of a surrogate pair.
+std::optional<unsigned> surrogate_at(std::string_view line, std::size_t at) {
+  unsigned code = 0;
+  const std::string_view digits = line.substr(0, at + 6).substr(std::min(at + 2, line.size()));
+  const auto [stopped, fault] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
+  const bool whole = line.substr(at).starts_with("\\u") && digits.size() == 4 &&
+                     fault == std::errc() && stopped == digits.data() + digits.size();
+  return whole && code >= 0xd800 && code < 0xe000 ? std::optional(code) : std::nullopt;
+}
+
+// Makes U+FFFD of each half of a surrogate pair that is alone. Returns how many there were.
+std::int64_t replace_lone_surrogates(std::string& line) {
+  std::int64_t replaced = 0;
+  for (std::size_t at = line.find('\\'); at < line.size(); at = line.find('\\', at + 2)) {
+    const auto first = surrogate_at(line, at);
+    const auto second = first ? surrogate_at(line, at + 6) : std::nullopt;
+    if (first && *first < 0xdc00 && second && *second >= 0xdc00) {
+      at += 6;
+    } else if (first) {
+      line.replace(at + 2, 4, "fffd");
+      ++replaced;
+    }
+  }
+  return replaced;
 }
 
 }  // namespace
@@ -181,7 +210,19 @@ void DocumentReader::take_json_document() {
   }
   if (settings_.replace_invalid) {
     line = replaced(line);
+    replaced_bytes_ += replace_lone_surrogates(line);
   }
+  try {
+    take_json_text(line);
+  } catch (const Error& fault) {
+    if (!settings_.skip_invalid || fault.kind() != ErrorKind::kBadInput) {
+      throw;
+    }
+    ++skipped_lines_;
+  }
+}
+
+void DocumentReader::take_json_text(const std::string& line) {
   const std::string where = fmt::format("{}:{}", stream_->name(), line_number_);
   const nlohmann::json document = parse_sorted_json_object(line, where);
   const auto field = document.find(settings_.field);

@@ -30,6 +30,8 @@ struct TextSettings {
   std::optional<std::string> separator = std::nullopt;
   bool utf8 = true;              ///< reject invalid UTF-8 …
   bool replace_invalid = false;  ///< … or replace it with U+FFFD
+  /// Leave out lines that are not a JSON object with that field, and count them.
+  bool skip_invalid = false;
   /// What to do about invalid UTF-8: the end of the error message.
   std::string advice = "iconv converts texts of other encodings";
 };
@@ -45,17 +47,19 @@ class DocumentReader {
                  const std::atomic<bool>& stop);
 
   /// Reads the next part; returns false at the end. Throws kBadInput naming the file and the byte
-  /// or line for invalid UTF-8, for lines that are not a JSON object with that field, for lines
-  /// longer than 256 MiB, and for what is no text (check_is_text()) or other JSON than JSON lines.
-  /// Throws kInterrupted soon after `stop` becomes true.
+  /// or line for invalid UTF-8, for lines that are not a JSON object with that field unless they
+  /// are skipped, for lines longer than 256 MiB, and for what is no text (check_is_text()) or other
+  /// JSON than JSON lines. Throws kInterrupted soon after `stop` becomes true.
   bool next(TextPart& part);
 
   /// Bytes read so far, of all inputs.
   std::uint64_t bytes_read() const { return finished_ + (stream_ ? stream_->given() : 0); }
   /// The inputs so far that are JSON lines.
   std::int64_t json_inputs() const { return json_inputs_; }
-  /// Invalid bytes that were replaced by U+FFFD.
+  /// Invalid bytes, and halves of surrogate pairs in JSON, that were replaced by U+FFFD.
   std::int64_t replaced_bytes() const { return replaced_bytes_; }
+  /// Lines that were skipped.
+  std::int64_t skipped_lines() const { return skipped_lines_; }
   /// Total bytes of all inputs; 0 if the size of one is unknown.
   std::uint64_t bytes_in_all() const { return bytes_in_all_; }
 
@@ -66,6 +70,7 @@ class DocumentReader {
   void read_line();
   void read_json_line(std::string_view chunk);
   void take_json_document();
+  void take_json_text(const std::string& line);
   void take_text(std::string_view text);
   void emit(std::size_t bytes, bool ends);
   void finish_stream();
@@ -85,7 +90,7 @@ class DocumentReader {
   bool begun_ = false;               // a part of the document was returned
   bool separated_ = false;           // this stream has had a separator
   std::deque<TextPart> ready_;
-  std::int64_t json_inputs_ = 0, replaced_bytes_ = 0;
+  std::int64_t json_inputs_ = 0, replaced_bytes_ = 0, skipped_lines_ = 0;
   std::uint64_t finished_ = 0;  // bytes of finished streams
   std::uint64_t bytes_in_all_ = 0;
 };

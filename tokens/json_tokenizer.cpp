@@ -8,6 +8,7 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/vocabulary/vocabulary_files.h"
 #include "tokens/hf/decoder.h"
 #include "tokens/hf/pipeline.h"
 
@@ -95,7 +96,9 @@ std::unique_ptr<Tokenizer> make_json_tokenizer(const nlohmann::json& tokenizer,
 std::unique_ptr<Tokenizer> open_tokenizer_json(const std::filesystem::path& file,
                                                const std::vector<StoredAddedToken>& added) {
   const std::string where = printable(file.string(), 0);
-  nlohmann::json tokenizer = parse_sorted_json_object(read_text(file, kMaxJsonBytes), where);
+  nlohmann::json tokenizer = is_vocabulary_file(file)
+                                 ? tokenizer_json_from(file)
+                                 : parse_sorted_json_object(read_text(file, kMaxJsonBytes), where);
   put_missing(added, tokenizer);
   return make_json_tokenizer(tokenizer, where);
 }

@@ -16,9 +16,10 @@ namespace regroup {
 /// Whether this build can read tokenizer.json: it needs PCRE2 and utf8proc.
 bool reads_tokenizer_json();
 
-/// Opens a tokenizer.json, with those of the tokens `added` that it does not list. Its
-/// post-processor decides about BOS and EOS. Throws kBadInput for a malformed file and anything
-/// that is not supported, kUsage in a build without PCRE2 or utf8proc.
+/// Opens a tokenizer.json, or a file of which tokenizer_json_from() makes one, with those of the
+/// tokens `added` that it does not list. Its post-processor decides about BOS and EOS. Throws
+/// kBadInput for a malformed file and anything that is not supported, kUsage in a build without
+/// PCRE2 or utf8proc.
 std::unique_ptr<Tokenizer> open_tokenizer_json(const std::filesystem::path& file,
                                                const std::vector<StoredAddedToken>& added = {});
 

@@ -70,7 +70,8 @@ void encode_batch(const Tokenizer& tokenizer, int threads, const std::atomic<boo
 // Joins the ids of parts into documents.
 class DocumentWriter {
  public:
-  DocumentWriter(TokenWriter& writer, const DocumentEnds& ends) : writer_(writer), ends_(ends) {}
+  DocumentWriter(TokenWriter& writer, const Tokenizer& tokenizer)
+      : writer_(writer), tokenizer_(tokenizer), ends_(tokenizer.ends()) {}
 
   // Ids after so many tokens, counted from the file's first, are left out.
   void stop_at(std::int64_t tokens) { limit_ = tokens; }
@@ -104,12 +105,31 @@ class DocumentWriter {
   }
 
   void write(std::span<const std::uint32_t> ids) {
+    const auto unknown =
+        std::find_if(ids.begin(), ids.end(), [&](std::uint32_t id) { return id >= rows_; });
+    if (unknown != ids.end()) {
+      refuse(*unknown);
+    }
     const std::int64_t room = std::max<std::int64_t>(0, limit_ - writer_.tokens());
     writer_.write(ids.first(std::min(ids.size(), static_cast<std::size_t>(room))));
   }
 
+  [[noreturn]] void refuse(std::uint32_t unknown) const {
+    std::string token;
+    tokenizer_.for_each_token([&](std::int64_t id, std::string_view text) {
+      token = id == unknown ? std::string(text) : token;
+    });
+    throw_bad_input(
+        "{}: the text gives the token {}, which has the id {}, but the model has {} tokens: add "
+        "rows to its embedding, or use the tokenizer that it was trained with",
+        printable(tokenizer_.file().string(), 0), printable(token, 60), unknown, rows_);
+  }
+
   TokenWriter& writer_;
+  const Tokenizer& tokenizer_;
   DocumentEnds ends_;
+  std::int64_t rows_ =
+      tokenizer_.rows().value_or(std::numeric_limits<std::uint32_t>::max() + std::int64_t{1});
   std::int64_t limit_ = std::numeric_limits<std::int64_t>::max();
   bool empty_ = true;
   std::int64_t empty_documents_ = 0;
@@ -141,11 +161,13 @@ TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& sett
   constexpr std::size_t kBytesPerThread = 2 << 20;
   TextSettings text = settings.text;
   text.utf8 = tokenizer.reads_utf8();
-  TokenWriter writer(settings.output, settings.layout, vocabulary_of(tokenizer));
+  const std::int64_t vocabulary = vocabulary_of(tokenizer);
+  TokenWriter writer(settings.output, settings.layout,
+                     std::min(vocabulary, tokenizer.rows().value_or(vocabulary)));
   if (settings.origin) {
     writer.set_origin(*settings.origin);
   }
-  DocumentWriter documents(writer, tokenizer.ends());
+  DocumentWriter documents(writer, tokenizer);
   const int threads = std::max(settings.threads, 1);
   TokenizeResult result;
   auto groups = groups_of(settings);
@@ -168,6 +190,7 @@ TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& sett
     result.text_bytes += reader.bytes_read();
     result.json_inputs += reader.json_inputs();
     result.replaced_bytes += reader.replaced_bytes();
+    result.skipped_lines += reader.skipped_lines();
     writer.end_document();
   }
   if (writer.tokens() == 0) {

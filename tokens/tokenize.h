@@ -35,6 +35,7 @@ struct TokenizeResult {
   std::uint64_t text_bytes = 0;     ///< bytes read, JSON markup included
   std::int64_t json_inputs = 0;     ///< inputs that were JSON lines
   std::int64_t replaced_bytes = 0;  ///< that were not UTF-8
+  std::int64_t skipped_lines = 0;   ///< that were no JSON object with the text
 };
 
 /// Called with the bytes read and the total, 0 if unknown, unless it is empty.

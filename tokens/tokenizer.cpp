@@ -14,6 +14,7 @@
 #include "formats/model/model_directory.h"
 #include "formats/tensors/gguf.h"
 #include "formats/vocabulary/added_tokens_files.h"
+#include "formats/vocabulary/vocabulary_files.h"
 #include "tokens/added_tokenizer.h"
 #include "tokens/gguf_tokenizer.h"
 #include "tokens/hf/work.h"
@@ -136,9 +137,9 @@ std::unique_ptr<Tokenizer> open_file(const fs::path& path) {
                                        : open_sentencepiece(path);
 }
 
-// A tokenizer.json or tokenizer.model, and what the other files of its directory say.
+// A directory's own tokenizer file, and what the other files of the directory say.
 std::unique_ptr<Tokenizer> open_with(const Neighbours& files, const fs::path& path) {
-  const bool json = path.extension() == ".json";
+  const bool json = path.extension() == ".json" || is_vocabulary_file(path);
   const std::vector<StoredAddedToken> added = added_tokens_beside(files.directory);
   std::unique_ptr<Tokenizer> tokenizer;
   if (json) {
@@ -151,27 +152,31 @@ std::unique_ptr<Tokenizer> open_with(const Neighbours& files, const fs::path& pa
       tokenizer = with_added_tokens(std::move(tokenizer), added, legacy);
     }
   }
-  const auto vocabulary = number_in(files.config, "vocab_size");
-  if (vocabulary && *vocabulary < tokenizer->vocabulary()) {
-    throw_bad_input("{}: the tokenizer has {} tokens, the vocabulary in config.json {}",
-                    printable(files.directory.string(), 0), tokenizer->vocabulary(), *vocabulary);
+  if (const auto rows = number_in(files.config, "vocab_size"); rows.value_or(0) > 0) {
+    tokenizer->set_rows(*rows);
   }
   tokenizer->set_ends(ends_of(*tokenizer, json, files));
   return tokenizer;
 }
 
-// The tokenizer's own file in a model directory.
+// The tokenizer's own file in a model directory, or its GGUF file.
 fs::path file_in(const fs::path& directory) {
-  const bool json = path_exists(directory / "tokenizer.json");
-  const bool model = path_exists(directory / "tokenizer.model");
-  if (!json && !model) {
-    throw_bad_input(
-        "{}: holds no tokenizer.json and no tokenizer.model; models of bytes take --tokenizer "
-        "bytes",
-        printable(directory.string(), 0));
+  if (const auto own = tokenizer_file_in(directory, reads_tokenizer_json())) {
+    return *own;
   }
-  return directory /
-         (json && (reads_tokenizer_json() || !model) ? "tokenizer.json" : "tokenizer.model");
+  const fs::path weights = resolve_weights_path(directory);
+  if (is_gguf_file(weights)) {
+    return weights;
+  }
+  throw_bad_input(
+      "{}: holds no tokenizer.json, tokenizer.model, vocab.json with merges.txt, or vocab.txt; "
+      "models of bytes take --tokenizer bytes",
+      printable(directory.string(), 0));
+}
+
+bool is_own_name(const fs::path& name) {
+  return name == "tokenizer.json" || name == "tokenizer.model" || name == "vocab.json" ||
+         name == "vocab.txt";
 }
 
 }  // namespace
@@ -188,16 +193,11 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
   fs::path path = resolve_model_path(name);
   std::error_code fault;
   if (fs::is_directory(path, fault)) {
-    const bool of_its_own =
-        path_exists(path / "tokenizer.json") || path_exists(path / "tokenizer.model");
-    const fs::path weights = of_its_own ? path : resolve_weights_path(path);
-    path = is_gguf_file(weights) ? weights : file_in(path);
+    path = file_in(path);
   }
-  const fs::path own_name = path.filename();
-  std::unique_ptr<Tokenizer> tokenizer =
-      own_name == "tokenizer.json" || own_name == "tokenizer.model"
-          ? open_with(Neighbours(path.parent_path()), path)
-          : open_file(path);
+  std::unique_ptr<Tokenizer> tokenizer = is_own_name(path.filename())
+                                             ? open_with(Neighbours(path.parent_path()), path)
+                                             : open_file(path);
   tokenizer->set_file(path);
   return tokenizer;
 }

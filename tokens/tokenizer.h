@@ -56,6 +56,10 @@ class Tokenizer {
   /// All ids are below this.
   virtual std::int64_t vocabulary() const = 0;
 
+  /// The rows of the model's embedding, if known: tokenize() refuses text that gives other ids.
+  std::optional<std::int64_t> rows() const { return rows_; }
+  void set_rows(std::int64_t rows) { rows_ = rows; }
+
   /// Whether text must be UTF-8 (false for byte tokens).
   virtual bool reads_utf8() const = 0;
 
@@ -68,20 +72,22 @@ class Tokenizer {
 
  private:
   DocumentEnds ends_;
+  std::optional<std::int64_t> rows_;
   std::filesystem::path file_;
 };
 
 /// Opens the tokenizer `name`: "bytes" (256 tokens, one per byte), a SentencePiece model, a
-/// tokenizer.json, a model directory with one of these, such a directory's name in the Hugging Face
-/// cache, or a GGUF file. In a directory, tokenizer.json takes precedence, if this build reads it.
-/// A tokenizer.json or tokenizer.model given by its path is what it is in its directory: the files
-/// beside it add tokens (added_tokens_beside()), and tokenizer_config.json decides about BOS and
-/// EOS. If it does not say, SentencePiece models add both; a tokenizer.json adds what its
-/// post-processor adds, and at least the EOS that a config names; open_gguf_tokenizer() says what
-/// GGUF files add; bytes have none. Throws kBadInput if `name` is none of these, for a tokenizer
-/// that is malformed, not supported or larger than the config's vocabulary, and for a
-/// tokenizer.model whose ids are known not to be the model's. Throws kUsage in a build without the
-/// library that is needed, kInterrupted soon after `stop` becomes true.
+/// tokenizer.json, an older file that tokenizer_json_from() reads, a model directory with one of
+/// these, such a directory's name in the Hugging Face cache, or a GGUF file. tokenizer_file_in()
+/// chooses a directory's, with tokenizer.json first if this build reads it. A file that has such a
+/// name and is given by its path is what it is in its directory: the files beside it add tokens
+/// (added_tokens_beside()), and tokenizer_config.json decides about BOS and EOS. If it does not
+/// say, SentencePiece models add both; a tokenizer.json adds what its post-processor adds, and at
+/// least the EOS that a config names; open_gguf_tokenizer() says what GGUF files add; bytes have
+/// none. A config.json says how many rows the model has. Throws kBadInput if `name` is none of
+/// these, for a tokenizer that is malformed or not supported, and for a tokenizer.model whose ids
+/// are known not to be the model's. Throws kUsage in a build without the library that is needed,
+/// kInterrupted soon after `stop` becomes true.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::atomic<bool>& stop);
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name);
 

@@ -90,7 +90,7 @@ void add_calibrate_command(Command program, Console& console) {
   auto options = std::make_shared<CalibrateOptions>();
   Command command = add_whole_command(program, "calibrate");
   command.add_option("model", options->model, "model directory").required();
-  command.add_option("--data", options->data, "token file: raw u16, llm.c, or numpy");
+  command.add_option("--data", options->data, "token file: raw ids, llm.c, or numpy");
   add_text_input(command, options->text, "instead of --data: text files or JSON lines");
   command.add_option("-o,--output", options->output, "statistics file to make").required();
   add_count(command, "--context", options->context,

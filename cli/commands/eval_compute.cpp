@@ -274,7 +274,7 @@ void add_eval_command(Command program, Console& console) {
   Command command = add_whole_command(program, "eval");
   command.add_option("model", options->model, "model directory").required();
   command.add_option("--data", options->data,
-                     "token file: raw u16, llm.c, numpy, or Megatron's .bin with its .idx");
+                     "token file: raw ids, llm.c, numpy, or Megatron's .bin with its .idx");
   add_text_input(command, options->text, "instead of --data: text files or JSON lines");
   add_counts(command, "--context", options->contexts,
              "tokens in a window (default: 1024, or fewer where the model declares fewer positions "

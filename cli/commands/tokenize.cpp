@@ -105,6 +105,7 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
         {"text_bytes", result.text_bytes},
         {"json_lines", result.json_inputs > 0},
         {"replaced_bytes", result.replaced_bytes},
+        {"skipped_lines", result.skipped_lines},
         {"left_out_characters", tokenizer.left_out()},
         {"seconds", seconds}};
     facts.update(ends_json(tokenizer.ends()));
@@ -134,6 +135,10 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
     console.print(fmt::format("replaced   {} bytes that are not UTF-8 by U+FFFD",
                               counted(result.replaced_bytes)));
   }
+  if (result.skipped_lines > 0) {
+    console.print(fmt::format("skipped    {} lines that are no JSON object with the text",
+                              counted(result.skipped_lines)));
+  }
   if (tokenizer.left_out() > 0) {
     console.print(fmt::format("left out   {} characters: the tokenizer has no tokens for them",
                               counted(tokenizer.left_out())));
@@ -155,6 +160,9 @@ void choose_document_options(TokenizeOptions& options) {
       refuse_without_effect("--field", "no input is JSON lines; --jsonl declares that they are");
     }
     settings.text.field = options.field;
+  }
+  if (settings.text.skip_invalid && all_are(false)) {
+    refuse_without_effect("--skip-invalid", "no input is JSON lines");
   }
   if (!options.separator.empty()) {
     if (all_are(true)) {
@@ -219,6 +227,8 @@ void add_document_options(Command command, TokenizeOptions& options) {
   add_end_options(command, "eos", "end", options.eos, options.eos_token);
   command.add_flag("--replace-invalid", text.replace_invalid,
                    "replace bytes that are not UTF-8 by U+FFFD");
+  command.add_flag("--skip-invalid", text.skip_invalid,
+                   "JSON lines: leave out lines that are no JSON object with that field");
 }
 
 }  // namespace
@@ -235,8 +245,8 @@ void add_tokenize_command(Command program, Console& console) {
   command
       .add_option(
           "--tokenizer", options->tokenizer,
-          "tokenizer.json, a tokenizer.model of SentencePiece, a model directory that holds "
-          "one of them, a GGUF file, or bytes")
+          "tokenizer.json, a tokenizer.model of SentencePiece or tiktoken, vocab.json with "
+          "merges.txt, vocab.txt, a model directory that holds one of them, a GGUF file, or bytes")
       .required();
   command
       .add_option(

@@ -2,6 +2,8 @@
 #include "uptrain/run/uptrain.h"
 
 #include <chrono>
+#include <cmath>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,14 +71,32 @@ EarlierRun earlier_run(const std::filesystem::path& output, ProcessGroup* ranks)
   return {first[0], first[1], first[2]};
 }
 
-// Takes what is not given from the run that is resumed: batches in a step, and the learning rate.
+// Takes what is not given from the run that is resumed: the learning rate, the lengths of its
+// schedule, and as many batches in a step as the samples of a step make.
 void take_recorded(UptrainOptions& options, const Json& recipe) {
   if (!options.resume) {
     return;
   }
   const auto recorded = [&](const char* key) { return recipe.value(key, Json()); };
   if (!options.accumulation && recorded("accumulation").is_number_integer()) {
-    options.accumulation = recorded("accumulation");
+    const double samples =
+        recorded("batch").is_number()
+            ? recorded("batch").get<double>() * recorded("accumulation").get<double>()
+            : 0.0;
+    const double batches = samples / static_cast<double>(options.settings.batch);
+    const bool whole = batches >= 1 && batches < 1e9 && batches == std::floor(batches);
+    options.accumulation =
+        whole ? static_cast<std::int64_t>(batches) : recorded("accumulation").get<std::int64_t>();
+  }
+  const auto take_steps = [&](const char* key, std::optional<std::int64_t>& steps) {
+    if (!steps && recorded(key).is_number_integer()) {
+      steps = recorded(key).get<std::int64_t>();
+    }
+  };
+  if (recorded("schedule") == Json(options.schedule)) {
+    take_steps("warmup_steps", options.settings.warmup_steps);
+    take_steps("decay_steps", options.settings.decay_steps);
+    take_steps("start_step", options.settings.start_step);
   }
   if (!options.settings.learning_rate && recorded("learning_rate").is_number()) {
     options.settings.learning_rate = recorded("learning_rate");

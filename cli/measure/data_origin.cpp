@@ -15,6 +15,7 @@
 #include "formats/tensors/gguf_split.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/token_file.h"
+#include "formats/vocabulary/vocabulary_files.h"
 #include "tokens/tokenize.h"
 
 namespace regroup {
@@ -31,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 
 bool has_own_tokenizer(const Model& model) {
-  if (path_exists(model.path / "tokenizer.json") || path_exists(model.path / "tokenizer.model")) {
+  if (tokenizer_file_in(model.path)) {
     return true;
   }
   const fs::path weights = resolve_weights_path(model.path);
@@ -119,12 +120,7 @@ std::int64_t tokens_to_read(std::int64_t used) { return 16 * used + 1; }
 void write_tokens(const Model& source, const TextInput& text, int threads,
                   std::optional<std::int64_t> wanted, const fs::path& output) {
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, text);
-  if (vocabulary_of(*tokenizer) > source.spec.vocab_size) {
-    throw_usage(
-        "--text: the tokenizer has {} tokens, the model {}; name the model's with "
-        "--tokenizer",
-        vocabulary_of(*tokenizer), source.spec.vocab_size);
-  }
+  tokenizer->set_rows(source.spec.vocab_size);
   TokenizeSettings settings;
   settings.origin = origin_of(*tokenizer);
   if (!text.tokenizer.empty()) {

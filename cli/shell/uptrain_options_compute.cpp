@@ -187,7 +187,7 @@ void add_uptrain_options(Command command, UptrainOptions& options) {
   command
       .add_option(
           "--data", options.data,
-          "token files: raw u16, llm.c, numpy, or Megatron's .bin with its .idx; FILE:WEIGHT "
+          "token files: raw ids, llm.c, numpy, or Megatron's .bin with its .idx; FILE:WEIGHT "
           "sets a file's share of the samples (default: by its size)")
       .default_text("");
   add_text_input(command, options.text, "instead of --data: text files or JSON lines");

@@ -125,23 +125,6 @@ void check_output_names(const Checkpoint& checkpoint) {
   }
 }
 
-void check_kv_dtypes(const ModelSpec& spec, const Checkpoint& checkpoint) {
-  for (const AttentionRole role : spec.roles()) {
-    for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
-      const AttentionLayout& attention = spec.attention(role, i);
-      if (!attention.present()) {
-        continue;
-      }
-      const TensorInfo& k = checkpoint.at(attention.k.weight);
-      const TensorInfo& v = checkpoint.at(attention.v.weight);
-      if (k.dtype != v.dtype) {
-        throw_bad_input("{} is {} but {} is {}", place_of(checkpoint, k), name_of(k.dtype),
-                        printable(v.name), name_of(v.dtype));
-      }
-    }
-  }
-}
-
 CacheChange cache_change(const ConversionPlan& plan, const Checkpoint& checkpoint,
                          AttentionRole role) {
   const DType dtype = cache_dtype_of(plan.spec, checkpoint);
@@ -206,9 +189,6 @@ ConversionPlan make_plan(const Model& source, const ConversionRequest& request, 
   const Checkpoint& checkpoint = source.checkpoint;
   check_tensors(source.spec, checkpoint);
   check_output_names(checkpoint);
-  if (source.convention != Convention::kGguf) {  // there, quantisation chooses a type per tensor
-    check_kv_dtypes(source.spec, checkpoint);
-  }
   check_order(request.order, source.spec);
   ConversionPlan plan = begin_plan(source, request);
   check_can_pool(plan.spec, plan.pooling.method);

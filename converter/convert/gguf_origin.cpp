@@ -12,6 +12,7 @@
 #include "formats/tensors/gguf_writer.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/tokenizer_files.h"
+#include "formats/vocabulary/vocabulary_files.h"
 
 namespace regroup {
 namespace {
@@ -69,8 +70,7 @@ bool has_tokenizer_of(const Model& source, const GgufMetadata& metadata, std::in
     }
     return true;
   } catch (const Error&) {  // no tokenizer could be made from it
-    return !path_exists(source.path / "tokenizer.json") &&
-           !path_exists(source.path / "tokenizer.model");
+    return !tokenizer_file_in(source.path);
   }
 }
 
@@ -85,6 +85,12 @@ void keep_gguf_origin(Target& target, const Model& source) {
   try {
     for (NamedText& file : tokenizer_files_of(*source.gguf)) {
       target.files.push_back(std::move(file));
+    }
+    const Vocabulary vocabulary = vocabulary_in(*source.gguf);
+    if (vocabulary.model == "gpt2" && (vocabulary.pre.empty() || vocabulary.pre == "default")) {
+      target.notes.emplace_back(
+          "tokenizer.ggml.pre names no split: tokenizer.json splits text as llama.cpp does without "
+          "one; if the original model's splits otherwise, copy that");
     }
   } catch (const Error& fault) {
     target.notes.push_back(

@@ -117,8 +117,25 @@ void check_holdable(const TensorStep& step, Container container) {
               printable(step.output.name), name_of(dtype));
 }
 
+// A tensor of several parts has one dtype, which rounds the parts that have a wider one.
+void check_parts(const TensorStep& step, const Checkpoint& checkpoint) {
+  for (const HeadMove& move : step.moves) {
+    const TensorInfo& first = checkpoint.at(step.moves.front().source);
+    const TensorInfo& other = checkpoint.at(move.source);
+    if (other.dtype != first.dtype) {
+      throw_usage("tensor {} is made of {}, {}, and {}, {}: --dtype chooses one",
+                  printable(step.output.name), printable(first.name), name_of(first.dtype),
+                  printable(other.name), name_of(other.dtype));
+    }
+  }
+}
+
 void settle(TensorStep& step, const Model& source, const ConversionRequest& request,
             Container container) {
+  if (!request.dtype && container != Container::kGguf &&
+      !recorded_dtype(source, step.output.name)) {
+    check_parts(step, source.checkpoint);
+  }
   step.output.dtype = stored_dtype(step.output, source, container, request.dtype);
   if (moves_nothing(step, source.checkpoint)) {
     step.copy_of = step.moves.front().source;

@@ -194,11 +194,50 @@ class JsonCheck : public nlohmann::json_sax<AnyJson> {
   int depth_ = 0;
 };
 
+// The constant that is a value at `at`, of those that Python writes and JSON does not have.
+std::string_view constant_at(std::string_view text, std::size_t at) {
+  for (const std::string_view constant : {"NaN", "Infinity", "-Infinity"}) {
+    const std::size_t next = text.find_first_not_of(" \t\r\n", at + constant.size());
+    if (text.substr(at).starts_with(constant) && next != std::string_view::npos &&
+        std::string_view(",]}").find(text[next]) != std::string_view::npos) {
+      return constant;
+    }
+  }
+  return "";
+}
+
+// As strings these constants are what they are called, and no number to any reader.
+std::string with_quoted_constants(std::string_view text) {
+  std::string result;
+  bool in_string = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const std::string_view constant = in_string ? "" : constant_at(text, at);
+    if (!constant.empty()) {
+      result += quoted(std::string(constant));
+      at += constant.size() - 1;
+      continue;
+    }
+    in_string = in_string != (text[at] == '"');
+    result += text[at];
+    if (in_string && text[at] == '\\' && at + 1 < text.size()) {
+      result += text[++at];
+    }
+  }
+  return result;
+}
+
 template <typename AnyJson>
 AnyJson parse_object(std::string_view text, std::string_view where, std::size_t max_members) {
   // The parser would skip the former and treat the latter as the end of the text.
   if (text.starts_with("\xef\xbb\xbf") || text.find('\0') != std::string_view::npos) {
     throw_bad_input("{}: not valid JSON: it contains a byte order mark or a NUL byte", where);
+  }
+  if (text.find("NaN") != std::string_view::npos ||
+      text.find("Infinity") != std::string_view::npos) {
+    const std::string readable = with_quoted_constants(text);
+    if (readable != text) {
+      return parse_object<AnyJson>(readable, where, max_members);
+    }
   }
   AnyJson parsed;
   try {

@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 /// Parses a whole document. Error messages begin with `where` (a file name). Throws kBadInput
 /// unless the text is one JSON object, and for duplicate keys, nesting deeper than 64 and objects
-/// with more than 10,000 members.
+/// with more than 10,000 members. Python's NaN, Infinity and -Infinity are read as strings.
 Json parse_json_object(std::string_view text, std::string_view where);
 
 /// The same for objects with very many members, such as a tokenizer's vocabulary. Json keeps

@@ -55,8 +55,8 @@ GgufParts gguf_parts_for(const ModelSpec& spec);
 /// GELU, a context cut to the sliding window, a context length for a model that has none.
 std::vector<std::string> gguf_differences(const ModelSpec& spec);
 
-/// rope_freqs.weight for RopeScaling::Kind::kLlama3: the divisor of each of the rotary_dim / 2
-/// frequencies.
+/// rope_freqs.weight for RopeScaling::Kind::kLlama3, and for a kLongRope with the same divisors at
+/// all lengths: the divisor of each of the rotary_dim / 2 frequencies.
 std::vector<float> gguf_rope_factors(const RopeSpec& rope);
 
 }  // namespace regroup

@@ -38,6 +38,13 @@ bool has_bias(const LinearTensors& linear) { return !linear.bias.empty(); }
 
 // Each obstacle_… returns the reason why `graph` cannot compute `spec`, or an empty text.
 
+// Whether rope_freqs.weight can hold the scaling.
+bool is_divisors(const RopeScaling& scaling) {
+  return scaling.kind == RopeScaling::Kind::kLlama3 ||
+         (scaling.kind == RopeScaling::Kind::kLongRope && scaling.attention_factor == 1.0 &&
+          scaling.short_factors == scaling.long_factors);
+}
+
 std::string obstacle_in_rope(const ModelSpec& spec, const GgufGraph& graph) {
   const RopeScaling& scaling = spec.rope.scaling;
   if (graph.whole_head_rotates && spec.rope.rotary_dim != spec.head_dim) {
@@ -55,10 +62,11 @@ std::string obstacle_in_rope(const ModelSpec& spec, const GgufGraph& graph) {
   if (scaling.kind == RopeScaling::Kind::kDynamic) {
     return "dynamic RoPE scaling";
   }
-  if (scaling.kind == RopeScaling::Kind::kLongRope) {
+  const bool divides = is_divisors(scaling);
+  if (scaling.kind == RopeScaling::Kind::kLongRope && !divides) {
     return "LongRoPE scaling";
   }
-  if (scaling.kind == RopeScaling::Kind::kLlama3 && !graph.rope_factors) {
+  if (divides && !graph.rope_factors) {
     return "llama3's RoPE scaling";
   }
   const RopeScaling usual;
@@ -254,8 +262,7 @@ GgufParts gguf_parts_of(const ModelSpec& spec) {
   parts.position_embedding = spec.positions == PositionKind::kLearned;
   parts.head = !spec.lm_head.empty();
   parts.head_bias = !spec.lm_head_bias.empty();
-  parts.rope_factors =
-      spec.positions == PositionKind::kRope && spec.rope.scaling.kind == RopeScaling::Kind::kLlama3;
+  parts.rope_factors = spec.positions == PositionKind::kRope && is_divisors(spec.rope.scaling);
   return parts;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +11,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/spec/alibi.h"
 #include "formats/spec/config_reader.h"
 
 namespace regroup {
@@ -128,6 +131,27 @@ std::int64_t leading_dense_layers(const ModelSpec& spec) {
   return first - spec.layers.begin();
 }
 
+namespace {
+
+// The values of rope_freqs.weight; none if they are not positive numbers.
+std::vector<double> rope_divisors_in(const Checkpoint& checkpoint) {
+  constexpr std::uint64_t kMost = 1 << 16;
+  const TensorInfo* tensor = checkpoint.find("rope_freqs.weight");
+  if (tensor == nullptr || tensor->dtype != DType::kF32 ||
+      static_cast<std::uint64_t>(tensor->elements()) > kMost) {
+    return {};
+  }
+  std::vector<std::byte> bytes(tensor->bytes());
+  checkpoint.file_of(*tensor).read_at(tensor->begin, bytes);
+  std::vector<double> values(tensor->elements());
+  decode_to_double(DType::kF32, bytes, values);
+  const bool usable = std::all_of(values.begin(), values.end(),
+                                  [](double value) { return std::isfinite(value) && value > 0.0; });
+  return usable ? values : std::vector<double>();
+}
+
+}  // namespace
+
 GgufParts gguf_parts_in(const Checkpoint& checkpoint) {
   const auto has = [&](const std::string& name) { return checkpoint.find(name) != nullptr; };
   const auto in_any_layer = [&](const std::string& name) {
@@ -151,6 +175,7 @@ GgufParts gguf_parts_in(const Checkpoint& checkpoint) {
   parts.head = has("output.weight");
   parts.head_bias = has("output.bias");
   parts.rope_factors = has("rope_freqs.weight");
+  parts.rope_divisors = rope_divisors_in(checkpoint);
   parts.longrope_factors = has("rope_factors_long.weight") || has("rope_factors_short.weight");
   return parts;
 }
@@ -188,18 +213,76 @@ void name_gguf_tensors(ModelSpec& spec, const GgufGraph& graph, const GgufParts&
 
 namespace {
 
-// The parameters cannot be read from the frequency factors in rope_freqs.weight. regroup records
-// them.
-void read_recorded_scaling(ModelSpec& spec, const GgufHyperparameters& parameters) {
+// Whether `scaling` divides the frequencies of `rope` so, to the precision of floats.
+bool divides_by(RopeSpec rope, const RopeScaling& scaling, const std::vector<double>& divisors) {
+  const std::vector<double> plain = rope_frequencies(rope);
+  rope.scaling = scaling;
+  const std::vector<double> scaled = rope_frequencies(rope);
+  bool same = divisors.size() == scaled.size();
+  for (std::size_t i = 0; same && i < divisors.size(); ++i) {
+    same = std::abs(plain[i] / scaled[i] - divisors[i]) <= 1e-6 * divisors[i];
+  }
+  return same;
+}
+
+// Llama 3's formula with its usual bounds, if it gives the divisors: any divisor between 1 and the
+// last one tells the positions of pretraining.
+std::optional<RopeScaling> llama3_scaling(const RopeSpec& rope,
+                                          const std::vector<double>& divisors) {
+  const std::vector<double> plain = rope_frequencies(rope);
+  RopeScaling scaling;
+  scaling.kind = RopeScaling::Kind::kLlama3;
+  scaling.factor = divisors.back();
+  const double low = scaling.low_frequency_factor, high = scaling.high_frequency_factor;
+  for (std::size_t i = 0; i < divisors.size(); ++i) {
+    const double kept = (1.0 / divisors[i] - 1.0 / scaling.factor) / (1.0 - 1.0 / scaling.factor);
+    scaling.original_positions =
+        std::round((low + kept * (high - low)) * 2.0 * std::numbers::pi / plain[i]);
+    if (kept > 0.0 && kept < 1.0 && divides_by(rope, scaling, divisors)) {
+      return scaling;
+    }
+  }
+  return std::nullopt;
+}
+
+// Other divisors are those of LongRoPE, the same for all lengths.
+RopeScaling scaling_of_divisors(const ModelSpec& spec, const std::vector<double>& divisors) {
+  RopeScaling scaling;
+  scaling.kind = RopeScaling::Kind::kLinear;
+  scaling.factor = divisors.front();
+  if (divides_by(spec.rope, scaling, divisors)) {
+    return scaling.factor == 1.0 ? RopeScaling() : scaling;
+  }
+  if (const auto llama3 = llama3_scaling(spec.rope, divisors)) {
+    return *llama3;
+  }
+  scaling.kind = RopeScaling::Kind::kLongRope;
+  scaling.factor = 1.0;
+  scaling.original_positions = static_cast<double>(spec.max_positions.value_or(0));
+  scaling.short_factors = scaling.long_factors = divisors;
+  return scaling;
+}
+
+// The frequency factors in rope_freqs.weight are those of a scaling that regroup records, and
+// otherwise say themselves what they are.
+void read_factors(ModelSpec& spec, const GgufHyperparameters& parameters,
+                  const std::vector<double>& divisors) {
+  RopeScaling& scaling = spec.rope.scaling;
   const auto text = parameters.metadata().text("regroup.rope_scaling");
+  if (!text && scaling.kind == RopeScaling::Kind::kNone &&
+      std::ssize(divisors) == spec.rope.rotary_dim / 2 && !divisors.empty()) {
+    scaling = scaling_of_divisors(spec, divisors);
+    return;
+  }
   if (!text) {
-    spec.not_computable = "frequency factors in rope_freqs.weight";
+    spec.not_computable = scaling.kind == RopeScaling::Kind::kNone
+                              ? "frequency factors in rope_freqs.weight"
+                              : "frequency factors in rope_freqs.weight beside rope.scaling";
     return;
   }
   const std::string where = parameters.where() + ": regroup.rope_scaling";
   const Json json = parse_json_object(*text, where);
   const ConfigReader given(json, where);
-  RopeScaling& scaling = spec.rope.scaling;
   scaling.kind = RopeScaling::Kind::kLlama3;
   scaling.factor = given.number_or({"factor"}, 1.0);
   scaling.original_positions = given.number_or({"original_max_position_embeddings"}, 0.0);
@@ -237,7 +320,7 @@ void read_rope_scaling(ModelSpec& spec, const GgufHyperparameters& parameters) {
 }
 
 void read_rope(ModelSpec& spec, const GgufHyperparameters& parameters, const GgufGraph& graph,
-               bool factors) {
+               const GgufParts& parts) {
   spec.rope.interleaved = graph.interleaved;
   spec.rope.theta = parameters.number_or("rope.freq_base", 10000.0);
   spec.rope.rotary_dim = parameters.optional_count("rope.dimension_count").value_or(spec.head_dim);
@@ -249,8 +332,8 @@ void read_rope(ModelSpec& spec, const GgufHyperparameters& parameters, const Ggu
                     graph.whole_head_rotates ? "an even number and all" : "an even part");
   }
   read_rope_scaling(spec, parameters);
-  if (factors && graph.rope_factors) {
-    read_recorded_scaling(spec, parameters);
+  if (parts.rope_factors && graph.rope_factors) {
+    read_factors(spec, parameters, parts.rope_divisors);
   }
 }
 
@@ -276,7 +359,7 @@ void read_gguf_positions(ModelSpec& spec, const GgufHyperparameters& parameters,
     spec.not_computable = "frequency factors in rope_factors_long.weight";
   }
   if (spec.positions == PositionKind::kRope) {
-    read_rope(spec, parameters, graph, parts.rope_factors);
+    read_rope(spec, parameters, graph, parts);
   } else if (spec.positions == PositionKind::kLearned) {
     spec.position_embedding = "position_embd.weight";
   }

@@ -69,8 +69,9 @@ struct GgufParts {
   bool position_embedding = false;
   bool head = false;  ///< output.weight
   bool head_bias = false;
-  bool rope_factors = false;      ///< rope_freqs.weight
-  bool longrope_factors = false;  ///< rope_factors_long.weight, rope_factors_short.weight
+  bool rope_factors = false;               ///< rope_freqs.weight
+  std::vector<double> rope_divisors = {};  ///< its values, if they can be divisors
+  bool longrope_factors = false;           ///< rope_factors_long.weight, rope_factors_short.weight
 };
 
 /// The parts present in a file.

@@ -13,6 +13,7 @@
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
 #include "formats/families/layout_tensors.h"
+#include "formats/families/unknown_architecture.h"
 #include "formats/spec/config_reader.h"
 
 namespace regroup {
@@ -215,9 +216,7 @@ void LayoutReader::tell_norms(ModelSpec& spec) {
 
 ModelSpec LayoutReader::read() {
   ModelSpec spec;
-  if (find_path(config_, {"quantization_config"}) != nullptr) {
-    values_.fault("config.json has a quantization_config; quantised weights cannot be pooled");
-  }
+  spec.contradictions = check_quantisation(ConfigReader(config_, "config.json"), checkpoint_);
   std::int64_t layers = values_.size("layers", kMaxSize);
   const auto tensors = static_cast<std::int64_t>(checkpoint_.tensors().size());
   if (layers > tensors) {

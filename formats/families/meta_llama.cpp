@@ -10,17 +10,19 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/families/unknown_architecture.h"
 #include "formats/spec/config_reader.h"
 
 namespace regroup {
 namespace {
 
 // Keys that are read below, and keys that do not affect the model.
-constexpr std::array<std::string_view, 17> kKnownParams{
-    "dim",        "n_layers",      "n_heads",         "n_kv_heads",          "vocab_size",
-    "norm_eps",   "rope_theta",    "use_scaled_rope", "rope_scaling_factor", "multiple_of",
-    "head_dim",   "hidden_dim",    "max_seq_len",     "ffn_dim_multiplier",  "max_batch_size",
-    "model_type", "sliding_window"};
+constexpr std::array<std::string_view, 19> kKnownParams{
+    "quantization", "quantization_args",  // check_quantisation()
+    "dim",          "n_layers",          "n_heads",         "n_kv_heads",          "vocab_size",
+    "norm_eps",     "rope_theta",        "use_scaled_rope", "rope_scaling_factor", "multiple_of",
+    "head_dim",     "hidden_dim",        "max_seq_len",     "ffn_dim_multiplier",  "max_batch_size",
+    "model_type",   "sliding_window"};
 
 // An unknown key may mean a different model.
 void note_unknown_keys(ModelSpec& spec, const Json& params) {
@@ -128,23 +130,12 @@ LayerTensors meta_layer(const std::string& name) {
   return layer;
 }
 
-void refuse_quantised_params(const ConfigReader& params) {
-  for (const std::string_view key : {"quantization_args", "quantization"}) {
-    if (params.find(key) != nullptr) {
-      throw_bad_input(
-          "{}: {} is set; quantised weights cannot be pooled, use the checkpoint they "
-          "were made from",
-          params.where(), key);
-    }
-  }
-}
-
 }  // namespace
 
 ModelSpec describe_meta(const Json& json, const Checkpoint& checkpoint, std::string_view where) {
   const ConfigReader params(json, where);
-  refuse_quantised_params(params);
   ModelSpec spec;
+  spec.contradictions = check_quantisation(params, checkpoint);
   spec.family = "llama";
   spec.architecture = "LlamaForCausalLM";
   spec.hidden_size = params.count({"dim"});

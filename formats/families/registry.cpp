@@ -283,12 +283,12 @@ ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::st
   const Names names = names_in(config);
   const bool known = names.own || find_family(names.model_type, names.architecture) != nullptr;
   const auto part = known ? std::nullopt : find_language_part(config, checkpoint);
-  if (known || part) {
-    refuse_quantised(config, checkpoint);
-  }
+  const auto wrong =
+      known || part ? check_quantisation(config, checkpoint) : std::vector<std::string>();
   ModelSpec spec =
       part ? describe_part(*part, checkpoint, config) : describe_alone(json, checkpoint, where);
   settle_ties(spec, checkpoint);
+  spec.contradictions.insert(spec.contradictions.end(), wrong.begin(), wrong.end());
   if (spec.positions == PositionKind::kAlibi) {
     read_recorded_slopes(spec, json, where);
   }

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -29,7 +30,7 @@ constexpr auto kMethods = std::to_array<Method>({
     {"mxfp4", "MXFP4 blocks and scales"},
 });
 
-// Ends of names that only such checkpoints have, for those whose config does not say so.
+// Ends of names that only such checkpoints have.
 struct Ending {
   std::string_view name, method;
 };
@@ -39,6 +40,7 @@ constexpr auto kEndings = std::to_array<Ending>({
     {".weight_scale_inv", "fp8"},
     {".weight.absmax", "bitsandbytes"},
     {".SCB", "bitsandbytes"},
+    {"_blocks", "mxfp4"},
 });
 
 const Method* method_called(std::string_view name) {
@@ -58,49 +60,85 @@ std::string method_in(const ConfigReader& settings) {
              : "";
 }
 
-void refuse_settings(const ConfigReader& config, std::string_view key) {
-  const Json* found = config.find(key);
-  if (found == nullptr) {
-    return;
-  }
-  const std::string name =
-      found->is_object() ? method_in(ConfigReader(*found, config.where())) : "";
-  const Method* method = method_called(name);
-  const std::string said = name.empty() ? "" : fmt::format(" ({})", printable(name));
-  throw_bad_input(
-      "{}: {}{}: the files hold {}, which cannot be pooled: use the checkpoint that they were made "
-      "from",
-      config.where(), key, said, method == nullptr ? "quantised weights" : method->holds);
-}
+constexpr auto kKeys = std::to_array<std::string_view>(
+    {"quantization_config", "compression_config", "quantization", "quantization_args"});
+constexpr auto kParts =
+    std::to_array<std::string_view>({"text_config", "llm_config", "language_config"});
 
-void refuse_names(const Checkpoint& checkpoint) {
-  for (const TensorInfo& tensor : checkpoint.tensors()) {
-    const auto ending = std::find_if(kEndings.begin(), kEndings.end(), [&](const Ending& each) {
-      return tensor.name.ends_with(each.name);
-    });
-    if (ending != kEndings.end()) {
-      const Method* method = method_called(ending->method);
-      throw_bad_input(
-          "{}: the files hold {}, which cannot be pooled: use the checkpoint that they were made "
-          "from",
-          place_of(checkpoint, tensor), method->holds);
+void add_members(const Json& config, const std::vector<std::string>& parent,
+                 std::vector<std::vector<std::string>>& found) {
+  for (const std::string_view key : kKeys) {
+    const auto member = config.find(key);
+    if (member != config.end() &&
+        (member->is_object() || (key.ends_with("_config") && !member->is_null()))) {
+      found.push_back(parent);
+      found.back().emplace_back(key);
     }
   }
+}
+
+std::string method_at(const Json& config, const std::vector<std::string>& path) {
+  const Json* member = &config;
+  for (const std::string& key : path) {
+    member = &member->at(key);
+  }
+  return member->is_object() ? method_in(ConfigReader(*member, "")) : "";
+}
+
+// Names show the method whatever the config says. Integers and 8-bit floats alone do not: heads in
+// such types can be copied.
+const Method* method_of_name(const TensorInfo& tensor) {
+  const auto ending = std::find_if(kEndings.begin(), kEndings.end(), [&](const Ending& each) {
+    return tensor.name.ends_with(each.name);
+  });
+  return ending == kEndings.end() ? nullptr : method_called(ending->method);
+}
+
+bool is_matrix_of_codes(const TensorInfo& tensor) {
+  const bool weight = tensor.name.ends_with("weight") || tensor.name.ends_with("_proj");
+  return weight && tensor.shape.size() >= 2 && !is_pooling_dtype(tensor.dtype);
 }
 
 }  // namespace
 
-void refuse_quantised(const ConfigReader& config, const Checkpoint& checkpoint) {
-  for (const std::string_view key : {"quantization_config", "compression_config"}) {
-    refuse_settings(config, key);
-    for (const std::string_view part : {"text_config", "llm_config", "language_config"}) {
-      const Json* object = config.find(part);
-      if (object != nullptr && object->is_object()) {
-        refuse_settings(ConfigReader(*object, config.where()), key);
-      }
+std::vector<std::vector<std::string>> quantisation_members(const Json& config) {
+  std::vector<std::vector<std::string>> found;
+  add_members(config, {}, found);
+  for (const std::string_view part : kParts) {
+    const auto object = config.find(part);
+    if (object != config.end() && object->is_object()) {
+      add_members(*object, {std::string(part)}, found);
     }
   }
-  refuse_names(checkpoint);
+  return found;
+}
+
+std::vector<std::string> check_quantisation(const ConfigReader& config,
+                                            const Checkpoint& checkpoint) {
+  const auto members = quantisation_members(config.json());
+  const std::string said = members.empty() ? "" : method_at(config.json(), members.front());
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    const Method* method = method_of_name(tensor);
+    if (method != nullptr || (!members.empty() && is_matrix_of_codes(tensor))) {
+      const Method* named = method_called(said);
+      method = named == nullptr ? method : named;
+      throw_bad_input(
+          "{}: the files hold {}, which cannot be pooled: use the checkpoint that they were made "
+          "from",
+          place_of(checkpoint, tensor), method == nullptr ? "quantised weights" : method->holds);
+    }
+  }
+  std::vector<std::string> wrong;
+  for (const std::vector<std::string>& path : members) {
+    const std::string method = method_at(config.json(), path);
+    wrong.push_back(
+        fmt::format("{}: {}{}: {}", config.where(), fmt::join(path, "."),
+                    method.empty() ? "" : fmt::format(" ({})", printable(method)),
+                    checkpoint.tensors().empty()
+                        ? "sizes of weights are those before quantisation"
+                        : "ignored and left out of results: the weights are not quantised"));
+  }
+  return wrong;
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "formats/spec/config_reader.h"
 #include "formats/tensors/checkpoint.h"
@@ -12,9 +13,16 @@ namespace regroup {
 
 // Checkpoints whose weights are quantised, in the ways that transformers reads.
 
-/// Throws kBadInput, saying what to use instead, if `config` (or the object of a language model in
-/// it) or the names in `checkpoint` show that weights are quantised.
-void refuse_quantised(const ConfigReader& config, const Checkpoint& checkpoint);
+/// The members of a config that say that weights are quantised: paths such as
+/// {"quantization_config"} or {"text_config", "quantization_config"}.
+std::vector<std::vector<std::string>> quantisation_members(const Json& config);
+
+/// Throws kBadInput, saying what to use instead, if the weights of `checkpoint` are quantised: by
+/// names that only quantised checkpoints have, or, if the config says that they are quantised, by
+/// matrices of integers or 8-bit floats. Otherwise returns a sentence per such member of the
+/// config: it is wrong, or, in a checkpoint without tensors, cannot be checked.
+std::vector<std::string> check_quantisation(const ConfigReader& config,
+                                            const Checkpoint& checkpoint);
 
 // What to say about a config of no known family.
 

@@ -15,6 +15,7 @@
 #include "formats/families/gguf_model.h"
 #include "formats/families/layout_file.h"
 #include "formats/families/meta_llama.h"
+#include "formats/families/unknown_architecture.h"
 #include "formats/model/meta_checkpoint.h"
 #include "formats/model/weight_index.h"
 #include "formats/spec/tensor_names.h"
@@ -60,6 +61,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Loaders would read plain weights wrongly by what an earlier, quantised copy left in the config.
+// Weights that are quantised have been refused before.
+void leave_out_quantisation(ModelDirectory& model) {
+  for (const std::vector<std::string>& path : quantisation_members(model.config)) {
+    const std::string& key = path.back();
+    model.config_text = path.size() == 1
+                            ? without_member(model.config_text, key)
+                            : with_member(model.config_text, {path.front()},
+                                          without_member(model.config[path.front()].dump(2), key));
+  }
+  model.config = parse_json_object(model.config_text, "config.json");
+}
+
 Model open_gguf_model(const fs::path& path) {
   GgufModelFiles files = open_gguf_files(path);
   ModelDirectory model{path, "", Json::object(), Checkpoint(std::move(files.parts)), {}};
@@ -71,10 +85,12 @@ Model open_meta_model(const fs::path& path) {
   ModelDirectory directory = open_meta_directory(path);
   const std::string where = printable((path / kMetaParamsFile).string(), 0);
   ModelSpec spec = describe_meta(directory.config, directory.checkpoint, where);
+  leave_out_quantisation(directory);
   return {std::move(directory), Convention::kMeta, std::move(spec), std::nullopt, {}};
 }
 
-// The dtype that a config names for the weights, in transformers' terms. F32 if it names none.
+// The dtype that a config names for the weights, in transformers' terms. Without one: F32, or F16
+// of quantised weights.
 DType dtype_of_config(const Json& config) {
   for (const char* key : {"dtype", "torch_dtype"}) {
     const auto found = config.find(key);
@@ -83,7 +99,7 @@ DType dtype_of_config(const Json& config) {
       return name == "float16" ? DType::kF16 : name == "bfloat16" ? DType::kBF16 : DType::kF32;
     }
   }
-  return DType::kF32;
+  return quantisation_members(config).empty() ? DType::kF32 : DType::kF16;
 }
 
 Checkpoint checkpoint_called_for(const ModelSpec& spec, DType dtype) {
@@ -129,6 +145,7 @@ Model open_model(const fs::path& given, const OpenOptions& options) {
   const std::string where = printable((directory.path / "config.json").string(), 0);
   ModelSpec spec =
       describe_model_or_layout(directory.config, directory.checkpoint, where, options.layout);
+  leave_out_quantisation(directory);
   std::string missing = missing_head(spec, directory.checkpoint);
   spec = missing.empty() ? std::move(spec) : without_head(std::move(spec));
   return {std::move(directory), Convention::kHuggingFace, std::move(spec), std::nullopt,

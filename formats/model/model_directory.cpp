@@ -49,8 +49,9 @@ Checkpoint::Part open_weight_file(const std::filesystem::path& path) {
 namespace {
 
 constexpr std::string_view kWrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
-                                          "_checkpoint_wrapped_module."};
-constexpr std::string_view kParallel = "module.";
+                                          "_checkpoint_wrapped_module.", "_forward_module."};
+constexpr std::string_view kLightning = "model.";  // of the module that holds the model
+constexpr std::string_view kPrefixes[] = {"module.", kLightning, "base_model.model."};
 
 // A wrapper's name is a whole part of the name, between dots.
 void remove_everywhere(std::string& name, std::string_view wrapper) {
@@ -64,31 +65,54 @@ void remove_everywhere(std::string& name, std::string_view wrapper) {
   }
 }
 
-void refuse_flat(const Checkpoint::Part& part, const TensorInfo& tensor) {
-  if (tensor.name.ends_with("_flat_param")) {
-    throw_bad_input(
-        "{}: tensor {}: FSDP's flat parameters are not the model's tensors: save the model with a "
-        "full state dict (StateDictType.FULL_STATE_DICT)",
-        printable(part.file.path().string(), 0), printable(tensor.name));
+void refuse_other_tensors(const Checkpoint::Part& part, const TensorInfo& tensor) {
+  const bool flat = tensor.name.ends_with("_flat_param");
+  const bool adapter = tensor.name.find(".lora_A.") != std::string::npos ||
+                       tensor.name.find(".base_layer.") != std::string::npos;
+  if (flat || adapter) {
+    throw_bad_input("{}: tensor {}: {}", printable(part.file.path().string(), 0),
+                    printable(tensor.name),
+                    flat ? "FSDP's flat parameters are not the model's tensors: save the model "
+                           "with a full state dict (StateDictType.FULL_STATE_DICT)"
+                         : "a LoRA adapter, which must be merged first: with peft, "
+                           "model.merge_and_unload().save_pretrained(MERGED)");
   }
+}
+
+using Parts = std::vector<Checkpoint::Part>;
+
+bool any_begins(const Parts& parts, std::string_view prefix, bool wanted = true) {
+  return std::any_of(parts.begin(), parts.end(), [&](const Checkpoint::Part& part) {
+    return std::any_of(part.tensors.begin(), part.tensors.end(), [&](const TensorInfo& tensor) {
+      return tensor.name.starts_with(prefix) == wanted;
+    });
+  });
+}
+
+// Many models' own names begin with "model.", too.
+bool is_wrapped(const Parts& parts, std::string_view prefix) {
+  return !any_begins(parts, prefix, false) &&
+         (prefix != kLightning || any_begins(parts, "model.model.") ||
+          any_begins(parts, "model.lm_head.") || any_begins(parts, "model.base_model."));
 }
 
 }  // namespace
 
-void remove_training_wrappers(std::vector<Checkpoint::Part>& parts) {
-  bool parallel = true;
+void remove_training_wrappers(Parts& parts) {
   for (Checkpoint::Part& part : parts) {
     for (TensorInfo& tensor : part.tensors) {
-      refuse_flat(part, tensor);
+      refuse_other_tensors(part, tensor);
       for (const std::string_view wrapper : kWrappers) {
         remove_everywhere(tensor.name, wrapper);
       }
-      parallel = parallel && tensor.name.starts_with(kParallel);
     }
   }
-  for (Checkpoint::Part& part : parts) {
-    for (TensorInfo& tensor : part.tensors) {
-      tensor.name.erase(0, parallel ? kParallel.size() : 0);
+  for (const std::string_view prefix : kPrefixes) {
+    const bool wrapped = is_wrapped(parts, prefix);
+    for (std::size_t i = 0; wrapped && i < parts.size(); ++i) {
+      for (TensorInfo& tensor : parts[i].tensors) {
+        tensor.name.erase(0, prefix.size());
+      }
     }
   }
 }
@@ -212,13 +236,25 @@ void refuse_adapter(const fs::path& directory) {
   }
 }
 
+// What training frameworks leave in place of weights, and how weights are made of it.
+std::string_view instead_of_weights(const fs::path& directory) {
+  if (path_exists(directory / ".metadata")) {
+    return "a distributed checkpoint: python -m torch.distributed.checkpoint.format_utils "
+           "dcp_to_torch DIRECTORY pytorch_model.bin makes a file of it";
+  }
+  if (path_exists(directory / "zero_to_fp32.py")) {
+    return "a checkpoint of DeepSpeed's ranks: python zero_to_fp32.py . MODEL makes a model of it";
+  }
+  return "not a model directory with weights";
+}
+
 std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
   refuse_adapter(directory);
   if (const auto weights = weights_in(directory)) {
     return is_index(*weights) ? open_indexed_shards(*weights) : open_single(*weights);
   }
-  throw_bad_input("{}: holds no {}, {} or index of either; not a model directory with weights",
-                  printable(directory.string(), 0), kSingleFile, kTorchSingleFile);
+  throw_bad_input("{}: holds no {}, {} or index of either; {}", printable(directory.string(), 0),
+                  kSingleFile, kTorchSingleFile, instead_of_weights(directory));
 }
 
 }  // namespace

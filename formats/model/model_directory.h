@@ -20,9 +20,10 @@ Checkpoint::Part open_weight_file(const std::filesystem::path& path);
 // Names of tensors saved from inside a wrapper of training, such as torch.compile's.
 
 /// Removes from the names in `parts` what wrappers add: "_orig_mod." (torch.compile),
-/// "_fsdp_wrapped_module." (FSDP) and "_checkpoint_wrapped_module." (activation checkpointing) at
-/// any depth, then "module." (DDP, DeepSpeed) if every name begins with it. Throws kBadInput for
-/// FSDP's flat parameters, which are not tensors of the model.
+/// "_fsdp_wrapped_module." (FSDP), "_checkpoint_wrapped_module." (activation checkpointing) and
+/// "_forward_module." (Fabric) at any depth, then "module." (DDP, DeepSpeed), "model." (Lightning)
+/// and "base_model.model." (PEFT) if every name begins with it. Throws kBadInput for FSDP's flat
+/// parameters and for adapters, which are not tensors of the model.
 void remove_training_wrappers(std::vector<Checkpoint::Part>& parts);
 
 // A model in Hugging Face's layout: config.json, weights in one file or in indexed shards, and
@@ -33,7 +34,7 @@ inline constexpr std::uint64_t kMaxConfigBytes = 4U << 20;
 
 struct ModelDirectory {
   std::filesystem::path path;  ///< the directory
-  std::string config_text;     ///< config.json, byte for byte
+  std::string config_text;     ///< config.json, byte for byte; open_model() leaves out some members
   Json config;                 ///< the same, parsed
   Checkpoint checkpoint;
   /// Other files to copy with the model, relative to `path`. Links that point outside are excluded.

@@ -389,7 +389,9 @@ NamedPickledTensors tensors_of(const Unpickler& unpickler, const Unpickler::Valu
   for (std::size_t i = 0; dict->kind == Unpickler::Kind::kDict && i < dict->items.size(); i += 2) {
     const std::string_view key = unpickler.value(dict->items[i]).text;
     const Unpickler::Value& inner = unpickler.value(dict->items[i + 1]);
-    if ((key == "state_dict" || key == "model") && inner.kind == Unpickler::Kind::kDict) {
+    const bool named =
+        key == "state_dict" || key == "model" || key == "module" || key == "model_state_dict";
+    if (named && inner.kind == Unpickler::Kind::kDict) {
       dict = &inner;
       break;
     }

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "formats/base/error.h"
-#include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
@@ -13,13 +12,9 @@
 
 namespace regroup {
 
-// Reads BPE tokenizers: tokenizer.json (byte-level or SentencePiece style) and GPT-2's files.
+// Reads BPE tokenizers: tokenizer.json, byte-level or SentencePiece style.
 
 namespace {
-
-namespace fs = std::filesystem;
-
-constexpr std::uint64_t kMaxMergesBytes = 256U << 20;
 
 // A space inside a token of a merge would be ambiguous; byte-level BPE spells it differently.
 std::string with_encoded_spaces(const std::string& part) {
@@ -172,33 +167,6 @@ void note_other_merges(Vocabulary& vocabulary, const SortedJson& tokenizer,
         "llama.cpp merges whatever makes a token, by score; tokenizer.json has other merges, so "
         "llama.cpp may split words differently");
   }
-}
-
-VocabularyBuilder read_vocab_and_merges(const fs::path& directory, std::int64_t rows) {
-  const std::string vocab_name = printable((directory / "vocab.json").string(), 0);
-  const std::string merges_name = printable((directory / "merges.txt").string(), 0);
-  VocabularyBuilder builder(rows, false);
-  put_vocab(builder, read_json_if_there(directory, "vocab.json"), vocab_name);
-  Vocabulary& vocabulary = builder.vocabulary();
-  vocabulary.model = "gpt2";
-  vocabulary.pre = "gpt-2";
-  const std::string text = read_text(directory / "merges.txt", kMaxMergesBytes);
-  std::string_view rest = text;
-  for (bool first = true; !rest.empty(); first = false) {
-    std::string line(rest.substr(0, rest.find('\n')));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    line.erase(line.find_last_not_of(" \r\n") + 1);
-    if (line.empty() || (first && line.starts_with("#version"))) {
-      continue;
-    }
-    const std::size_t space = line.find(' ');
-    if (space == std::string::npos || space == 0 ||
-        line.find(' ', space + 1) != std::string::npos) {
-      throw_bad_input("{}: the line {} is not a pair of tokens", merges_name, printable(line, 60));
-    }
-    vocabulary.merges.push_back(std::move(line));
-  }
-  return builder;
 }
 
 // Byte-level BPE and SentencePiece's BPE as parts of a tokenizer.json.

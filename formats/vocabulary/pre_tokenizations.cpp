@@ -4,6 +4,8 @@
 #include <array>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
@@ -85,46 +87,54 @@ Step deepseek_v3() {
                       bytes(false)});
 }
 
-constexpr std::array<PreTokenization, 22> kPreTokenizations{{
-    {.name = "gpt-2", .steps = gpt2},
-    {.name = "phi-2", .steps = gpt2},
-    {.name = "olmo", .steps = gpt2, .composes = true},
-    {.name = "mpt", .steps = gpt2, .composes = true},
-    {.name = "starcoder", .steps = starcoder},
-    {.name = "smollm", .steps = starcoder},
-    {.name = "refact", .steps = starcoder},
-    {.name = "command-r", .steps = starcoder, .composes = true},
-    {.name = "llama-bpe", .steps = llama3, .whole_words = true, .adds_bos = true},
-    {.name = "llama3", .steps = llama3, .whole_words = true, .adds_bos = true},
-    {.name = "llama-v3", .steps = llama3, .whole_words = true, .adds_bos = true},
-    {.name = "dbrx", .steps = llama3},
-    {.name = "smaug-bpe", .steps = llama3},
-    {.name = "qwen2", .steps = qwen2, .composes = true},
-    {.name = "deepseek-r1-qwen", .steps = qwen2, .composes = true},
-    {.name = "gpt-4o", .steps = gpt4o},
-    {.name = "tekken", .steps = tekken, .whole_words = true, .adds_bos = true},
-    {.name = "bloom", .steps = bloom},
-    {.name = "falcon", .steps = falcon},
-    {.name = "deepseek-llm", .steps = deepseek_llm},
-    {.name = "deepseek-coder", .steps = deepseek_coder},
-    {.name = "deepseek-v3", .steps = deepseek_v3},
-}};
+// How llama.cpp splits text for a vocabulary that names no other way.
+Step llama_cpp() {
+  return Step::array({split_at(R"([\p{P}\$\+<=>\^~\|]+)"),
+                      split_at(R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+)"
+                               R"(|\s+(?!\S))"),
+                      split_at(R"(\p{N}+)"), split_at("[0-9][0-9][0-9]"), bytes(false)});
+}
+
+constexpr auto kPreTokenizations = std::to_array<PreTokenization>({
+    {.names = "gpt-2 phi-2 jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code "
+              "roberta-bpe gigachat a.x-4.0 mellum exaone4 jais trillion granite-docling",
+     .steps = gpt2},
+    {.names = "olmo mpt modern-bert", .steps = gpt2, .composes = true},
+    {.names = "starcoder smollm refact codeshell exaone minerva-7b", .steps = starcoder},
+    {.names = "command-r", .steps = starcoder, .composes = true},
+    {.names = "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2",
+     .steps = llama3,
+     .whole_words = true,
+     .adds_bos = true},
+    {.names = "dbrx smaug-bpe glm4 chatglm-bpe", .steps = llama3},
+    {.names = "qwen2 deepseek-r1-qwen stablelm2 megrez hunyuan", .steps = qwen2, .composes = true},
+    {.names = "gpt-4o llama4 kanana2 minimax-m2", .steps = gpt4o},
+    {.names = "tekken", .steps = tekken, .whole_words = true, .adds_bos = true},
+    {.names = "bloom poro-chat gpt3-finnish", .steps = bloom},
+    {.names = "falcon", .steps = falcon},
+    {.names = "deepseek-llm", .steps = deepseek_llm},
+    {.names = "deepseek-coder", .steps = deepseek_coder},
+    {.names = "deepseek-v3 hunyuan-dense joyai-llm", .steps = deepseek_v3},
+    {.names = "default", .steps = llama_cpp},
+});
 
 }  // namespace
 
 std::span<const PreTokenization> pre_tokenizations() { return kPreTokenizations; }
 
-const PreTokenization* find_pre_tokenization(std::string_view name) {
-  const auto* const found =
-      std::find_if(kPreTokenizations.begin(), kPreTokenizations.end(),
-                   [&](const PreTokenization& each) { return each.name == name; });
+const PreTokenization* find_pre_tokenization(std::string_view stored) {
+  const std::string wanted = fmt::format(" {} ", stored.empty() ? "default" : stored);
+  const auto* const found = std::find_if(
+      kPreTokenizations.begin(), kPreTokenizations.end(), [&](const PreTokenization& each) {
+        return fmt::format(" {} ", each.names).find(wanted) != std::string::npos;
+      });
   return found == kPreTokenizations.end() ? nullptr : found;
 }
 
 std::string pre_tokenization_names() {
   std::string names;
   for (const PreTokenization& each : kPreTokenizations) {
-    names += (names.empty() ? "" : ", ") + std::string(each.name);
+    names += (names.empty() ? "" : " ") + std::string(each.names);
   }
   return names;
 }
@@ -174,7 +184,7 @@ std::string_view name_in_table(const std::vector<const SortedJson*>& steps,
     const int alike = 1 + (each.whole_words == whole_words ? 2 : 0) + (each.composes == composes);
     if (alike > most && are_alike(steps, each.steps())) {
       most = alike;
-      name = each.name;
+      name = each.names.substr(0, each.names.find(' '));
     }
   }
   return name;

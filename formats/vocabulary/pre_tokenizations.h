@@ -10,20 +10,20 @@
 namespace regroup {
 
 struct PreTokenization {
-  std::string_view name;
+  std::string_view names;               ///< separated by spaces; the first is the one to write
   nlohmann::json (*steps)() = nullptr;  ///< the list of tokenizer.json's pre-tokenizers
   bool composes = false;                ///< the text is brought to NFC first
   bool whole_words = false;             ///< words of the vocabulary are not merged
   bool adds_bos = false;                ///< if the file does not say
 };
 
-/// All that are known. Of those that split alike, the first is the name to write.
+/// All that are known.
 std::span<const PreTokenization> pre_tokenizations();
 
-/// The one with that name, or null.
+/// The one with that name, or null. Without a name it is llama.cpp's default.
 const PreTokenization* find_pre_tokenization(std::string_view name);
 
-/// All names, separated by commas.
+/// All names, separated by spaces.
 std::string pre_tokenization_names();
 
 }  // namespace regroup

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstring>
 #include <optional>
@@ -62,13 +63,22 @@ bool has_32_bits(const Halves& halves) {
          (halves.upper.most < kMostUpper && halves.lower.most >= 256);
 }
 
+// Of what has 32 bits.
+bool has_64_bits(std::string_view sample) {
+  bool zeros = true;
+  for (std::size_t i = 0; i + 7 < sample.size(); i += 8) {
+    zeros = zeros && sample.substr(i + 4, 4) == std::string_view("\0\0\0", 4);
+  }
+  return zeros;
+}
+
 bool is_big_endian(const Halves& halves) {
   return halves.lower_bytes == 0 && std::max(halves.lower.most, halves.upper.most) > 0;
 }
 
 }  // namespace
 
-void check_raw_tokens(const File& file) {
+std::int64_t raw_token_bytes(const File& file) {
   std::string sample(std::min(kSample, file.size()), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(sample)));
   const std::string where = printable(file.path().string(), 0);
@@ -85,7 +95,7 @@ void check_raw_tokens(const File& file) {
         where, where);
   }
   if (sample.size() / 2 < kFewestIds) {
-    return;
+    return 2;
   }
   const Halves halves = halves_of(sample);
   if (is_big_endian(halves)) {
@@ -94,12 +104,8 @@ void check_raw_tokens(const File& file) {
         "little-endian ids",
         where);
   }
-  if (file.size() % 4 == 0 && has_32_bits(halves)) {
-    throw_bad_input(
-        "{}: every second 16-bit id is almost 0: 32-bit ids, which need Megatron's .idx "
-        "or an .npy of u32",
-        where);
-  }
+  const bool wide = file.size() % 4 == 0 && has_32_bits(halves);
+  return !wide ? 2 : file.size() % 8 == 0 && has_64_bits(sample) ? 8 : 4;
 }
 
 namespace {
@@ -276,6 +282,34 @@ std::string numpy_field(const std::string& header, const char* key, const char* 
   return std::regex_search(header, match, pattern) ? match[1].str() : std::string();
 }
 
+struct NumpyType {
+  std::string_view descr;
+  std::int64_t bytes = 0;
+  std::string_view format;
+};
+
+constexpr auto kNumpyTypes = std::to_array<NumpyType>({{"<u2", 2, "numpy u16"},
+                                                       {"<u4", 4, "numpy u32"},
+                                                       {"<i4", 4, "numpy i32"},
+                                                       {"<i8", 8, "numpy i64"},
+                                                       {"<u8", 8, "numpy u64"},
+                                                       {"|u1", 1, "numpy u8"}});
+
+// The product of "40, 64", or 0 for what is no such list or too large.
+std::int64_t elements_of_shape(const std::string& shape) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 56;
+  std::int64_t elements = shape.empty() ? 0 : 1;
+  const char* at = shape.data();
+  const char* const end = at + shape.size();
+  while (at != end && elements > 0) {
+    std::int64_t size = 0;
+    const auto [stopped, fault] = std::from_chars(at, end, size);
+    elements = fault == std::errc() && size > 0 && size <= kMost / elements ? elements * size : 0;
+    at = std::find_if(stopped, end, [](char letter) { return letter >= '0' && letter <= '9'; });
+  }
+  return elements;
+}
+
 }  // namespace
 
 TokenFile TokenFile::open(const std::filesystem::path& path) {
@@ -306,8 +340,8 @@ void TokenFile::read_header() {
   } else if (magic == kLlmcMagicNarrow || magic == kLlmcMagicWide) {
     read_llmc_header(magic == kLlmcMagicWide);
   } else {
-    check_raw_tokens(file);
-    set_data(0, file.size(), 2, "raw u16");
+    const std::int64_t bytes = raw_token_bytes(file);
+    set_data(0, file.size(), bytes, bytes == 2 ? "raw u16" : bytes == 4 ? "raw u32" : "raw u64");
   }
 }
 
@@ -360,17 +394,24 @@ void TokenFile::read_numpy_header() {
   std::string header(length, '\0');
   file_.read_at(prefix, std::as_writable_bytes(std::span(header)));
   const std::string descr = numpy_field(header, "descr", "'([^']*)'");
-  const std::string shape = numpy_field(header, "shape", "\\((\\d{1,18}),\\)");
-  if ((descr != "<u2" && descr != "<u4") || shape.empty()) {
-    throw_bad_input("{}: numpy array {}, allowed are one dimension of <u2 or <u4", shown(file_),
-                    printable(header));
+  const std::string shape = numpy_field(header, "shape", "\\(([0-9, ]*)\\)");
+  const auto* const type = std::find_if(kNumpyTypes.begin(), kNumpyTypes.end(),
+                                        [&](const auto& each) { return each.descr == descr; });
+  const std::int64_t elements = elements_of_shape(shape);
+  const bool by_rows = shape.find_first_not_of(", ", shape.find(',')) == std::string::npos ||
+                       !numpy_field(header, "fortran_order", "(False)").empty();
+  if (type == kNumpyTypes.end() || elements < 1 || !by_rows) {
+    throw_bad_input(
+        "{}: a numpy array of {} with the shape ({}){}, allowed are integers of 16 bits without a "
+        "sign, or of 32 or 64, row after row: numpy.save(FILE, ids.astype(numpy.uint32))",
+        shown(file_), descr.empty() ? "unknown type" : printable(descr, 60), printable(shape, 60),
+        by_rows ? "" : ", column after column");
   }
   std::uint64_t end = file_.size();
   origin_at_end(file_, end);  // may be behind the array
-  set_data(prefix + length, std::max(end, prefix + length), descr == "<u2" ? 2 : 4,
-           descr == "<u2" ? "numpy u16" : "numpy u32");
-  if (std::stoll(shape) != size_) {
-    throw_bad_input("{}: header says {} tokens, the file holds {}", shown(file_), shape, size_);
+  set_data(prefix + length, std::max(end, prefix + length), type->bytes, type->format);
+  if (elements != size_) {
+    throw_bad_input("{}: header says {} tokens, the file holds {}", shown(file_), elements, size_);
   }
 }
 
@@ -380,14 +421,16 @@ void TokenFile::read(std::int64_t begin, std::span<std::int64_t> ids) const {
     read_ids<std::uint8_t>(file_, offset, ids);
   } else if (token_bytes_ == 2) {
     read_ids<std::uint16_t>(file_, offset, ids);
-  } else {
+  } else if (token_bytes_ == 4) {
     read_ids<std::uint32_t>(file_, offset, ids);
+  } else {
+    read_ids<std::int64_t>(file_, offset, ids);
   }
 }
 
 void TokenFile::check_vocabulary(std::int64_t vocab_size) const {
   constexpr std::int64_t kChunk = 1 << 18;
-  if (vocab_size >= (std::int64_t{1} << (8 * token_bytes_))) {
+  if (token_bytes_ < 8 && vocab_size >= (std::int64_t{1} << (8 * token_bytes_))) {
     return;
   }
   std::vector<std::int64_t> ids(std::min(kChunk, size_));
@@ -395,8 +438,8 @@ void TokenFile::check_vocabulary(std::int64_t vocab_size) const {
     check_stop();
     const auto chunk = std::span(ids).first(std::min(kChunk, size_ - begin));
     read(begin, chunk);
-    const auto wrong =
-        std::find_if(chunk.begin(), chunk.end(), [&](std::int64_t id) { return id >= vocab_size; });
+    const auto wrong = std::find_if(chunk.begin(), chunk.end(),
+                                    [&](std::int64_t id) { return id < 0 || id >= vocab_size; });
     if (wrong != chunk.end()) {
       throw_bad_input(
           "{}: token {} is {}, the model's vocabulary ends at {}; tokenized for another "

@@ -13,11 +13,11 @@
 
 namespace regroup {
 
-// Whether a file without a header looks like 16-bit token ids.
+// Whether a file without a header looks like token ids, and of how many bytes.
 
-/// Examines the first 64 KiB. Throws kBadInput if the file is not raw u16 tokens: text, 32-bit or
-/// big-endian ids, archives, weight files. The message says what to do.
-void check_raw_tokens(const File& file);
+/// 2, or 4 or 8 if the first 64 KiB have zeros where such ids have them. Throws kBadInput if the
+/// file holds no ids: text, big-endian ids, archives, weight files. The message says what to do.
+std::int64_t raw_token_bytes(const File& file);
 
 // Megatron's index (X.idx) of a token file (X.bin): the sequences, and the documents they form.
 // https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/datasets/indexed_dataset.py
@@ -76,20 +76,20 @@ struct DocumentMark {
 /// A file of token ids, read with pread. The format is detected from its first bytes, or from an
 /// .idx file with the same stem:
 ///   Megatron     X.bin with X.idx (either path works): u8, u16 or i32, contiguous sequences
-///   numpy .npy   one dimension of little-endian u16 or u32
+///   numpy .npy   little-endian u8, u16, u32, i32, u64 or i64, row after row
 ///   llm.c        header of 256 i32: magic 20240520, version 1 (u16) or 20240801, 7 (u32); count
-///   raw          otherwise, if plausible: little-endian u16 from the first byte
+///   raw          otherwise, if plausible: little-endian u16, u32 or u64
 class TokenFile {
  public:
   /// Reads the header, or the first 64 KiB if there is none. Throws kBadInput for an empty file, a
   /// partial token at the end, a header or index that does not match the file, an X.idx that is not
-  /// an index, and a file without a header that does not look like u16 ids (for example text).
+  /// an index, and a file without a header that does not look like ids (for example text).
   static TokenFile open(const std::filesystem::path& path);
 
   /// Tokens in the file.
   std::int64_t size() const { return size_; }
 
-  /// Bytes of one stored id: 1, 2 or 4.
+  /// Bytes of one stored id: 1, 2, 4 or 8.
   std::int64_t token_bytes() const { return token_bytes_; }
 
   const std::filesystem::path& path() const { return file_.path(); }

@@ -15,6 +15,7 @@
 #include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/pre_tokenizations.h"
 #include "formats/vocabulary/sentencepiece.h"
+#include "formats/vocabulary/vocabulary_files.h"
 
 namespace regroup {
 
@@ -28,18 +29,6 @@ Vocabulary absent(const std::string& why) {
   Vocabulary vocabulary;
   vocabulary.notes.push_back(why);
   return vocabulary;
-}
-
-std::optional<VocabularyBuilder> read_own_tokens(const fs::path& directory,
-                                                 const SortedJson& tokenizer, std::int64_t rows) {
-  if (path_exists(directory / "tokenizer.model")) {
-    return read_sentencepiece(directory / "tokenizer.model", rows);
-  }
-  if (!tokenizer.is_null()) {
-    return read_tokenizer_json(tokenizer, printable((directory / "tokenizer.json").string(), 0),
-                               rows);
-  }
-  return read_vocab_and_merges(directory, rows);
 }
 
 }  // namespace
@@ -66,26 +55,51 @@ VocabularyBuilder read_sentencepiece(const fs::path& file, std::int64_t rows) {
   return builder;
 }
 
+namespace {
+
+// Llama 3's files in Meta's form name no tokens with a role.
+void find_edges_of_text(VocabularyBuilder& builder) {
+  for (const auto& [role, text] :
+       {std::pair("bos", "<|begin_of_text|>"), {"eos", "<|end_of_text|>"}}) {
+    if (const auto id = builder.find(text)) {
+      builder.vocabulary().special_ids.emplace(role, *id);
+    }
+  }
+}
+
+}  // namespace
+
 Vocabulary read_vocabulary(const fs::path& directory, std::int64_t rows) {
-  const bool sentencepiece = path_exists(directory / "tokenizer.model");
-  const SortedJson tokenizer = read_json_if_there(directory, "tokenizer.json");
-  if (!sentencepiece && tokenizer.is_null() &&
-      !(path_exists(directory / "vocab.json") && path_exists(directory / "merges.txt"))) {
+  const auto file = tokenizer_file_in(directory, /*reads_json=*/false);
+  if (!file) {
     return absent(
         "there is no tokenizer.model, tokenizer.json or vocab.json with merges.txt: the "
         "result has no vocabulary");
   }
-  auto builder = read_own_tokens(directory, tokenizer, rows);
+  const std::string where = printable(file->string(), 0);
+  const bool sentencepiece = file->extension() == ".model" && !is_vocabulary_file(*file);
+  SortedJson tokenizer = read_json_if_there(directory, "tokenizer.json");
+  try {
+    tokenizer = tokenizer.is_null() && !sentencepiece ? tokenizer_json_from(*file) : tokenizer;
+  } catch (const Error& fault) {
+    if (fault.kind() != ErrorKind::kUsage) {
+      throw;
+    }
+    return absent(fmt::format("{}: the result has no vocabulary", fault.what()));
+  }
+  auto builder = sentencepiece ? std::optional(read_sentencepiece(*file, rows))
+                               : read_tokenizer_json(tokenizer, where, rows);
   if (!builder) {
-    return absent(fmt::format(
-        "tokenizer.json has type {}, only BPE is supported: the result has no vocabulary",
-        printable(token_text(member_of(tokenizer, "model"), "type"), 60)));
+    return absent(fmt::format("{} has type {}, only BPE is supported: the result has no vocabulary",
+                              file->filename().string(),
+                              printable(token_text(member_of(tokenizer, "model"), "type"), 60)));
   }
   put_added_tokens(*builder, directory, tokenizer);
   read_special_tokens(*builder, directory, tokenizer);
+  find_edges_of_text(*builder);
   Vocabulary vocabulary = builder->finish();
-  if (!sentencepiece && !tokenizer.is_null()) {
-    note_other_merges(vocabulary, tokenizer, printable((directory / "tokenizer.json").string(), 0));
+  if (!sentencepiece) {
+    note_other_merges(vocabulary, tokenizer, where);
   }
   return vocabulary;
 }

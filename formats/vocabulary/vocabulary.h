@@ -50,10 +50,10 @@ struct Vocabulary {
 };
 
 /// Reads the tokenizer of a model directory whose token embedding has `rows` rows: tokenizer.model,
-/// else tokenizer.json, else vocab.json with merges.txt. The result has exactly `rows` tokens:
-/// missing ones are placeholders ("[PAD7]", unused), extra ones are dropped with a note. If no
-/// tokenizer can be represented this way, the vocabulary is absent, with a note. Throws kBadInput
-/// for malformed files.
+/// else tokenizer.json, else a file that tokenizer_json_from() reads. The result has exactly `rows`
+/// tokens: missing ones are placeholders ("[PAD7]", unused), extra ones are dropped with a note. If
+/// no tokenizer can be represented this way, the vocabulary is absent, with a note. Throws
+/// kBadInput for malformed files.
 Vocabulary read_vocabulary(const std::filesystem::path& directory, std::int64_t rows);
 
 // Shared by the readers of tokenizer files: a vocabulary under construction, and small JSON files.
@@ -120,7 +120,7 @@ void read_special_tokens(VocabularyBuilder& builder, const std::filesystem::path
                          const SortedJson& tokenizer);
 
 /// The readers used by vocabulary.cpp: a SentencePiece file, tokenizer.json (nothing unless it is
-/// BPE), vocab.json with merges.txt.
+/// BPE).
 VocabularyBuilder read_sentencepiece(const std::filesystem::path& file, std::int64_t rows);
 std::optional<VocabularyBuilder> read_tokenizer_json(const SortedJson& tokenizer,
                                                      const std::string& where, std::int64_t rows);
@@ -128,7 +128,6 @@ std::optional<VocabularyBuilder> read_tokenizer_json(const SortedJson& tokenizer
 /// makes of its scores.
 void note_other_merges(Vocabulary& vocabulary, const SortedJson& tokenizer,
                        const std::string& where);
-VocabularyBuilder read_vocab_and_merges(const std::filesystem::path& directory, std::int64_t rows);
 
 /// llama.cpp's name for how a tokenizer.json splits text before BPE; empty if unknown.
 std::string pre_tokenizer_name(const SortedJson& tokenizer);

@@ -44,7 +44,7 @@ PRE_TOKENIZERS = {
     "tekken": tokenizer_kinds.words(GPT4O.replace("{1,3}", "").replace("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", "")),
     "bloom": tokenizer_kinds.words(tokenizer_kinds.BLOOM_WORDS),
 }
-SPLIT_BY_LLAMA_CPP = ("deepseek-llm", "deepseek-coder", "deepseek-v3", "refact", "smaug-bpe")
+SPLIT_BY_LLAMA_CPP = ("deepseek-llm", "deepseek-coder", "deepseek-v3", "refact", "smaug-bpe", "default", "exaone", "stablelm2")
 IN_TRANSFORMERS = ("gpt-2", "llama-bpe", "qwen2", "unigram", "word-piece-lower", "scored", "bpe-symbols", "unigram-spaces")
 LOSSLESS = (*PRE_TOKENIZERS, "scored", "bpe-symbols")
 WHOLE_WORDS = ("llama-bpe", "tekken")

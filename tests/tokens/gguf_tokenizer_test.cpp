@@ -11,6 +11,7 @@
 #include "tests/gguf_builder.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
+#include "tokens/json_tokenizer.h"
 
 namespace regroup {
 namespace {
@@ -90,11 +91,37 @@ TEST_CASE("the split of a GGUF's tokenizer has the name that it came from", "[to
   const TemporaryDirectory directory;
   for (const std::string name :
        {"gpt-2", "olmo", "starcoder", "command-r", "llama-bpe", "dbrx", "qwen2", "gpt-4o", "tekken",
-        "bloom", "falcon", "deepseek-llm", "deepseek-coder", "deepseek-v3"}) {
+        "bloom", "falcon", "deepseek-llm", "deepseek-coder", "deepseek-v3", "default"}) {
     CAPTURE(name);
     put_file(directory / "model.gguf", gguf_of("gpt2", name).text());
     const GgufMetadata metadata = open_gguf(directory / "model.gguf").metadata;
     CHECK(pre_tokenizer_name(tokenizer_json_of(vocabulary_in(metadata), "")) == name);
+  }
+}
+
+// The ids of "1111 .$" where "1" is 0, "11" 1, "1111" 2, "." 3, "$" 4, ".$" 5 and " " 6.
+std::vector<std::uint32_t> ids_split_by(const char* pre) {
+  Vocabulary vocabulary;
+  vocabulary.model = "gpt2";
+  vocabulary.pre = pre;
+  vocabulary.tokens = {"1", "11", "1111", ".", "$", ".$", "\u0120"};
+  vocabulary.types.assign(7, 1);
+  vocabulary.merges = {"1 1", "11 11", ". $"};
+  std::vector<std::uint32_t> ids;
+  make_json_tokenizer(tokenizer_json_of(vocabulary, ""), "")->encode("1111 .$", true, ids);
+  return ids;
+}
+
+TEST_CASE("text is split as the name in a GGUF file says, or by llama.cpp's default", "[tokens]") {
+  using Split = std::vector<std::uint32_t>;
+  for (const char* name : {"gpt-2", "jina-v2-code", "roberta-bpe", "exaone4"}) {
+    CHECK(ids_split_by(name) == Split{2, 6, 5});
+  }
+  for (const char* name : {"starcoder", "exaone", "qwen2", "stablelm2"}) {
+    CHECK(ids_split_by(name) == Split{0, 0, 0, 0, 6, 5});  // digits apart
+  }
+  for (const char* name : {"llama-bpe", "falcon3", "pixtral", "lfm2", "default", ""}) {
+    CHECK(ids_split_by(name) == Split{1, 0, 0, 6, 5});  // digits in threes
   }
 }
 
@@ -104,7 +131,8 @@ TEST_CASE("tokenizers of GGUF files that are not known are refused", "[tokens]")
     return refusal_of([&] { opened_gguf(directory, pieces); });
   };
   CHECK_THAT(refusal(gguf_of("rwkv", "default")), is_bad_input("model.gguf", "is rwkv", "gpt2"));
-  CHECK_THAT(refusal(gguf_of("gpt2", "default")), is_bad_input("is default", "qwen2"));
+  CHECK_THAT(refusal(gguf_of("gpt2", "viking")), is_bad_input("is viking", "qwen2"));
+  CHECK_THAT(refusal(gguf_of("gpt2", "jina-v")), is_bad_input("is jina-v,"));
   CHECK_THAT(refusal({}), is_bad_input("tokenizer.ggml.model is missing"));
   GgufPieces short_types = gguf_of("gpt2", "gpt-2");
   short_types.entries[3] = gguf_array_entry("tokenizer.ggml.token_type", kI32Type, 1, gguf_u32(1));

@@ -5,6 +5,7 @@
 
 #include "formats/vocabulary/token_file.h"
 #include "tests/file_tree.h"
+#include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 
 namespace regroup {
@@ -32,7 +33,51 @@ std::string written(const std::vector<std::size_t>& sizes, std::int64_t most) {
   return {ids.begin(), ids.end()};
 }
 
+// "a" to "c" are tokens 0 to 2, of which the model has rows for two.
+class LettersOfSmallModel : public Tokenizer {
+ public:
+  LettersOfSmallModel() {
+    set_rows(2);
+    set_file("letters/tokenizer.json");
+  }
+  void encode(std::string_view text, bool, std::vector<std::uint32_t>& ids) const override {
+    for (const char letter : text) {
+      ids.push_back(static_cast<std::uint32_t>(letter - 'a'));
+    }
+  }
+  void for_each_token(
+      const std::function<void(std::int64_t, std::string_view)>& visit) const override {
+    for (int id = 0; id < 3; ++id) {
+      visit(id, std::string(1, static_cast<char>('a' + id)));
+    }
+  }
+  std::int64_t vocabulary() const override { return 3; }
+  bool reads_utf8() const override { return false; }
+};
+
 }  // namespace
+
+TEST_CASE("a text is refused only if it gives a token that the model has no row for", "[tokens]") {
+  const TemporaryDirectory directory;
+  const std::atomic<bool> stop{false};
+  TokenizeSettings settings;
+  settings.inputs = {(directory / "text").string()};
+  settings.output = directory / "tokens.bin";
+  LettersOfSmallModel letters;
+  put_file(directory / "text", "abc");
+  CHECK_THAT(refusal_of([&] { tokenize(letters, settings, {}, stop); }),
+             is_bad_input("letters/tokenizer.json", "the token c, which has the id 2", "2 tokens"));
+  CHECK_FALSE(std::filesystem::exists(settings.output));
+  put_file(directory / "text", "abba");
+  DocumentEnds ends;
+  ends.eos = 2;
+  ends.add_eos = true;
+  letters.set_ends(ends);
+  CHECK_THAT(refusal_of([&] { tokenize(letters, settings, {}, stop); }), is_bad_input("token c"));
+  letters.set_ends({});
+  CHECK(tokenize(letters, settings, {}, stop).tokens == 4);
+  TokenFile::open(settings.output).check_vocabulary(2);
+}
 
 TEST_CASE("inputs share a limit of tokens", "[tokens]") {
   CHECK(written({100, 100, 100}, 9) == "aaabbbccc");

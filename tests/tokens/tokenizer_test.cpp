@@ -33,7 +33,7 @@ TEST_CASE("byte tokens are the bytes themselves", "[tokens]") {
 TEST_CASE("a directory without a tokenizer is refused with a hint", "[tokens]") {
   const TemporaryDirectory directory;
   CHECK_THAT(refusal_of([&] { open_tokenizer(directory.path()); }),
-             is_bad_input("no tokenizer.json and no tokenizer.model", "--tokenizer bytes"));
+             is_bad_input("no tokenizer.json, tokenizer.model", "--tokenizer bytes"));
 }
 
 #if REGROUP_WITH_TOKENIZER_JSON
@@ -61,8 +61,10 @@ TEST_CASE("a directory's tokenizer.json takes precedence and is named", "[tokens
   CHECK_THAT(refusal_of([&] { open_tokenizer(directory.path()); }),
              is_bad_input("tokenizer.json", "model is missing"));
   put_file(directory / "tokenizer.json", kTokenizerJson);
+  CHECK_FALSE(open_tokenizer(directory.path())->rows());
   put_file(directory / "config.json", R"({"vocab_size": 3})");
-  CHECK_THAT(refusal_of([&] { open_tokenizer(directory.path()); }), is_bad_input("4 tokens", "3"));
+  CHECK(open_tokenizer(directory.path())->rows() == 3);
+  CHECK(open_tokenizer(directory.path())->vocabulary() == 4);
 }
 
 TEST_CASE("the configs next to a tokenizer.json name BOS and EOS", "[tokens]") {
@@ -108,8 +110,7 @@ TEST_CASE("a tokenizer.json given by its path is what it is in its directory", "
   }
   CHECK_FALSE(open_tokenizer(directory / "other.json")->ends().add_eos);  // stands alone
   put_file(directory / "config.json", R"({"vocab_size": 4})");
-  CHECK_THAT(refusal_of([&] { open_tokenizer(directory / "tokenizer.json"); }),
-             is_bad_input("5 tokens", "4"));
+  CHECK(open_tokenizer(directory / "tokenizer.json")->rows() == 4);
 }
 
 #else
@@ -264,10 +265,6 @@ TEST_CASE("unusable SentencePiece models are refused", "[tokens]") {
   CHECK_THAT(refusal(no_unknown.bytes()), is_bad_input("tokenizer.model", "SentencePiece"));
   CHECK_THAT(refusal_of([&] { open_tokenizer(directory / "none.model"); }), is_bad_input("none"));
   put_file(path, good.bytes());
-  put_file(directory / "config.json", R"({"vocab_size": 265})");
-  CHECK_THAT(refusal_of([&] { open_tokenizer(directory.path()); }),
-             is_bad_input("266 tokens", "265"));
-  put_file(directory / "config.json", R"({"vocab_size": 266})");
   put_file(directory / "tokenizer_config.json",
            R"({"tokenizer_class": "XLMRobertaTokenizerFast"})");
   CHECK_THAT(refusal_of([&] { open_tokenizer(directory.path()); }),

@@ -12,6 +12,7 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/vocabulary/sentencepiece.h"
+#include "formats/vocabulary/vocabulary_files.h"
 #include "tokens/hf/pieces.h"
 #include "tokens/hf/regex.h"
 #include "tokens/hf/unicode.h"
@@ -261,27 +262,12 @@ constexpr std::size_t kMaxEncoded = 8U << 20;
 constexpr std::size_t kLongestGrapheme = 5;  // in bytes; longer ones are replaced by character
 
 std::string decoded_base64(const JsonFields& fields, std::string_view key) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string encoded = fields.text(key);
-  const std::size_t end = encoded.find_last_not_of('=') + 1;
-  const bool padded = encoded.size() % 4 == 0 && encoded.size() - end <= 2;
-  if (!padded || encoded.size() > kMaxEncoded || encoded.find_first_not_of(kDigits) < end) {
+  const std::string encoded = fields.text(key);
+  const auto bytes = bytes_of_base64(encoded);
+  if (!bytes || encoded.size() > kMaxEncoded) {
     fields.refuse(key, "base64 of at most 8 MiB");
   }
-  encoded.resize(end);
-  std::string bytes;
-  std::uint32_t bits = 0;
-  int count = 0;
-  for (const char digit : encoded) {
-    bits = bits << 6 | static_cast<std::uint32_t>(kDigits.find(digit));
-    count += 6;
-    if (count >= 8) {
-      count -= 8;
-      bytes += static_cast<char>(bits >> count & 0xff);
-    }
-  }
-  return bytes;
+  return *bytes;
 }
 
 bool is_utf8(std::string_view text) {

@@ -66,9 +66,13 @@ LoopSettings loop_settings(const UptrainPlan& plan) {
           plan.schedule};
 }
 
-// Throws kBadInput for a progress that no step of the plan has.
+// Throws kBadInput for a progress that no step of the plan has, kUsage if the plan has `changed` to
+// fewer steps.
 void check_reached(const UptrainPlan& plan, const TrainingProgress& progress,
-                   std::span<const StateTensor> tensors) {
+                   std::span<const StateTensor> tensors, bool changed) {
+  if (changed && progress.step > plan.steps) {
+    throw_usage("steps is {}, but the run has a state after step {}", plan.steps, progress.step);
+  }
   const std::int64_t samples = plan.settings.batch * plan.settings.accumulation;
   if (progress.step > plan.steps || progress.samples != progress.step * samples) {
     throw_bad_input("the state after step {} and {} samples is none of a run of {} steps of {}",
@@ -135,13 +139,18 @@ class Run {
 
  private:
   TrainingProgress earlier_progress() {
-    const auto found = states_.load_newest(
-        [&](const auto& progress, auto tensors) { check_reached(plan_, progress, tensors); });
+    const std::string& changes = states_.directory().changes();
+    const auto found = states_.load_newest([&](const auto& progress, auto tensors) {
+      check_reached(plan_, progress, tensors, !changes.empty());
+    });
     if (!found && resume_ && !plan_.settings.begin_again) {
       throw_usage(
           "{}: no state to resume from: the run ended before its first was saved; --resume=auto "
           "begins it again",
           printable(states_.directory().path().string(), 0));
+    }
+    if (!changes.empty()) {
+      observer_.on_warning(fmt::format("the run goes on with other settings: {}", changes));
     }
     return found.value_or(TrainingProgress{});
   }

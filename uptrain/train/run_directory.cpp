@@ -43,16 +43,43 @@ Json read_run(const fs::path& file) {
   return run;
 }
 
-void check_same_run(const fs::path& file, const Json& recipe, const std::string& model) {
+std::optional<double> samples_per_step(const Json& recipe) {
+  const Json batch = recipe.value("batch", Json()), batches = recipe.value("accumulation", Json(1));
+  return batch.is_number() && batches.is_number()
+             ? std::optional(batch.get<double>() * batches.get<double>())
+             : std::nullopt;
+}
+
+// A recorded recipe with what a resumed run may change: how many steps it has, and into how many
+// batches the samples of a step are divided.
+Json with_allowed_changes(Json recorded, const Json& recipe) {
+  std::vector<std::string> allowed{"alpha", "pretrain_steps", "pretrain_tokens", "steps"};
+  if (samples_per_step(recorded) == samples_per_step(recipe)) {
+    allowed.insert(allowed.end(), {"batch", "accumulation"});
+  }
+  for (const std::string& key : allowed) {
+    recorded.erase(key);
+    if (recipe.contains(key)) {
+      recorded[key] = recipe[key];
+    }
+  }
+  return recorded;
+}
+
+// Returns the differences that are allowed.
+std::string check_same_run(const fs::path& file, const Json& recipe, const std::string& model) {
+  constexpr std::string_view kForm = "{} was {}, now {}";
   const Json run = read_run(file);
   if (run["model"] != model) {
     throw_bad_input("{}: this run was started from another model, or the model has changed since",
                     shown(file));
   }
-  const std::string changed = recipe_differences(run["recipe"], recipe, "{} was {}, now {}");
+  const std::string changed =
+      recipe_differences(with_allowed_changes(run["recipe"], recipe), recipe, kForm);
   if (!changed.empty()) {
     throw_usage("{}: this run was started with other settings: {}", shown(file), changed);
   }
+  return recipe_differences(run["recipe"], recipe, kForm);
 }
 
 std::string state_name(std::int64_t step) { return fmt::format("{}{:08}", kStatePrefix, step); }
@@ -77,6 +104,7 @@ RunDirectory::RunDirectory(fs::path path, std::string identity)
 RunDirectory::RunDirectory(RunDirectory&& other) noexcept
     : path_(std::move(other.path_)),
       identity_(std::move(other.identity_)),
+      changes_(std::move(other.changes_)),
       lock_(std::exchange(other.lock_, -1)) {}
 
 RunDirectory::~RunDirectory() {
@@ -95,10 +123,14 @@ bool RunDirectory::exists(const fs::path& output) {
 }
 
 void RunDirectory::check_output(const fs::path& output, bool resume) {
-  if (fs::exists(fs::symlink_status(output))) {
-    throw_usage("{}: exists already; name an output that does not exist yet", shown(output));
-  }
   const fs::path run = path_for(output);
+  if (fs::exists(fs::symlink_status(output))) {
+    throw_usage("{}: exists already; {}", shown(output),
+                resume && fs::exists(run / kRunFile)
+                    ? "its run is complete and its states are removed: to go on, uptrain it as the "
+                      "model, with the further --steps and another output"
+                    : "name an output that does not exist yet");
+  }
   if (fs::exists(run / kRunFile) && !resume) {
     throw_usage("{}: holds a run already; resume it, or name another output", shown(run));
   }
@@ -143,9 +175,9 @@ RunDirectory RunDirectory::create(const fs::path& output, const Json& recipe,
 RunDirectory RunDirectory::resume(const fs::path& output, const Json& recipe,
                                   const std::string& model) {
   check_output(output, true);
-  RunDirectory run(path_for(output), identity_of(recipe, model));
+  RunDirectory run = join(output, recipe, model);
   run.lock();
-  check_same_run(run.path_ / kRunFile, recipe, model);
+  run.changes_ = check_same_run(run.path_ / kRunFile, recipe, model);
   for (const std::int64_t step : run.steps_there()) {
     if (!run.is_saved(step)) {  // left by a killed process: the lock tells that none is writing it
       run.remove_state(step);
@@ -156,7 +188,7 @@ RunDirectory RunDirectory::resume(const fs::path& output, const Json& recipe,
 
 RunDirectory RunDirectory::join(const fs::path& output, const Json& recipe,
                                 const std::string& model) {
-  return {path_for(output), identity_of(recipe, model)};
+  return {path_for(output), identity_of(exists(output) ? recorded_recipe(output) : recipe, model)};
 }
 
 void RunDirectory::lock() {

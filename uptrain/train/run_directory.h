@@ -39,9 +39,10 @@ class RunDirectory {
   static RunDirectory create(const std::filesystem::path& output, const Json& recipe,
                              const std::string& model);
 
-  /// Opens the directory of an earlier run to resume it. Throws kUsage if there is none, if another
-  /// process uses it, or naming each setting that differs in either direction; kBadInput if it
-  /// belongs to another model.
+  /// Opens the directory of an earlier run to resume it. Its number of steps may differ, and its
+  /// batch and accumulation if their product does not. Throws kUsage if there is none, if another
+  /// process uses it, or naming each other setting that differs in either direction; kBadInput if
+  /// it belongs to another model.
   static RunDirectory resume(const std::filesystem::path& output, const Json& recipe,
                              const std::string& model);
 
@@ -56,6 +57,8 @@ class RunDirectory {
   ~RunDirectory();
 
   const std::filesystem::path& path() const { return path_; }
+  /// What resume() found to differ, and allowed; empty for nothing.
+  const std::string& changes() const { return changes_; }
   std::filesystem::path metrics_path() const { return path_ / "metrics.jsonl"; }
 
   /// Saves a part of a state; with the first one remove_old_states(). Keeps an existing state of
@@ -104,7 +107,8 @@ class RunDirectory {
   void remove_state(std::int64_t step) const;
 
   std::filesystem::path path_;
-  std::string identity_;  // of recipe and model together
+  std::string identity_;  // of the recipe that the run began with, and of the model
+  std::string changes_;
   int lock_ = -1;
 };
 

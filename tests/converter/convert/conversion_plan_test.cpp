@@ -138,12 +138,20 @@ TEST_CASE("impossible requests are wrong usage", "[converter]") {
   CHECK_THAT(refusal_of([] { plan_of(tiny_llama(), {4, 4, 4}); }), is_wrong_usage("3 layers", "2"));
 }
 
-TEST_CASE("K and V of different dtypes are refused", "[converter]") {
+TEST_CASE("K and V of different dtypes keep them, and are not made one tensor", "[converter]") {
   TinyModel tiny = tiny_llama();
   const std::string v = "model.layers.1.self_attn.v_proj.weight";
   tiny.tensor(v) = varied_tensor(v, DType::kBF16, {24, 6});
-  CHECK_THAT(refusal_of([&] { plan_of(tiny, {4}); }),
-             is_bad_input("model.layers.1.self_attn.k_proj.weight is F32", v, "BF16"));
+  for (const TensorStep& step : plan_of(tiny, {4}).steps) {
+    CHECK(step.output.dtype == (step.output.name == v ? DType::kBF16 : DType::kF32));
+  }
+  const TemporaryDirectory directory;
+  const Model model = open_model(put_model(directory / "model", tiny));
+  ConversionRequest fused{.kv_heads = {4}, .target = "phi3"};
+  CHECK_THAT(refusal_of([&] { plan_conversion(model, fused); }),
+             is_wrong_usage("qkv_proj", "F32", v, "BF16", "--dtype"));
+  fused.dtype = DType::kF32;
+  CHECK_NOTHROW(plan_conversion(model, fused));
 }
 
 TEST_CASE("quantised K and V are refused with and without their scales", "[converter]") {

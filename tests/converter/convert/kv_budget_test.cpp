@@ -57,7 +57,8 @@ TEST_CASE("a large budget takes the cheapest choice and one that is too small is
                                                         {{1, 10, 0.0}, {2, 20, 0.0}}};
   CHECK(choose_within(layers, 1000) == std::vector<std::size_t>{1, 0});
   CHECK(choose_within(layers, 20) == std::vector<std::size_t>{0, 0});
-  CHECK_THAT(refusal_of([&] { choose_within(layers, 19); }), is_wrong_usage("0.01855 KiB", "0.01953 KiB"));
+  CHECK_THAT(refusal_of([&] { choose_within(layers, 19); }),
+             is_wrong_usage("0.01855 KiB", "0.01953 KiB"));
 }
 
 TEST_CASE("costs that are not finite or too large are refused", "[converter]") {

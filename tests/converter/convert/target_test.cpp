@@ -185,6 +185,17 @@ TEST_CASE("every difference in the computation is an obstacle", "[converter]") {
   CHECK(obstacle([](ModelSpec& s) { s.positions = PositionKind::kNone; }));
 }
 
+TEST_CASE("linear RoPE scaling does not depend on the positions of pretraining", "[converter]") {
+  ModelSpec spec = open_model(golden("gpt_neox")).spec;
+  spec.rope.scaling.kind = RopeScaling::Kind::kLinear;
+  spec.rope.scaling.factor = 4.0;
+  ModelSpec other = spec;
+  other.rope.scaling.original_positions = 64.0;  // as a config is read; GGUF files do not say
+  CHECK(obstacles_between(spec, other).empty());
+  other.rope.scaling.factor = 2.0;
+  CHECK_FALSE(obstacles_between(spec, other).empty());
+}
+
 TEST_CASE("recorded slopes that differ from the formula's fit no stock architecture",
           "[converter]") {
   ModelSpec spec = open_model(golden("bloom")).spec;

@@ -8,6 +8,7 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <fmt/format.h>
 
+#include "formats/spec/config_reader.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 
@@ -107,12 +108,23 @@ TEST_CASE("JSON reader rejects anything but one object", "[formats]") {
     CHECK_THAT(refusal_of([&] { parse_json_object(text, "config.json"); }),
                is_bad_input("config.json", "an object is needed"));
   }
-  for (const std::string& text : {""s, " "s, "{"s, "{}{}"s, "{} x"s, "{\"a\":1,}"s, "{\"a\":NaN}"s,
+  for (const std::string& text : {""s, " "s, "{"s, "{}{}"s, "{} x"s, "{\"a\":1,}"s, "{NaN:1}"s,
+                                  "{\"a\":NaNs}"s, "{\"a\":+Infinity}"s, "{\"a\":NaN"s,
                                   "{\"a\":\"\xff\"}"s, "{// comment\n}"s, "<!DOCTYPE html>"s}) {
     CAPTURE(text);
     CHECK_THAT(refusal_of([&] { parse_json_object(text, "config.json"); }),
                is_bad_input("config.json", "not valid JSON"));
   }
+}
+
+TEST_CASE("the constants that Python writes are strings, and stay in an edited text", "[formats]") {
+  const std::string text = R"({"a": NaN, "b": [Infinity , -Infinity], "c": "\\\"NaN,", "NaN": 1})";
+  const Json parsed = parse_json_object(text, "config.json");
+  CHECK(parsed ==
+        Json{{"a", "NaN"}, {"b", {"Infinity", "-Infinity"}}, {"c", "\\\"NaN,"}, {"NaN", 1}});
+  CHECK(with_member(text, {"NaN"}, "2") == text.substr(0, text.size() - 2) + "2}");
+  CHECK_THAT(refusal_of([&] { ConfigReader(parsed, "config.json").number_or({"a"}, 1); }),
+             is_bad_input("config.json", "a is \"NaN\"", "number"));
 }
 
 TEST_CASE("JSON reader rejects a byte order mark and NUL bytes", "[formats]") {

@@ -7,7 +7,9 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/families/gguf_model.h"
+#include "formats/families/gguf_parts.h"
 #include "formats/model/model.h"
+#include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
 #include "tests/gguf_builder.h"
 #include "tests/refusal.h"
@@ -123,6 +125,81 @@ TEST_CASE("RoPE scaling multiplies the factors as llama.cpp does", "[formats]") 
         "frequency factors in rope_factors_long.weight");
   // Other architectures do not read them.
   CHECK(described(metadata_of("qwen2"), {.rope_factors = true}).not_computable.empty());
+}
+
+// What llama.cpp's converter writes for Llama 3's scaling of 8 pairs.
+std::vector<double> llama3_divisors(double factor, double original, double theta) {
+  std::vector<double> divisors;
+  for (int pair = 0; pair < 8; ++pair) {
+    const double wavelength = 2.0 * 3.141592653589793 * std::pow(theta, pair / 8.0);
+    const double smooth = (original / wavelength - 1.0) / 3.0;
+    const double divisor = wavelength < original / 4.0 ? 1.0
+                           : wavelength > original     ? factor
+                                                       : 1.0 / ((1.0 - smooth) / factor + smooth);
+    divisors.push_back(static_cast<float>(divisor));
+  }
+  return divisors;
+}
+
+GgufMetadata metadata_of_16_dimensions() {
+  GgufMetadata metadata = metadata_of("llama");
+  metadata.set_u32("llama.embedding_length", 96);
+  metadata.set_f32("llama.rope.freq_base", 10000.0F);
+  return metadata;
+}
+
+ModelSpec with_divisors(const std::vector<double>& divisors) {
+  return described(metadata_of_16_dimensions(), {.rope_factors = true, .rope_divisors = divisors});
+}
+
+TEST_CASE("frequency factors alone tell Llama 3's scaling", "[formats]") {
+  for (const auto& [factor, original] : {std::pair(8.0, 64.0), {32.0, 8192.0}, {4.0, 1000.0}}) {
+    CAPTURE(factor, original);
+    const auto divisors = llama3_divisors(factor, original, 10000.0);
+    const ModelSpec spec = with_divisors(divisors);
+    CHECK(spec.not_computable.empty());
+    CHECK((spec.rope.scaling.kind == RopeScaling::Kind::kLlama3));
+    CHECK(spec.rope.scaling.factor == factor);
+    CHECK(spec.rope.scaling.original_positions == original);
+    const auto again = gguf_rope_factors(spec.rope);
+    for (std::size_t i = 0; i < divisors.size(); ++i) {
+      CHECK(again[i] == Catch::Approx(divisors[i]).epsilon(1e-6));
+    }
+  }
+}
+
+TEST_CASE("frequency factors of no formula divide each frequency", "[formats]") {
+  const std::vector<double> odd{1, 1.5, 1, 2, 3, 5, 8, 13};
+  const ModelSpec spec = with_divisors(odd);
+  CHECK(spec.not_computable.empty());
+  CHECK((spec.rope.scaling.kind == RopeScaling::Kind::kLongRope));
+  CHECK(spec.rope.scaling.attention_factor == 1.0);
+  CHECK(gguf_rope_factors(spec.rope) == std::vector<float>(odd.begin(), odd.end()));
+  const GgufMetadata written = gguf_metadata_for(spec);
+  CHECK(gguf_parts_for(spec).rope_factors);
+  CHECK_FALSE(written.text("regroup.rope_scaling"));
+  CHECK((with_divisors(std::vector(8, 1.0)).rope.scaling == RopeScaling()));
+  const RopeScaling linear = with_divisors(std::vector(8, 4.0)).rope.scaling;
+  CHECK((linear.kind == RopeScaling::Kind::kLinear));
+  CHECK(linear.factor == 4.0);
+}
+
+TEST_CASE("frequency factors that do not fit are not computed", "[formats]") {
+  CHECK(with_divisors(std::vector(7, 4.0)).not_computable ==
+        "frequency factors in rope_freqs.weight");
+  GgufMetadata both = metadata_of_16_dimensions();
+  both.set_f32("llama.rope.scaling.factor", 4.0F);
+  CHECK(described(both, {.rope_factors = true, .rope_divisors = std::vector(8, 4.0)})
+            .not_computable == "frequency factors in rope_freqs.weight beside rope.scaling");
+  const TemporaryDirectory directory;
+  for (const float value : {0.0F, -1.0F, std::numeric_limits<float>::quiet_NaN(), 2.0F}) {
+    put_checkpoint(directory / "m.safetensors",
+                   std::vector{tensor_of("rope_freqs.weight", DType::kF32, {2},
+                                         std::vector<double>{1.0, value})});
+    const GgufParts parts = gguf_parts_in(open_checkpoint(directory / "m.safetensors"));
+    CHECK(parts.rope_factors);
+    CHECK(parts.rope_divisors.size() == (value == 2.0F ? 2 : 0));
+  }
 }
 
 TEST_CASE("neutral RoPE scalings are dropped and impossible ones refused", "[formats]") {

@@ -152,8 +152,9 @@ TEST_CASE("a layout file that does not match the checkpoint is refused", "[forma
   CHECK_THAT(refusal_with({{"layers", nullptr}}), is_bad_input("layout.json", "layers is missing"));
   CHECK_THAT(refusal_with({{"layers", "num_hidden_layers.deep"}}),
              is_bad_input("config.json has no \"num_hidden_layers.deep\""));
-  CHECK_THAT(refusal_with(Json::object(), tiny_llama().set("quantization_config", "{}")),
-             is_bad_input("quantization_config"));
+  TinyModel packed = tiny_llama().set("quantization_config", "{}");
+  packed.tensors.push_back(varied_tensor("model.layers.0.mlp.x.qweight", DType::kF32, {4}));
+  CHECK_THAT(refusal_with(Json::object(), packed), is_bad_input("x.qweight", "GPTQ"));
 }
 
 TEST_CASE("a layout that gives a tensor two roles is refused", "[formats]") {

@@ -159,8 +159,11 @@ TEST_CASE("unknown and impossible params.json members are refused or not compute
   CHECK_THAT(refused(params_with("ffn_dim_multiplier", 0.0)),
              is_bad_input("params.json", "ffn_dim_multiplier is 0"));
   CHECK_THAT(refused(params_with("vocab_size", -2)), is_bad_input("params.json", "vocab_size"));
-  CHECK_THAT(refused(params_with("quantization_args", Json::object())),
-             is_bad_input("params.json", "quantization_args"));
+  const ModelSpec plain = described(params_with("quantization_args", Json::object()));
+  CHECK(plain.not_computable.empty());
+  REQUIRE(plain.contradictions.size() == 1);
+  CHECK(plain.contradictions[0].find("params.json: quantization_args: ignored") !=
+        std::string::npos);
   CHECK_THAT(refused(params_with("multiple_of", 4)),
              is_bad_input("params.json", "8 rows", "w1.weight has 6"));
   CHECK_THAT(refused(params_with("hidden_dim", 7)), is_bad_input("params.json", "7 rows"));

@@ -32,7 +32,8 @@ TEST_CASE("names of compiled and distributed models are those of the model", "[f
   const auto plain = spec_of(tiny_llama());
   for (const std::string prefix :
        {"_orig_mod.", "module.", "module._orig_mod.", "_orig_mod.module.", "_fsdp_wrapped_module.",
-        "module._fsdp_wrapped_module._orig_mod."}) {
+        "module._fsdp_wrapped_module._orig_mod.", "_forward_module.", "model.", "module.model.",
+        "base_model.model.", "model.base_model.model."}) {
     CAPTURE(prefix);
     const auto path = directory / prefix;
     put_model(path, tiny_llama_named([&](const std::string& name) { return prefix + name; }));
@@ -63,6 +64,25 @@ TEST_CASE("only whole parts of names and a prefix of all tensors are removed", "
   CHECK(checkpoint.find("module.model.embed_tokens.weight") != nullptr);
 }
 
+TEST_CASE("a model without a head keeps its names, which all begin as Lightning's do",
+          "[formats]") {
+  const TemporaryDirectory directory;
+  TinyModel model = tiny_llama();
+  model.remove("lm_head.weight");
+  put_model(directory / "model", model);
+  CHECK(open_checkpoint(directory / "model").find("model.norm.weight") != nullptr);
+}
+
+TEST_CASE("what training leaves in place of weights is called by its name", "[formats]") {
+  const TemporaryDirectory directory;
+  const auto refusal = [&] { return refusal_of([&] { open_checkpoint(directory.path()); }); };
+  CHECK_THAT(refusal(), is_bad_input("not a model directory"));
+  write_text(directory / "zero_to_fp32.py", "");
+  CHECK_THAT(refusal(), is_bad_input("DeepSpeed", "python zero_to_fp32.py"));
+  write_text(directory / ".metadata", "");
+  CHECK_THAT(refusal(), is_bad_input("distributed checkpoint", "dcp_to_torch"));
+}
+
 TEST_CASE("names that become equal and flat parameters are refused", "[formats]") {
   const TemporaryDirectory directory;
   TinyModel model = tiny_llama();
@@ -74,6 +94,12 @@ TEST_CASE("names that become equal and flat parameters are refused", "[formats]"
   put_model(directory / "flat", model);
   CHECK_THAT(refusal_of([&] { open_checkpoint(directory / "flat"); }),
              is_bad_input("_flat_param", "FULL_STATE_DICT"));
+  for (const char* name : {"q_proj.lora_A.default.weight", "q_proj.base_layer.weight"}) {
+    model.tensors.back().name = std::string("base_model.model.model.layers.0.self_attn.") + name;
+    put_model(directory / "adapter", model);
+    CHECK_THAT(refusal_of([&] { open_checkpoint(directory / "adapter"); }),
+               is_bad_input("LoRA", "merge_and_unload"));
+  }
 }
 
 TEST_CASE("a LoRA adapter has to be merged, with or without its base model", "[formats]") {

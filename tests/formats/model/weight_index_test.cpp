@@ -171,10 +171,8 @@ TEST_CASE("index rejects a shard name longer than the system's limit", "[formats
              is_bad_input("xxx"));
 }
 
-TEST_CASE("index and shards must have the same tensors", "[formats]") {
+TEST_CASE("an index must list every tensor of its shards", "[formats]") {
   const Shards shards;
-  CHECK_THAT(shards.refusal_of_map(fmt::format(R"({},"c":"two.safetensors")", kGoodMap)),
-             is_bad_input(kIndexFile, "tensor c", "two.safetensors"));
   CHECK_THAT(shards.refusal_of_map(R"("a":"one.safetensors","c":"two.safetensors")"),
              is_bad_input(kIndexFile, "tensor b", "two.safetensors"));
 }
@@ -196,7 +194,7 @@ TEST_CASE("index accepts tensors in any order and escaped names", "[formats]") {
              is_bad_input(kIndexFile, "tensor b", "two.safetensors"));
 }
 
-TEST_CASE("a tensor that its shard lacks is named", "[formats]") {
+TEST_CASE("a tensor that its shard lacks is passed over", "[formats]") {
   const Shards shards;
   std::string map(kGoodMap);
   for (const char* file : {"three.safetensors", "four.safetensors"}) {
@@ -208,9 +206,7 @@ TEST_CASE("a tensor that its shard lacks is named", "[formats]") {
     put_checkpoint(shards.path(file), tensors);
   }
   CHECK(Checkpoint(shards.open_map(map)).tensors().size() == 42);
-  CHECK_THAT(
-      shards.refusal_of_map(R"("c":"three.safetensors",)" + map),
-      is_bad_input("weight_map says that tensor c is in three.safetensors", "but it is not"));
+  CHECK(Checkpoint(shards.open_map(R"("c":"three.safetensors",)" + map)).tensors().size() == 42);
 }
 
 TEST_CASE("a tensor in two shards is refused", "[formats]") {

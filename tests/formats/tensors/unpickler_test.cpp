@@ -44,7 +44,7 @@ TEST_CASE("a state dict gives its tensors and skips other values", "[formats]") 
 
 TEST_CASE("a state dict inside a checkpoint is found with the opcodes of every protocol",
           "[formats]") {
-  for (const char* key : {"state_dict", "model"}) {
+  for (const char* key : {"state_dict", "model", "module", "model_state_dict"}) {
     const std::string bytes =
         pickle::program(pickle::dict({pickle::text("epoch"), "K\x07", pickle::text(key), kDict}));
     CHECK(read_state_dict(bytes, "f.bin").front().first == "w");

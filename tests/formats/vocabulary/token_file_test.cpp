@@ -103,10 +103,14 @@ TEST_CASE("malformed token files are refused", "[formats]") {
   CHECK_THAT(refusal(llmc_header(20240520, 7, 4) + ids), is_bad_input("version 7", "allowed is 1"));
   CHECK_THAT(refusal(llmc_header(20240801, 7, 4) + ids + "x"), is_bad_input("multiple of 4"));
   CHECK_THAT(refusal(llmc_header(20240520, 1, 4).substr(0, 100)), is_bad_input("llm.c", "100"));
-  CHECK_THAT(refusal(numpy_header("{'descr': '<i8', 'shape': (4,), }") + ids),
-             is_bad_input("<i8", "<u2 or <u4"));
-  CHECK_THAT(refusal(numpy_header("{'descr': '<u2', 'shape': (2, 2), }") + ids),
-             is_bad_input("one dimension"));
+  for (const char* dict : {"{'descr': '<f4', 'shape': (4,), }", "{'descr': '>u2', 'shape': (4,), }",
+                           "{'descr': '<u2', 'fortran_order': True, 'shape': (2, 2), }",
+                           "{'descr': '<u2', 'shape': (99999999999, 99999999999), }",
+                           "{'descr': '<u2', 'shape': (), }"}) {
+    CAPTURE(dict);
+    CHECK_THAT(refusal(numpy_header(dict) + ids),
+               is_bad_input("a numpy array of", "row after row"));
+  }
   CHECK_THAT(refusal(numpy_header("{'descr': '<u2', 'shape': (9,), }") + ids),
              is_bad_input("9 tokens", "holds 4"));
   CHECK_THAT(refusal(std::string("\x93NUMPY\x01\x00\xff\xff", 10)), is_bad_input("does not fit"));
@@ -251,17 +255,46 @@ TEST_CASE("a file without a format is refused unless it resembles token ids", "[
     big_endian += {'\0', byte};
   }
   CHECK_THAT(refusal(big_endian), is_bad_input("tokens", "big-endian"));
-  std::vector<std::uint32_t> small, large;
-  for (std::uint32_t i = 0; i < 100; ++i) {
-    small.push_back(i % 50);
-    large.push_back(i * 1297);
-  }
-  CHECK_THAT(refusal(bytes_of_numbers(small)), is_bad_input("tokens", "32-bit ids", ".npy"));
-  CHECK_THAT(refusal(bytes_of_numbers(large)), is_bad_input("tokens", "32-bit ids", ".npy"));
   CHECK_THAT(refusal("GGUF" + std::string(100, '\3')), is_bad_input("tokens", "GGUF"));
   CHECK_THAT(refusal("\x1f\x8b\x08" + std::string(99, '\3')), is_bad_input("gzip"));
   CHECK_THAT(refusal(std::string("\x02\0\0\0\0\0\0\0{}", 10) + std::string(100, '\1')),
              is_bad_input("safetensors"));
+}
+
+TEST_CASE("raw ids of 32 and 64 bits are known by their zeros", "[formats]") {
+  const TemporaryDirectory directory;
+  for (const std::uint32_t factor : {1U, 1297U}) {
+    std::vector<std::uint32_t> ids;
+    for (std::uint32_t i = 0; i < 100; ++i) {
+      ids.push_back(i % 50 * factor);
+    }
+    const std::vector<std::int64_t> wide(ids.begin(), ids.end());
+    put_file(directory / "tokens.npy", bytes_of_numbers(ids));
+    CHECK(TokenFile::open(directory / "tokens.npy").format() == "raw u32");
+    CHECK(ids_in(TokenFile::open(directory / "tokens.npy")) == wide);
+    put_file(directory / "tokens", bytes_of_numbers(wide));
+    CHECK(TokenFile::open(directory / "tokens").format() == "raw u64");
+    CHECK(ids_in(TokenFile::open(directory / "tokens")) == wide);
+  }
+}
+
+TEST_CASE("numpy's other integers and rows of equal length are read", "[formats]") {
+  const TemporaryDirectory directory;
+  const auto open = [&](const std::string& dict, const std::string& bytes) {
+    put_file(directory / "t.npy", numpy_header(dict) + bytes);
+    return TokenFile::open(directory / "t.npy");
+  };
+  const std::vector<std::int64_t> ids{5, 0, 70'000, 9};
+  const std::string of_rows = "'fortran_order': False, 'shape': (2, 2), }";
+  CHECK(ids_in(open("{'descr': '<i8', " + of_rows, bytes_of_numbers(ids))) == ids);
+  CHECK(ids_in(open("{'descr': '<i4', " + of_rows,
+                    bytes_of_numbers(std::vector<std::int32_t>{5, 0, 70'000, 9}))) == ids);
+  CHECK(ids_in(open("{'descr': '|u1', 'fortran_order': True, 'shape': (2,), }", "\x05\x09")) ==
+        std::vector<std::int64_t>{5, 9});
+  const TokenFile negative = open("{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }",
+                                  bytes_of_numbers(std::vector<std::int64_t>{1, -1}));
+  CHECK_THAT(refusal_of([&] { negative.check_vocabulary(std::int64_t{1} << 40); }),
+             is_bad_input("token 1 is -1"));
 }
 
 TEST_CASE("raw token ids of any vocabulary are accepted", "[formats]") {

@@ -6,8 +6,10 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
+#include <fmt/format.h>
 
 #include "formats/base/json.h"
+#include "formats/base/printable.h"
 #include "formats/vocabulary/sentencepiece.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
@@ -208,6 +210,20 @@ TEST_CASE("GPT-2's own files are read if there is no tokenizer.json", "[formats]
   CHECK(vocabulary.merges == Tokens{"a b", "# b"});
   CHECK(vocabulary.types == Types{kNormal, kNormal, kNormal, kControl});
   CHECK(vocabulary.special_ids.at("eos") == 3);
+}
+
+TEST_CASE("Llama 3's ranks become a vocabulary with merges", "[formats]") {
+  std::string lines;
+  for (const char* token : {"a", "b", "ab"}) {
+    lines += fmt::format("{} {}\n", base64_of(token), lines.size() / 7);
+  }
+  const Vocabulary vocabulary = vocabulary_of({{"tokenizer.model", lines}}, 5);
+  CHECK(vocabulary.model == "gpt2");
+  CHECK(vocabulary.pre == "llama-bpe");
+  CHECK(vocabulary.tokens == Tokens{"a", "b", "ab", "<|begin_of_text|>", "<|end_of_text|>"});
+  CHECK(vocabulary.merges == Tokens{"a b"});
+  CHECK(vocabulary.types == Types{kNormal, kNormal, kNormal, kControl, kControl});
+  CHECK(vocabulary.special_ids == std::map<std::string, std::uint32_t>{{"bos", 3}, {"eos", 4}});
 }
 
 TEST_CASE("special tokens are found by text first and then by the configs' ids", "[formats]") {

@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
 #include <catch2/catch_test_macros.hpp>

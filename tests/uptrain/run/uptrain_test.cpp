@@ -284,6 +284,65 @@ TEST_CASE("a run without its newest state resumes from the previous one", "[uptr
   CHECK(tree_of(directory / "stopped") == tree_of(directory / "out"));
 }
 
+// The largest difference of any weight of two results.
+double largest_difference(const fs::path& left, const fs::path& right) {
+  const Model first = open_model(left), second = open_model(right);
+  double largest = 0;
+  for (const TensorInfo& tensor : first.checkpoint.tensors()) {
+    const auto a = values_of(first.checkpoint, tensor.name);
+    const auto b = values_of(second.checkpoint, tensor.name);
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      largest = std::max(largest, std::abs(a[i] - b[i]));
+    }
+  }
+  return largest;
+}
+
+TEST_CASE("a resumed run may divide the samples of a step into other batches", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 4);
+  settings.batch = 4;
+  settings.accumulation = 1;
+  run_to_end(settings);
+  settings.output = directory / "stopped";
+  run_until(settings, 2);
+  settings.batch = 1;
+  settings.accumulation = 4;
+  const auto before = tree_of(directory / "stopped.run");
+  settings.accumulation = 2;
+  CHECK_THAT(refusal_of([&] { run_to_end(settings, true); }),
+             is_wrong_usage("batch was 4, now 1", "accumulation was 1, now 2"));
+  CHECK(tree_of(directory / "stopped.run") == before);
+  settings.accumulation = 4;
+  CHECK(run_to_end(settings, true).progress.samples == 16);
+  // Sums of gradients are added in another order; an undone step would change weights by the rate.
+  CHECK(largest_difference(directory / "stopped", directory / "out") < 1e-5);
+}
+
+TEST_CASE("a resumed run may become longer, and no shorter than it is", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 6);
+  settings.schedule = LrScheduleKind::kConstant;
+  settings.warmup_steps = 0;
+  run_to_end(settings);
+  settings.output = directory / "longer";
+  settings.steps = 4;
+  run_until(settings, 3);
+  const auto before = tree_of(directory / "longer.run");
+  settings.steps = 2;
+  CHECK_THAT(refusal_of([&] { run_to_end(settings, true); }),
+             is_wrong_usage("steps is 2", "a state after step 3"));
+  CHECK(tree_of(directory / "longer.run") == before);
+  settings.steps = 5;
+  run_until(settings, 4, /*resume=*/true);
+  settings.steps = 6;
+  run_to_end(settings, true);
+  CHECK(tree_of(directory / "longer") == tree_of(directory / "out"));
+  settings.steps = 9;
+  CHECK_THAT(refusal_of([&] { run_to_end(settings, true); }),
+             is_wrong_usage("longer: exists already", "complete", "--steps"));
+}
+
 TEST_CASE("resuming with other settings or data or weights is refused", "[uptrain]") {
   const TemporaryDirectory directory;
   fs::copy(golden("llama"), directory / "model");

@@ -1,0 +1,392 @@
+#include "formats/vocabulary/vocabulary_files.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/json.h"
+#include "formats/base/printable.h"
+#include "formats/vocabulary/added_tokens_files.h"
+#include "formats/vocabulary/pre_tokenizations.h"
+#include "formats/vocabulary/vocabulary.h"
+
+namespace regroup {
+
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::uint64_t kMaxFileBytes = 64U << 20;
+
+// What transformers adds to such files for a class of tokenizers.
+struct TokenizerClass {
+  std::string_view name;  // the class without "Tokenizer", or the model_type, of letters and digits
+  std::string_view pre;   // see find_pre_tokenization(); empty: WordPiece
+  std::string_view first;  // before a document; empty for none
+  std::string_view last;
+};
+
+constexpr auto kClasses = std::to_array<TokenizerClass>({
+    {"gpt2", "gpt-2", "", ""},
+    {"gptneo", "gpt-2", "", ""},
+    {"gptj", "gpt-2", "", ""},
+    {"gptbigcode", "gpt-2", "", ""},
+    {"opt", "gpt-2", "", ""},
+    {"codegen", "gpt-2", "", ""},
+    {"phi", "gpt-2", "", ""},
+    {"qwen2", "qwen2", "", ""},
+    {"roberta", "gpt-2", "<s>", "</s>"},
+    {"bart", "gpt-2", "<s>", "</s>"},
+    {"longformer", "gpt-2", "<s>", "</s>"},
+    {"bert", "", "[CLS]", "[SEP]"},
+    {"distilbert", "", "[CLS]", "[SEP]"},
+    {"electra", "", "[CLS]", "[SEP]"},
+    {"mobilebert", "", "[CLS]", "[SEP]"},
+    {"nomicbert", "", "[CLS]", "[SEP]"},
+});
+
+std::string letters_and_digits(std::string_view name) {
+  std::string kept;
+  for (const char letter : name.substr(0, name.find("Tokenizer"))) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (std::isalnum(byte) != 0) {
+      kept += static_cast<char>(std::tolower(byte));
+    }
+  }
+  return kept;
+}
+
+const TokenizerClass& class_of(const fs::path& file, const SortedJson& config) {
+  const fs::path directory = file.parent_path();
+  const bool words = file.filename() == "vocab.txt";
+  std::string name = token_text(config, "tokenizer_class");
+  if (name.empty()) {
+    name = token_text(read_json_if_there(directory, "config.json"), "model_type");
+  }
+  const std::string wanted = name.empty() ? words ? "bert" : "gpt2" : letters_and_digits(name);
+  const auto* const found = std::find_if(
+      kClasses.begin(), kClasses.end(),
+      [&](const TokenizerClass& each) { return each.name == wanted && each.pre.empty() == words; });
+  if (found == kClasses.end()) {
+    throw_usage(
+        "{}: a vocabulary of {}, which is read only from a tokenizer.json; "
+        "AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY) writes one",
+        printable(file.string(), 0), printable(name, 60));
+  }
+  return *found;
+}
+
+json entry_of(std::int64_t id, std::string text) {
+  return json_of(
+      StoredAddedToken{.id = id, .content = std::move(text), .special = true, .where = {}});
+}
+
+// The special tokens of the vocabulary: those with a role.
+json special_tokens_of(const fs::path& directory, const json& vocab, const TokenizerClass& kind) {
+  std::vector<std::string> names{"<|endoftext|>", std::string(kind.first), std::string(kind.last)};
+  if (!kind.first.empty()) {
+    const bool bert = kind.pre.empty();
+    names.insert(names.end(),
+                 {bert ? "[PAD]" : "<pad>", bert ? "[UNK]" : "<unk>", bert ? "[MASK]" : "<mask>"});
+  }
+  for (const char* role : {"bos", "eos", "unk", "sep", "pad", "cls", "mask"}) {
+    names.push_back(named_token(directory, role));
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  json special = json::array();
+  for (const std::string& name : names) {
+    const auto id = vocab.find(name);
+    if (!name.empty() && id != vocab.end() && id->is_number_unsigned()) {
+      special.push_back(entry_of(id->get<std::int64_t>(), name));
+    }
+  }
+  return special;
+}
+
+json edges_of(const fs::path& directory, const json& vocab, const TokenizerClass& kind) {
+  json edges{{"type", "BertProcessing"}};
+  for (const auto& [role, usual] : {std::pair("cls", kind.first), std::pair("sep", kind.last)}) {
+    const std::string named = named_token(directory, role);
+    const auto token = vocab.find(named.empty() ? std::string(usual) : named);
+    if (token == vocab.end()) {
+      return nullptr;
+    }
+    edges[role] = {token.key(), token.value()};
+  }
+  return edges;
+}
+
+std::vector<std::string> lines_of(const fs::path& file) {
+  const std::string text = read_text(file, kMaxFileBytes);
+  std::vector<std::string> lines;
+  for (std::string_view rest = text; !rest.empty();) {
+    std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    lines.emplace_back(line.substr(0, line.find_last_not_of('\r') + 1));
+  }
+  return lines;
+}
+
+json merges_in(const fs::path& file) {
+  json merges = json::array();
+  bool first = true;
+  for (std::string& line : lines_of(file)) {
+    const bool heading = std::exchange(first, false) && line.starts_with("#version");
+    line.erase(line.find_last_not_of(' ') + 1);
+    if (line.empty() || heading) {
+      continue;
+    }
+    const std::size_t space = line.find(' ');
+    if (space == std::string::npos || space == 0 ||
+        line.find(' ', space + 1) != std::string::npos) {
+      throw_bad_input("{}: the line {} is not a pair of tokens", printable(file.string(), 0),
+                      printable(line, 60));
+    }
+    merges.push_back(std::move(line));
+  }
+  return merges;
+}
+
+// Of equal lines the last one counts, as in Python.
+json words_in(const fs::path& file) {
+  json vocab = json::object();
+  std::uint64_t id = 0;
+  for (const std::string& line : lines_of(file)) {
+    std::size_t at = 0;
+    while (at < line.size() && utf8_sequence(line, at) > 0) {
+      at += utf8_sequence(line, at);
+    }
+    if (at < line.size()) {
+      throw_bad_input("{}: line {} is not UTF-8", printable(file.string(), 0), id + 1);
+    }
+    vocab[line] = id++;
+  }
+  return vocab;
+}
+
+json bpe_of(json vocab, json merges, const PreTokenization& pre) {
+  return {{"type", "BPE"},
+          {"ignore_merges", pre.whole_words},
+          {"vocab", std::move(vocab)},
+          {"merges", std::move(merges)}};
+}
+
+bool flag_of_config(const SortedJson& config, const char* key, bool absent) {
+  const SortedJson& flag = member_of(config, key);
+  return flag.is_boolean() ? flag.get<bool>() : absent;
+}
+
+json bytes_tokenizer(json vocab, json merges, std::string_view pre_name, bool adds_space) {
+  const PreTokenization& pre = *find_pre_tokenization(pre_name);
+  json steps = pre.steps();
+  steps.back()["add_prefix_space"] = adds_space;
+  return {{"normalizer", pre.composes ? json{{"type", "NFC"}} : json()},
+          {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}}},
+          {"model", bpe_of(std::move(vocab), std::move(merges), pre)}};
+}
+
+json words_tokenizer(json vocab, const SortedJson& config, const std::string& unknown) {
+  return {{"normalizer",
+           {{"type", "BertNormalizer"},
+            {"clean_text", true},
+            {"handle_chinese_chars", flag_of_config(config, "tokenize_chinese_chars", true)},
+            {"strip_accents", member_of(config, "strip_accents")},
+            {"lowercase", flag_of_config(config, "do_lower_case", true)}}},
+          {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+          {"model",
+           {{"type", "WordPiece"},
+            {"unk_token", unknown.empty() ? "[UNK]" : unknown},
+            {"continuing_subword_prefix", "##"},
+            {"max_input_chars_per_word", 100U},
+            {"vocab", std::move(vocab)}}}};
+}
+
+// Ranks of tiktoken: Llama 3's are the only ones that are published as tokenizer.model and of which
+// the file itself decides how text is split.
+
+constexpr std::size_t kLongestToken = 1024;
+constexpr std::uint64_t kMostTokens = 200'000;  // Llama 4's, which splits text otherwise
+constexpr std::string_view kTextBegin = "<|begin_of_text|>", kTextEnd = "<|end_of_text|>";
+
+using Ranks = std::unordered_map<std::string, std::uint32_t>;
+
+struct Ranked {
+  std::string token;
+  std::uint32_t rank = 0;
+};
+
+std::optional<Ranked> ranked_in(std::string_view line) {
+  const std::size_t space = line.find(' ');
+  if (space == std::string_view::npos) {
+    return std::nullopt;
+  }
+  auto token = bytes_of_base64(line.substr(0, space));
+  std::uint32_t rank = 0;
+  const char* end = line.data() + line.size();
+  const auto [stopped, fault] = std::from_chars(line.data() + space + 1, end, rank);
+  if (!token || token->empty() || token->size() > kLongestToken || fault != std::errc() ||
+      stopped != end) {
+    return std::nullopt;
+  }
+  return Ranked{std::move(*token), rank};
+}
+
+// A byte as the character that byte-level BPE writes for it.
+std::string characters_of(std::string_view bytes) {
+  std::string text;
+  for (const char each : bytes) {
+    const auto byte = static_cast<unsigned char>(each);
+    const bool printed = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
+    const unsigned hidden = byte <= 32 ? byte : byte <= 160 ? byte - 127U + 33U : 67U;
+    const unsigned code = printed ? byte : 256U + hidden;
+    if (code < 128) {
+      text += static_cast<char>(code);
+    } else {
+      text += static_cast<char>(0xC0U | code >> 6U);
+      text += static_cast<char>(0x80U | (code & 0x3FU));
+    }
+  }
+  return text;
+}
+
+Ranks ranks_in(const fs::path& file) {
+  Ranks ranks;
+  const std::string where = printable(file.string(), 0);
+  for (const std::string& line : lines_of(file)) {
+    auto found = ranked_in(line);
+    if (!found || found->rank >= kMostTokens || !ranks.emplace(found->token, found->rank).second) {
+      throw_bad_input("{}: the line {} is no new token in Base64 with a rank below {}", where,
+                      printable(line, 60), kMostTokens);
+    }
+  }
+  if (ranks.size() >= kMostTokens) {
+    throw_bad_input("{}: {} tokens: of tiktoken's files only Llama 3's is read", where,
+                    ranks.size());
+  }
+  return ranks;
+}
+
+// Every pair of tokens that makes a token, in the order of its rank, then of theirs.
+json merges_of_ranks(const Ranks& ranks) {
+  using Merge = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, std::string>;
+  std::vector<Merge> merges;
+  for (const auto& [token, rank] : ranks) {
+    for (std::size_t at = 1; at < token.size(); ++at) {
+      const auto left = ranks.find(token.substr(0, at)), right = ranks.find(token.substr(at));
+      if (left != ranks.end() && right != ranks.end()) {
+        merges.emplace_back(rank, left->second, right->second,
+                            characters_of(left->first) + " " + characters_of(right->first));
+      }
+    }
+  }
+  std::sort(merges.begin(), merges.end());
+  json listed = json::array();
+  for (Merge& merge : merges) {
+    listed.push_back(std::move(std::get<3>(merge)));
+  }
+  return listed;
+}
+
+json tokenizer_of_ranks(const fs::path& file) {
+  const Ranks ranks = ranks_in(file);
+  json vocab = json::object();
+  std::uint64_t next = 0;
+  for (const auto& [token, rank] : ranks) {
+    vocab[characters_of(token)] = rank;
+    next = std::max<std::uint64_t>(next, rank + 1);
+  }
+  json tokenizer = bytes_tokenizer(std::move(vocab), merges_of_ranks(ranks), "llama-bpe", false);
+  tokenizer["added_tokens"] = {
+      entry_of(static_cast<std::int64_t>(next), std::string(kTextBegin)),
+      entry_of(static_cast<std::int64_t>(next + 1), std::string(kTextEnd))};
+  tokenizer["post_processor"] = {
+      {"type", "BertProcessing"}, {"cls", {kTextBegin, next}}, {"sep", {kTextEnd, next + 1}}};
+  return tokenizer;
+}
+
+bool is_tiktoken_file(const fs::path& file) {
+  const File opened = File::open(file);
+  std::string first(std::min<std::uint64_t>(opened.size(), 2 * kLongestToken), '\0');
+  opened.read_at(0, std::as_writable_bytes(std::span(first)));
+  first.erase(std::min(first.find('\n'), first.size()));
+  return ranked_in(first.substr(0, first.find_last_not_of('\r') + 1)).has_value();
+}
+
+}  // namespace
+
+std::optional<fs::path> tokenizer_file_in(const fs::path& directory, bool reads_json) {
+  std::vector<std::string> names{"tokenizer.json", "tokenizer.model"};
+  if (!reads_json) {
+    std::swap(names[0], names[1]);
+  }
+  if (path_exists(directory / "merges.txt")) {
+    names.emplace_back("vocab.json");
+  }
+  names.emplace_back("vocab.txt");
+  const auto found = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
+    return path_exists(directory / name);
+  });
+  return found == names.end() ? std::nullopt : std::optional(directory / *found);
+}
+
+bool is_vocabulary_file(const fs::path& file) {
+  const fs::path name = file.filename();
+  return name == "vocab.json" || name == "vocab.txt" ||
+         (name == "tokenizer.model" && is_tiktoken_file(file));
+}
+
+json tokenizer_json_from(const fs::path& file) {
+  if (file.filename() == "tokenizer.model") {
+    return tokenizer_of_ranks(file);
+  }
+  const fs::path directory = file.parent_path();
+  const SortedJson config = read_json_if_there(directory, "tokenizer_config.json");
+  const TokenizerClass& kind = class_of(file, config);
+  const bool words = kind.pre.empty();
+  const json vocab =
+      words ? words_in(file)
+            : parse_sorted_json_object(read_text(file, kMaxFileBytes), printable(file.string(), 0));
+  json tokenizer = words ? words_tokenizer(vocab, config, named_token(directory, "unk"))
+                         : bytes_tokenizer(vocab, merges_in(directory / "merges.txt"), kind.pre,
+                                           flag_of_config(config, "add_prefix_space", false));
+  tokenizer["added_tokens"] = special_tokens_of(directory, vocab, kind);
+  tokenizer["post_processor"] = edges_of(directory, vocab, kind);
+  return tokenizer;
+}
+
+std::optional<std::string> bytes_of_base64(std::string_view text) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  const std::size_t end = text.find_last_not_of('=') + 1;
+  if (text.size() % 4 != 0 || text.size() - end > 2 || text.find_first_not_of(kDigits) < end) {
+    return std::nullopt;
+  }
+  std::string bytes;
+  std::uint32_t bits = 0;
+  int count = 0;
+  for (const char digit : text.substr(0, end)) {
+    bits = bits << 6 | static_cast<std::uint32_t>(kDigits.find(digit));
+    count += 6;
+    if (count >= 8) {
+      count -= 8;
+      bytes += static_cast<char>(bits >> count & 0xff);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace regroup
