@@ -51,6 +51,7 @@ class TokenizeOptions(ProgramOptions, total=False):
     eos: bool | None
     eos_token: int | None
     replace_invalid: bool | None
+    skip_invalid: bool | None
     threads: int | None
 
 class VerifyOptions(ProgramOptions, total=False):
@@ -181,6 +182,7 @@ class InitOptions(ProgramOptions, total=False):
     dtype: Literal["bf16", "fp16", "fp32"] | None
 
 class SampleOptions(ProgramOptions, total=False):
+    prompt: Path | None
     tokens: int | None
     context: int | None
     batch: int | None

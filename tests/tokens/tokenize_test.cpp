@@ -51,6 +51,13 @@ class LettersOfSmallModel : public Tokenizer {
       visit(id, std::string(1, static_cast<char>('a' + id)));
     }
   }
+  std::string decode(std::span<const std::uint32_t> ids) const override {
+    std::string text;
+    for (const std::uint32_t id : ids) {
+      text += static_cast<char>('a' + id);
+    }
+    return text;
+  }
   std::int64_t vocabulary() const override { return 3; }
   bool reads_utf8() const override { return false; }
 };

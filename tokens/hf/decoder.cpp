@@ -33,7 +33,7 @@ std::string joined(const Texts& texts, std::string_view between = "") {
   return text;
 }
 
-constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
+constexpr std::string_view kUnreadable = "\xef\xbf\xbd";  // U+FFFD
 
 // Whether more bytes could make a character of these.
 bool begins_character(std::string_view bytes) {
@@ -57,7 +57,7 @@ std::string with_replacements(std::string_view bytes) {
     if (length > 0) {
       text += bytes.substr(at, length);
     } else {
-      text += kReplacement;
+      text += kUnreadable;
       for (length = 3; length > 1 && !begins_character(bytes.substr(at, length)); --length) {
       }
     }
@@ -113,7 +113,7 @@ std::optional<char> byte_in(const std::string& token) {
                                                          : std::nullopt;
 }
 
-bool is_utf8(const std::string& text) {
+bool is_well_formed(const std::string& text) {
   std::size_t at = 0, length = 1;
   for (; at < text.size() && length > 0; at += length) {
     length = utf8_sequence(text, at);
@@ -128,10 +128,10 @@ void decode_bytes(Texts& texts) {
   const auto flush = [&] {
     std::string replaced;
     for (std::size_t i = 0; i < run.size(); ++i) {
-      replaced += kReplacement;
+      replaced += kUnreadable;
     }
     if (!run.empty()) {
-      result.push_back(is_utf8(run) ? run : replaced);
+      result.push_back(is_well_formed(run) ? run : replaced);
     }
     run.clear();
   };
