@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, 8> kGrouped{
 
 constexpr std::size_t kShownObstacles = 3;
 
-std::string text_of(std::vector<std::string> obstacles) {
+std::string text_of_all(std::vector<std::string> obstacles) {
   const std::size_t more =
       obstacles.size() > kShownObstacles ? obstacles.size() - kShownObstacles : 0;
   obstacles.resize(obstacles.size() - more);
@@ -156,7 +156,7 @@ Target named_target(const Model& source, const ModelSpec& grouped, const std::st
   Candidate candidate = try_architecture(source, grouped, architecture_named(name));
   if (!candidate.obstacles.empty()) {
     throw_usage("{} cannot be written as {}: {}", printable(grouped.architecture), printable(name),
-                text_of(candidate.obstacles));
+                text_of_all(candidate.obstacles));
   }
   return std::move(candidate.target);
 }

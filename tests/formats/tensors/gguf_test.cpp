@@ -17,22 +17,22 @@ namespace {
 constexpr std::uint32_t kU32 = 4, kBool = 7, kString = 8, kArray = 9;
 constexpr std::uint32_t kF32Tensor = 0, kQ8Tensor = 8;
 
-GgufFile opened(const std::string& text) {
+GgufFile opened_gguf(const std::string& text) {
   const TemporaryDirectory directory;
   put_file(directory / "m.gguf", text);
   return open_gguf(directory / "m.gguf");
 }
 
-Error refusal_of_file(const std::string& text) {
-  return refusal_of([&] { opened(text); });
+Error refusal_of_gguf(const std::string& text) {
+  return refusal_of([&] { opened_gguf(text); });
 }
 
-Error refusal_of_entry(const std::string& entry) {
-  return refusal_of_file(GgufPieces{.entries = {entry}}.text());
+Error refusal_of_gguf_entry(const std::string& entry) {
+  return refusal_of_gguf(GgufPieces{.entries = {entry}}.text());
 }
 
 Error refusal_of_tensor(const std::string& tensor, std::size_t data_bytes = 64) {
-  return refusal_of_file(GgufPieces{.tensors = {tensor}, .data_bytes = data_bytes}.text());
+  return refusal_of_gguf(GgufPieces{.tensors = {tensor}, .data_bytes = data_bytes}.text());
 }
 
 TEST_CASE("a file from llama.cpp's writer is read", "[formats]") {
@@ -67,24 +67,24 @@ TEST_CASE("quantised tensors of a file from llama.cpp's writer have the right va
 }
 
 TEST_CASE("files without tensors and files with empty tensors are read", "[formats]") {
-  CHECK(opened(GgufPieces().text()).part.tensors.empty());
-  CHECK(opened(GgufPieces{.version = 2}.text()).metadata.entries().empty());
-  const GgufFile file = opened(GgufPieces{
+  CHECK(opened_gguf(GgufPieces().text()).part.tensors.empty());
+  CHECK(opened_gguf(GgufPieces{.version = 2}.text()).metadata.entries().empty());
+  const GgufFile file = opened_gguf(GgufPieces{
       .tensors = {gguf_tensor("s", {}, kF32Tensor, 0), gguf_tensor("none", {4, 0}, kF32Tensor, 32)},
       .data_bytes = 32}
-                                   .text());
+                                        .text());
   CHECK(file.part.tensors[0].bytes() == 4);
   CHECK(file.part.tensors[1].bytes() == 0);
   CHECK(file.part.tensors[1].shape == Shape{0, 4});
 }
 
 TEST_CASE("tensors follow the file's alignment and the last needs no padding", "[formats]") {
-  const GgufFile file = opened(GgufPieces{
+  const GgufFile file = opened_gguf(GgufPieces{
       .entries = {gguf_entry("general.alignment", kU32, gguf_u32(64))},
       .tensors = {gguf_tensor("a", {3}, kF32Tensor, 0), gguf_tensor("b", {32, 2}, kQ8Tensor, 64)},
       .data_bytes = 64 + 68,
       .alignment = 64}
-                                   .text());
+                                        .text());
   CHECK(file.part.tensors[0].begin % 64 == 0);
   CHECK(file.part.tensors[1].begin == file.part.tensors[0].begin + 64);
   CHECK(file.part.tensors[1].bytes() == 68);
@@ -103,29 +103,29 @@ TEST_CASE("a container's metadata are the regroup strings", "[formats]") {
 }
 
 TEST_CASE("GGUF reader refuses other versions and byte orders", "[formats]") {
-  CHECK_THAT(refusal_of_file(GgufPieces{.magic = "GGML"}.text()), is_bad_input("GGML", "GGUF"));
-  CHECK_THAT(refusal_of_file("GGU"), is_bad_input("m.gguf", "magic", "truncated"));
-  CHECK_THAT(refusal_of_file(GgufPieces{.version = 1}.text()), is_bad_input("version 1"));
-  CHECK_THAT(refusal_of_file(GgufPieces{.version = 0}.text()), is_bad_input("version 0"));
-  CHECK_THAT(refusal_of_file(GgufPieces{.version = 4}.text()), is_bad_input("version 4"));
-  CHECK_THAT(refusal_of_file(GgufPieces{.version = 3U << 24}.text()), is_bad_input("big-endian"));
+  CHECK_THAT(refusal_of_gguf(GgufPieces{.magic = "GGML"}.text()), is_bad_input("GGML", "GGUF"));
+  CHECK_THAT(refusal_of_gguf("GGU"), is_bad_input("m.gguf", "magic", "truncated"));
+  CHECK_THAT(refusal_of_gguf(GgufPieces{.version = 1}.text()), is_bad_input("version 1"));
+  CHECK_THAT(refusal_of_gguf(GgufPieces{.version = 0}.text()), is_bad_input("version 0"));
+  CHECK_THAT(refusal_of_gguf(GgufPieces{.version = 4}.text()), is_bad_input("version 4"));
+  CHECK_THAT(refusal_of_gguf(GgufPieces{.version = 3U << 24}.text()), is_bad_input("big-endian"));
 }
 
 TEST_CASE("GGUF reader refuses counts beyond the file without allocating", "[formats]") {
-  CHECK_THAT(refusal_of_file(GgufPieces{.more_tensors = 1}.text()),
+  CHECK_THAT(refusal_of_gguf(GgufPieces{.more_tensors = 1}.text()),
              is_bad_input("number of tensors"));
-  CHECK_THAT(refusal_of_file(GgufPieces{.more_tensors = std::uint64_t{1} << 63}.text()),
+  CHECK_THAT(refusal_of_gguf(GgufPieces{.more_tensors = std::uint64_t{1} << 63}.text()),
              is_bad_input("number of tensors", "9223372036854775808"));
-  CHECK_THAT(refusal_of_file(GgufPieces{.more_entries = ~std::uint64_t{0}}.text()),
+  CHECK_THAT(refusal_of_gguf(GgufPieces{.more_entries = ~std::uint64_t{0}}.text()),
              is_bad_input("number of keys"));
 }
 
 TEST_CASE("GGUF reader refuses more tensors or keys than the limits without reading them",
           "[formats]") {
   const std::string room(2'000'000, '\0');  // enough for the claimed numbers
-  CHECK_THAT(refusal_of_file(GgufPieces{.more_tensors = 30'001}.text() + room),
+  CHECK_THAT(refusal_of_gguf(GgufPieces{.more_tensors = 30'001}.text() + room),
              is_bad_input("number of tensors is 30001", "at most 30000"));
-  CHECK_THAT(refusal_of_file(GgufPieces{.more_entries = 10'001}.text() + room),
+  CHECK_THAT(refusal_of_gguf(GgufPieces{.more_entries = 10'001}.text() + room),
              is_bad_input("number of keys is 10001", "at most 10000"));
 }
 
@@ -151,43 +151,46 @@ TEST_CASE("GGUF reader refuses a header truncated at any byte", "[formats]") {
   const std::uint64_t header = open_gguf(golden("gguf/llama.gguf")).part.tensors.front().begin;
   for (std::size_t length = 0; length < header; length += 7) {
     CAPTURE(length);
-    CHECK_THAT(refusal_of_file(whole.substr(0, length)), is_bad_input("m.gguf"));
+    CHECK_THAT(refusal_of_gguf(whole.substr(0, length)), is_bad_input("m.gguf"));
   }
 }
 
 TEST_CASE("GGUF reader refuses bad keys and values", "[formats]") {
   const std::string once = gguf_entry("k", kU32, gguf_u32(1));
-  CHECK_THAT(refusal_of_file(GgufPieces{.entries = {once, once}}.text()),
+  CHECK_THAT(refusal_of_gguf(GgufPieces{.entries = {once, once}}.text()),
              is_bad_input("key k", "twice"));
-  CHECK_THAT(refusal_of_entry(gguf_entry("", kU32, gguf_u32(1))), is_bad_input("key 0", "empty"));
-  CHECK_THAT(refusal_of_entry(gguf_entry("k", 13, gguf_u64(1))), is_bad_input("key k", "type 13"));
-  CHECK_THAT(refusal_of_entry(gguf_entry("k", kBool, "\x02")), is_bad_input("key k", "bool"));
-  CHECK_THAT(refusal_of_entry(gguf_entry("k", kString, gguf_u64(1ULL << 40))),
+  CHECK_THAT(refusal_of_gguf_entry(gguf_entry("", kU32, gguf_u32(1))),
+             is_bad_input("key 0", "empty"));
+  CHECK_THAT(refusal_of_gguf_entry(gguf_entry("k", 13, gguf_u64(1))),
+             is_bad_input("key k", "type 13"));
+  CHECK_THAT(refusal_of_gguf_entry(gguf_entry("k", kBool, "\x02")), is_bad_input("key k", "bool"));
+  CHECK_THAT(refusal_of_gguf_entry(gguf_entry("k", kString, gguf_u64(1ULL << 40))),
              is_bad_input("key k", "1099511627776"));
-  CHECK_THAT(refusal_of_entry(gguf_u64(~std::uint64_t{0}) + std::string(30, 'k')),
+  CHECK_THAT(refusal_of_gguf_entry(gguf_u64(~std::uint64_t{0}) + std::string(30, 'k')),
              is_bad_input("key 0", "18446744073709551615"));
 }
 
 TEST_CASE("GGUF reader refuses bad arrays", "[formats]") {
-  CHECK_THAT(refusal_of_entry(gguf_array_entry("k", kArray, 1, std::string(64, '\0'))),
+  CHECK_THAT(refusal_of_gguf_entry(gguf_array_entry("k", kArray, 1, std::string(64, '\0'))),
              is_bad_input("key k", "array of arrays"));
-  CHECK_THAT(refusal_of_entry(gguf_array_entry("k", 77, 1, "")), is_bad_input("key k", "type 77"));
-  CHECK_THAT(refusal_of_entry(gguf_array_entry("k", kU32, 1ULL << 62, "abcd")),
+  CHECK_THAT(refusal_of_gguf_entry(gguf_array_entry("k", 77, 1, "")),
+             is_bad_input("key k", "type 77"));
+  CHECK_THAT(refusal_of_gguf_entry(gguf_array_entry("k", kU32, 1ULL << 62, "abcd")),
              is_bad_input("key k", "4611686018427387904", "u32"));
-  CHECK_THAT(refusal_of_entry(gguf_array_entry("k", kString, 1ULL << 61, "abcd")),
+  CHECK_THAT(refusal_of_gguf_entry(gguf_array_entry("k", kString, 1ULL << 61, "abcd")),
              is_bad_input("key k", "string"));
-  CHECK_THAT(refusal_of_entry(gguf_array_entry("k", kString, 1, gguf_u64(1000))),
+  CHECK_THAT(refusal_of_gguf_entry(gguf_array_entry("k", kString, 1, gguf_u64(1000))),
              is_bad_input("key k", "1000"));
-  CHECK_THAT(refusal_of_entry(gguf_array_entry("k", kBool, 2, std::string("\0\xff", 2))),
+  CHECK_THAT(refusal_of_gguf_entry(gguf_array_entry("k", kBool, 2, std::string("\0\xff", 2))),
              is_bad_input("key k", "bool"));
 }
 
 TEST_CASE("GGUF reader refuses bad alignments", "[formats]") {
   for (const std::uint32_t alignment : {0U, 3U, 48U}) {
-    CHECK_THAT(refusal_of_entry(gguf_entry("general.alignment", kU32, gguf_u32(alignment))),
+    CHECK_THAT(refusal_of_gguf_entry(gguf_entry("general.alignment", kU32, gguf_u32(alignment))),
                is_bad_input("general.alignment", std::to_string(alignment), "power of two"));
   }
-  CHECK_THAT(refusal_of_entry(gguf_entry("general.alignment", 10, gguf_u64(32))),
+  CHECK_THAT(refusal_of_gguf_entry(gguf_entry("general.alignment", 10, gguf_u64(32))),
              is_bad_input("general.alignment", "u64"));
 }
 
@@ -217,20 +220,20 @@ TEST_CASE("GGUF reader refuses tensors whose offsets are not consecutive", "[for
                       .data_bytes = 128}
         .text();
   };
-  CHECK(opened(file_with_second_at(64)).part.tensors.size() == 2);
+  CHECK(opened_gguf(file_with_second_at(64)).part.tensors.size() == 2);
   for (const std::uint64_t offset : {0ULL, 36ULL, 32ULL, 96ULL, ~0ULL - 31}) {
-    CHECK_THAT(refusal_of_file(file_with_second_at(offset)),
+    CHECK_THAT(refusal_of_gguf(file_with_second_at(offset)),
                is_bad_input("tensor b", std::to_string(offset), "64 expected"));
   }
   CHECK_THAT(refusal_of_tensor(gguf_tensor("w", {17}, kF32Tensor, 0), 64),
              is_bad_input("tensor w", "68 bytes", "64", "truncated"));
   const std::string twice = gguf_tensor("w", {4}, kF32Tensor, 0);
-  CHECK_THAT(refusal_of_file(GgufPieces{.tensors = {twice, twice}, .data_bytes = 64}.text()),
+  CHECK_THAT(refusal_of_gguf(GgufPieces{.tensors = {twice, twice}, .data_bytes = 64}.text()),
              is_bad_input("tensor w", "twice"));
 }
 
 TEST_CASE("control bytes in names of a GGUF file are escaped", "[formats]") {
-  CHECK_THAT(refusal_of_entry(gguf_entry("k\x1b[2J", 99, "")), is_bad_input("\\x1b"));
+  CHECK_THAT(refusal_of_gguf_entry(gguf_entry("k\x1b[2J", 99, "")), is_bad_input("\\x1b"));
 }
 
 }  // namespace
