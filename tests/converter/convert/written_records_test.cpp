@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include "converter/convert/model_card.h"
-#include "converter/convert/provenance.h"
-#include "converter/convert/tensor_parts.h"
 #include "formats/version.h"
 #include "tests/converter/convert/converted.h"
 
@@ -15,14 +13,18 @@ namespace {
 namespace fs = std::filesystem;
 
 // A refiner that only has a recipe.
-class Recipe : public AttentionRefiner {
+class RecipeOnly : public AttentionRefiner {
  public:
   RefinementReport refine(AttentionRole, std::size_t, std::span<const std::int64_t>,
                           AttentionHeads&) override {
     return {};
   }
-  std::string recipe() const override {
-    return R"({"tokens":5984,"context":32,"steps":2,"tokens_per_step":64,"learning_rate":"auto"})";
+  Recipe recipe() const override {
+    return {.tokens = 5984U,
+            .context = 32U,
+            .steps = 2U,
+            .tokens_per_step = 64U,
+            .learning_rate = "auto"};
   }
   double training_token_equivalents(const ModelSpec&) const override { return 0.0; }
 };
@@ -31,15 +33,21 @@ class Recipe : public AttentionRefiner {
 Pooling on_a_text() {
   Pooling pooling(PoolMethod::kLowrank);
   pooling.device = "cuda:1";
-  pooling.discarded_statistics = {"8192", "\"4c1d0f3a4c1d0f3a\""};
-  pooling.distillation = R"({"tokens":65536,"context":256,"batch":4,"steps":32})";
+  pooling.discarded_statistics = {8192, "4c1d0f3a4c1d0f3a"};
+  pooling.distillation = Recipe{.tokens = 65536U, .context = 256U, .batch = 4U, .steps = 32U};
   return pooling;
 }
 
-std::vector<LayerReport> measured() {
+// What the command adds after its tensors are written.
+ConversionRecord measured() {
   const GroupReport group{.key_energy = 2.0 / 3.0, .value_energy = 0.5};
-  return {{AttentionRole::kSelf, 0, {group}, true, std::nullopt},
-          {AttentionRole::kSelf, 1, {}, false, RefinementReport{0.123456789, 1e-7, 0.03}}};
+  ConversionRecord facts;
+  facts.layers = std::vector{
+      measurements_of({AttentionRole::kSelf, 0, {group}, true, std::nullopt}),
+      measurements_of(
+          {AttentionRole::kSelf, 1, {}, false, RefinementReport{0.123456789, 1e-7, 0.03}})};
+  facts.checksums = TensorChecksums{{"a", "0123456789abcdef"}, {"b", "fedcba9876543210"}};
+  return facts;
 }
 
 // The model card's sections about the record.
@@ -62,11 +70,8 @@ std::string written(const std::string& name, const fs::path& path,
   const ConversionPlan plan = plan_conversion(source, request);
   std::string text = fmt::format("==== {}\n", name);
   if (!plan.config_text.empty()) {
-    const std::string config = config_with_checksums(
-        config_with_layers(plan.config_text,
-                           request.refiner ? measured() : std::vector<LayerReport>{}),
-        request.refiner ? TensorChecksums{{"a", "0123456789abcdef"}, {"b", "fedcba9876543210"}}
-                        : TensorChecksums{});
+    const std::string config =
+        config_with_facts(plan.config_text, request.refiner ? measured() : ConversionRecord());
     text += config.substr(config.find("  \"regroup\": {"));
     text += sections_of(model_card(Json::parse(config), plan.target, ""));
   }
@@ -90,7 +95,7 @@ std::string all_written() {
   fs::copy_file(records / "trained" / "config.json", trained / "config.json",
                 fs::copy_options::overwrite_existing);
   ConversionRequest fitted{.kv_heads = {4}, .pooling = on_a_text()};
-  fitted.refiner = std::make_shared<Recipe>();
+  fitted.refiner = std::make_shared<RecipeOnly>();
   std::string text;
   text += written("mean", golden("llama_bf16"), {.kv_heads = {4}});
   text += written("layers differ", golden("llama_bf16"),
