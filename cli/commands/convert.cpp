@@ -21,7 +21,6 @@
 #include "converter/convert/attention_pooler.h"
 #include "converter/convert/conversion_plan.h"
 #include "converter/convert/execute_plan.h"
-#include "converter/convert/provenance.h"
 #include "converter/convert/similar_grouping.h"
 #include "formats/base/error.h"
 #include "formats/base/json.h"
@@ -96,7 +95,7 @@ std::optional<KvBudget> complete_request(ConversionRequest& request, const Model
   request.calibration = open_calibration(options.calibration, source);
   if (request.calibration && options.text.given() && !options.given("--calibration")) {
     request.pooling.discarded_statistics = {request.calibration->tokens(),
-                                            Json(request.calibration->fingerprint()).dump()};
+                                            request.calibration->fingerprint()};
   }
   check_data_origin(source, options.budget.data, console);
   check_data_origin(source, options.refit.data, console);
@@ -114,7 +113,8 @@ std::optional<KvBudget> complete_request(ConversionRequest& request, const Model
   if (!options.refit.data.empty()) {
     request.refiner =
         compute_for("--refit").make_refiner(source, options.refit, interrupt_requested());
-    warn_of_context(source, Json::parse(request.refiner->recipe()).at("context"), console);
+    warn_of_context(source, static_cast<std::int64_t>(request.refiner->recipe().context.value()),
+                    console);
   }
   return budget;
 }
@@ -150,7 +150,7 @@ void write_result(const ConversionRequest& request, const ConvertOptions& option
     if (compares) {
       report.comparison = compare_if_possible(report.source, request, plan, result, console);
     }
-    if (text && !request.pooling.distillation.empty()) {
+    if (text && request.pooling.distillation) {
       report.distillation = compute_for("--text").distill_on_text(report.source, plan, *text,
                                                                   options.refit, result, console);
     }

@@ -175,21 +175,22 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
   return text;
 }
 
-std::optional<HeldOutReport> compare_on_held_out(const PreparedText& text,
-                                                 const ConversionRequest& request,
-                                                 const ConversionReport& report,
-                                                 const std::filesystem::path& result,
-                                                 const Console& console) {
+std::optional<HeldOut> compare_on_held_out(const PreparedText& text,
+                                           const ConversionRequest& request,
+                                           const ConversionReport& report,
+                                           const std::filesystem::path& result,
+                                           const Console& console) {
   ConversionRequest mean;
   mean.kv_heads = request.kv_heads;
   mean.roles = request.roles;
   try {
-    HeldOutReport found = compute_for("--text").compare_on_text(
+    HeldOut found = compute_for("--text").compare_on_text(
         report.source, text, plan_conversion(report.source, mean), result.string(), console);
     if (!is_single_file(report.plan.container)) {
       const std::string config = read_text(result / "config.json", kMaxConfigBytes);
-      rewrite_record(result, report.plan.target,
-                     with_member(config, {kRecordKey, kHeldOutKey}, held_out_json(found).dump()));
+      ConversionRecord facts;
+      facts.held_out = found;
+      rewrite_record(result, report.plan.target, config_with_facts(config, facts));
     }
     return found;
   } catch (const Error& fault) {

@@ -20,10 +20,10 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
 
 /// Compares the result, which is not published yet, with its source and with pooling by the mean,
 /// and records what it finds. A comparison that fails is a warning and must not cost the result.
-std::optional<HeldOutReport> compare_on_held_out(const PreparedText& text,
-                                                 const ConversionRequest& request,
-                                                 const ConversionReport& report,
-                                                 const std::filesystem::path& result,
-                                                 const Console& console);
+std::optional<HeldOut> compare_on_held_out(const PreparedText& text,
+                                           const ConversionRequest& request,
+                                           const ConversionReport& report,
+                                           const std::filesystem::path& result,
+                                           const Console& console);
 
 }  // namespace regroup

@@ -48,18 +48,6 @@ struct PreparedText {
   std::string device;             ///< that evaluates
 };
 
-/// One model on held-out text.
-struct HeldOutRow {
-  std::string model;           ///< "source", "mean" or "result"
-  std::optional<double> loss;  ///< nats per token; none for models that cannot predict
-  double cosine = 1.0;         ///< of last hidden states with the source's
-};
-
-struct HeldOutReport {
-  std::int64_t tokens = 0, context = 0;
-  std::vector<HeldOutRow> rows = {};
-};
-
 /// Whether refitting is part of the conversion: not with the least effort; with the usual one, only
 /// where nothing is distilled, since distillation gains more in the same time (docs/results.md).
 bool refits_by_default(const TextOptions& text);
@@ -76,8 +64,7 @@ void calibrate_on_text(const Model& source, const RefitOptions& refit, PreparedT
 
 /// Compares the source, the mean of its heads (`mean`, a plan that is not executed) and the result
 /// on the held-out windows.
-HeldOutReport compare_on_text(const Model& source, const PreparedText& text,
-                              const ConversionPlan& mean, const std::string& result,
-                              const Console& console);
+HeldOut compare_on_text(const Model& source, const PreparedText& text, const ConversionPlan& mean,
+                        const std::string& result, const Console& console);
 
 }  // namespace regroup

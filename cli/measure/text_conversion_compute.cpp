@@ -185,10 +185,10 @@ void calibrate_on_text(const Model& source, const RefitOptions& refit, PreparedT
   prepared.statistics = output.string();
 }
 
-HeldOutReport compare_on_text(const Model& source, const PreparedText& text,
-                              const ConversionPlan& mean, const std::string& result,
-                              const Console& console) {
-  HeldOutReport report{.context = text.context};
+HeldOut compare_on_text(const Model& source, const PreparedText& text, const ConversionPlan& mean,
+                        const std::string& result, const Console& console) {
+  HeldOut report{.tokens = text.held_out * text.context, .context = text.context};
+  std::vector<HeldOutModel>& models = report.models.emplace();
   Progress progress(console, "evaluate", 3 * layers_of(source.spec), "layers");
   std::uint64_t done = 0;
   with_torch_errors([&] {
@@ -197,12 +197,11 @@ HeldOutReport compare_on_text(const Model& source, const PreparedText& text,
         source, data, {.first = 0, .windows = text.held_out, .context = text.context},
         parse_device(text.device), interrupt_requested(), [&] { progress.update(++done); });
     const auto add = [&](const char* model, const TextQuality& quality) {
-      report.rows.push_back({model, quality.loss, quality.cosine});
+      models.push_back({model, quality.loss, quality.cosine});
     };
     add("source", meter.of_source());
     add("mean", meter.of(mean));
     add("result", meter.of(open_model(result)));
-    report.tokens = text.held_out * text.context;
   });
   progress.finish();
   return report;

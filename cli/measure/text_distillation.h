@@ -18,13 +18,13 @@ namespace regroup {
 std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
                               const RefitOptions& options);
 
-/// The recipe of distillation as a JSON object, for the record.
-std::string distillation_recipe(const PreparedText& text, const RefitOptions& options);
+/// The recipe of distillation, for the record.
+Recipe distillation_recipe(const PreparedText& text, const RefitOptions& options);
 
 /// Distils the result of `plan` in the directory `result`, records there what that achieved, with
 /// new checksums, and returns this fact. See distill().
-Json distill_on_text(const Model& source, const ConversionPlan& plan, const PreparedText& text,
-                     const RefitOptions& options, const std::filesystem::path& result,
-                     const Console& console);
+DistillOutcome distill_on_text(const Model& source, const ConversionPlan& plan,
+                               const PreparedText& text, const RefitOptions& options,
+                               const std::filesystem::path& result, const Console& console);
 
 }  // namespace regroup

@@ -10,7 +10,6 @@
 #include "cli/shell/standard_streams.h"
 #include "cli/shell/text.h"
 #include "converter/convert/model_card.h"
-#include "converter/convert/provenance.h"
 #include "converter/convert/tensor_parts.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
@@ -36,19 +35,9 @@ bool repeats_heads(const ConversionPlan& plan) {
   });
 }
 
-Json facts_of(const DistillReport& report) {
-  return {{"learning_rate", report.learning_rate},
-          {"relative_learning_rate", report.relative_rate},
-          {"attention_weight", report.attention_weight},
-          {"measure", report.of_predictions ? "kl_divergence" : "hidden_state_error"},
-          {"before", report.before},
-          {"after", report.after},
-          {"kept", report.improved()}};
-}
-
-// Adds the facts to the record in `path`, with the checksums of the tensors as they are now. A GGUF
-// file records no measurements.
-void record(const std::filesystem::path& path, const ModelSpec& spec, const Json& facts,
+// Adds the outcome to the record in `path`, with the checksums of the tensors as they are now. A
+// GGUF file records no measurements.
+void record(const std::filesystem::path& path, const ModelSpec& spec, const DistillOutcome& outcome,
             const std::vector<std::string>& tensors) {
   const Model result = open_model(path);
   TensorChecksums checksums;
@@ -60,10 +49,10 @@ void record(const std::filesystem::path& path, const ModelSpec& spec, const Json
                        gguf_with_checksums(*result.gguf, checksums));
     return;
   }
-  rewrite_record(
-      path, spec,
-      config_with_checksums(
-          with_member(result.config_text, {kRecordKey, kDistilledKey}, facts.dump()), checksums));
+  ConversionRecord facts;
+  facts.checksums = checksums;
+  facts.distilled = outcome;
+  rewrite_record(path, spec, config_with_facts(result.config_text, facts));
 }
 
 }  // namespace
@@ -88,17 +77,16 @@ std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
                                                                               memory.need.host)));
 }
 
-std::string distillation_recipe(const PreparedText& text, const RefitOptions& options) {
-  return Json({{"tokens", text.windows * text.context},
-               {"context", text.context},
-               {"batch", options.batch},
-               {"steps", text.distill_steps}})
-      .dump();
+Recipe distillation_recipe(const PreparedText& text, const RefitOptions& options) {
+  return {.tokens = text.windows * text.context,
+          .context = text.context,
+          .batch = options.batch,
+          .steps = text.distill_steps};
 }
 
-Json distill_on_text(const Model& source, const ConversionPlan& plan, const PreparedText& text,
-                     const RefitOptions& options, const std::filesystem::path& result,
-                     const Console& console) {
+DistillOutcome distill_on_text(const Model& source, const ConversionPlan& plan,
+                               const PreparedText& text, const RefitOptions& options,
+                               const std::filesystem::path& result, const Console& console) {
   DistillSettings settings = settings_of(source, options);
   settings.data = text.learning;
   settings.held_out = text.judging;
@@ -119,9 +107,15 @@ Json distill_on_text(const Model& source, const ConversionPlan& plan, const Prep
       },
       interrupt_requested());
   progress.finish();
-  Json facts = facts_of(report);
-  record(result, plan.target, facts, tensors);
-  return facts;
+  DistillOutcome outcome{.learning_rate = report.learning_rate,
+                         .relative_learning_rate = report.relative_rate,
+                         .attention_weight = report.attention_weight,
+                         .measure = report.of_predictions ? "kl_divergence" : "hidden_state_error",
+                         .before = report.before,
+                         .after = report.after,
+                         .kept = report.improved()};
+  record(result, plan.target, outcome, tensors);
+  return outcome;
 }
 
 }  // namespace regroup

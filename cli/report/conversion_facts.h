@@ -15,16 +15,8 @@ namespace regroup {
 
 // Reads the measurements of a conversion, from `regroup convert --json` or from its result.
 
-/// The measurements of a layer. Shares, where 1 is all; none if not measured.
-struct RecordedLayer {
-  std::string attention;  ///< its role, as in the report
-  double layer = 0.0;
-  std::optional<double> key_energy, value_energy;         ///< kept
-  std::optional<double> error_before, error_after_refit;  ///< of the attention's output
-};
-
 struct RecordedMeasurements {
-  std::string source, pool, grouping;
+  std::string source;  ///< empty in a record
   std::vector<RecordedLayer> layers;
 };
 

@@ -7,25 +7,15 @@
 
 #include "cli/shell/table.h"
 #include "cli/shell/text.h"
-#include "converter/convert/provenance.h"
 #include "converter/convert/runtimes.h"
 #include "formats/families/family.h"
 #include "formats/model/conversion_record.h"
 
 namespace regroup {
 
-Json held_out_json(const HeldOutReport& report) {
-  Json models = Json::array();
-  for (const HeldOutRow& row : report.rows) {
-    models.push_back({{"model", row.model},
-                      {"loss", row.loss ? Json(*row.loss) : Json()},
-                      {"cosine", row.cosine}});
-  }
-  return {{"tokens", report.tokens}, {"context", report.context}, {"models", models}};
-}
-
-std::string held_out_table(const HeldOutReport& report, const Console& console) {
-  const bool predicts = report.rows.front().loss.has_value();
+std::string held_out_table(const HeldOut& report, const Console& console) {
+  const std::vector<HeldOutModel>& models = report.models.value();
+  const bool predicts = models.front().loss.has_value();
   Table table;
   table.add_column("model", Table::Align::kLeft);
   if (predicts) {
@@ -33,17 +23,17 @@ std::string held_out_table(const HeldOutReport& report, const Console& console) 
     table.add_column("perplexity", Table::Align::kRight);
   }
   table.add_column("cosine to source", Table::Align::kRight);
-  for (const HeldOutRow& row : report.rows) {
-    std::vector<std::string> cells{row.model};
+  for (const HeldOutModel& row : models) {
+    std::vector<std::string> cells{row.model.value()};
     if (row.loss) {
       cells.push_back(fmt::format("{:.3f}", *row.loss));
       cells.push_back(fmt::format("{:.4g}", std::exp(*row.loss)));
     }
-    cells.push_back(fmt::format("{:.3f}", row.cosine));
+    cells.push_back(fmt::format("{:.3f}", row.cosine.value()));
     table.add_row(cells);
   }
   return fmt::format("on {} tokens of the text that the conversion did not use, {} at a time:\n{}",
-                     with_thousands(static_cast<std::uint64_t>(report.tokens)), report.context,
+                     with_thousands(report.tokens.value()), report.context.value(),
                      table.text(console));
 }
 
@@ -64,7 +54,7 @@ std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share);
 Json layers_json(const std::vector<LayerReport>& layers) {
   Json list = Json::array();
   for (const LayerReport& layer : layers) {
-    list.push_back(json_of(layer));
+    list.push_back(measurements_of(layer));
     if (!layer.over_text) {
       continue;
     }
@@ -151,9 +141,8 @@ std::string refit_text(const std::vector<LayerReport>& layers) {
                                 place_of(*worst, layers), percent(worst->refinement->error_after));
 }
 
-std::string distillation_text(const Json& distilled) {
-  const std::string text = text_of_distilled(distilled);
-  return text.empty() ? "" : "\ndistilled " + text;
+std::string distillation_text(const std::optional<DistillOutcome>& distilled) {
+  return distilled ? "\ndistilled " + text_of_distilled(*distilled) : "";
 }
 
 Json groupings_json(const std::vector<LayerGrouping>& groupings) {

@@ -12,19 +12,18 @@
 #include "converter/convert/execute_plan.h"
 #include "converter/convert/similar_grouping.h"
 #include "formats/base/json.h"
+#include "formats/model/conversion_record.h"
 
 namespace regroup {
 
-// The comparison of models on held-out text, as text and JSON.
-
-Json held_out_json(const HeldOutReport& report);
+// The comparison of models on held-out text.
 
 /// A line that names the text, and a table with a row for each model.
-std::string held_out_table(const HeldOutReport& report, const Console& console);
+std::string held_out_table(const HeldOut& report, const Console& console);
 
 // What a conversion measured of its layers, for its report.
 
-/// Each layer as in json_of(), with its groups if they were measured over a text.
+/// Each layer as in its record, with its groups if they were measured over a text.
 Json layers_json(const std::vector<LayerReport>& layers);
 
 /// A row for each layer that was measured over a text: means over its groups.
@@ -39,8 +38,8 @@ std::string kept_text(const std::vector<LayerReport>& layers);
 std::string refit_text(const std::vector<LayerReport>& layers);
 
 /// A line that begins with a line break: how far the result was from its source before distillation
-/// and after it. `distilled` is the recorded fact, see kDistilledKey; empty if it is null.
-std::string distillation_text(const Json& distilled);
+/// and after it. Empty if there is none.
+std::string distillation_text(const std::optional<DistillOutcome>& distilled);
 
 /// The share of energy that similar heads and contiguous groups keep in each layer.
 Json groupings_json(const std::vector<LayerGrouping>& groupings);

@@ -8,9 +8,9 @@
 #include "cli/shell/table.h"
 #include "cli/shell/text.h"
 #include "converter/convert/execute_plan.h"
-#include "converter/convert/provenance.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/spec/config_writers.h"
 
 namespace regroup {
 
@@ -110,7 +110,7 @@ Json after_or_null(const std::optional<CacheChange>& change) {
 void add_measurements(Json& report, const ConversionReport& done) {
   const ConversionPlan& plan = done.plan;
   if (plan.refiner) {
-    report["refit"] = Json::parse(plan.refiner->recipe());
+    report["refit"] = plan.refiner->recipe();
     report["refit"]["train_token_equivalents"] =
         plan.refiner->training_token_equivalents(plan.grouped);
   }
@@ -127,11 +127,11 @@ void add_measurements(Json& report, const ConversionReport& done) {
     report["cross_kv_bytes_per_token_before"] = plan.cross_kv_bytes_per_token->before;
     report["cross_kv_bytes_per_token_after"] = plan.cross_kv_bytes_per_token->after;
   }
-  if (!done.distillation.is_null()) {
-    report["distill"] = done.distillation;
+  if (done.distillation) {
+    report["distill"] = *done.distillation;
   }
   if (done.held_out) {
-    report["held_out"] = held_out_json(*done.held_out);
+    report["held_out"] = *done.held_out;
   }
   if (done.comparison) {
     report["largest_logit_difference"] = done.comparison->largest_difference;

@@ -68,8 +68,8 @@ struct ConversionReport {
   std::vector<LayerGrouping> groupings = {};      ///< of --grouping similar
   std::optional<KvBudget> budget = std::nullopt;  ///< of --kv-budget
   std::optional<OutputComparison> comparison = std::nullopt;
-  Json distillation = nullptr;                           ///< of --text, as recorded; null: none
-  std::optional<HeldOutReport> held_out = std::nullopt;  ///< of --text
+  std::optional<DistillOutcome> distillation = std::nullopt;  ///< of --text
+  std::optional<HeldOut> held_out = std::nullopt;             ///< of --text
   double seconds = 0.0;
 };
 

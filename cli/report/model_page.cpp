@@ -113,8 +113,8 @@ std::optional<Chart> layer_chart(const RecordedMeasurements& record, const std::
   for (const auto& [name, number, colour] : numbers) {
     Series series{name, {}, Series::Mark::kLineAndDots, colour};
     for (const RecordedLayer& layer : record.layers) {
-      if (layer.attention == attention && layer.*number) {
-        series.points.push_back({layer.layer, *(layer.*number)});
+      if (layer.attention.value_or("") == attention && layer.*number) {
+        series.points.push_back({static_cast<double>(*layer.layer), *(layer.*number)});
       }
     }
     if (!series.points.empty()) {
@@ -202,8 +202,8 @@ std::vector<Chart> conversion_charts(const RecordedMeasurements& record) {
   std::map<std::string, bool> seen;
   std::vector<Chart> charts;
   for (const RecordedLayer& layer : record.layers) {
-    if (!std::exchange(seen[layer.attention], true)) {
-      const std::string& role = layer.attention;
+    const std::string role = layer.attention.value_or("");
+    if (!std::exchange(seen[role], true)) {
       const std::string number = std::to_string(seen.size());
       const auto energy = layer_chart(
           record, role,
@@ -226,7 +226,7 @@ std::vector<Chart> conversion_charts(const RecordedMeasurements& record) {
            .y = {.title = "relative error", .low = 0.0, .numbers = Axis::Numbers::kPercent},
            .series = {}},
           {{"before refitting", &RecordedLayer::error_before, Series::kReference},
-           {"after refitting", &RecordedLayer::error_after_refit, 0}});
+           {"after refitting", &RecordedLayer::error_after, 0}});
       for (const auto& chart : {energy, errors}) {
         if (chart) {
           charts.push_back(*chart);

@@ -6,6 +6,41 @@
 
 namespace regroup {
 
+namespace {
+
+double energy_kept(const LayerReport& layer, double GroupReport::* kept,
+                   double GroupReport::* share) {
+  double lost = 0.0;
+  for (const GroupReport& group : layer.groups) {
+    lost += group.*share * (1.0 - group.*kept);
+  }
+  return 1.0 - lost;
+}
+
+}  // namespace
+
+double keys_kept(const LayerReport& layer) {
+  return energy_kept(layer, &GroupReport::key_energy, &GroupReport::key_share);
+}
+
+double values_kept(const LayerReport& layer) {
+  return energy_kept(layer, &GroupReport::value_energy, &GroupReport::value_share);
+}
+
+RecordedLayer measurements_of(const LayerReport& layer) {
+  RecordedLayer found{.attention = std::string(name_of(layer.role)), .layer = layer.layer};
+  if (!layer.groups.empty() && layer.over_text) {
+    found.key_energy = keys_kept(layer);
+    found.value_energy = values_kept(layer);
+  }
+  if (layer.refinement) {
+    found.error_before = layer.refinement->error_before;
+    found.error_after = layer.refinement->error_after;
+    found.learning_rate = layer.refinement->learning_rate;
+  }
+  return found;
+}
+
 std::uint64_t stream_of(AttentionRole role, std::size_t layer) {
   return 3 * static_cast<std::uint64_t>(layer) + static_cast<std::uint64_t>(role);
 }

@@ -17,6 +17,7 @@
 #include "converter/heads/heads.h"
 #include "converter/pooling/pool_attention.h"
 #include "converter/pooling/similar_heads.h"
+#include "formats/model/conversion_record.h"
 #include "formats/spec/model_spec.h"
 #include "formats/tensors/checkpoint.h"
 
@@ -64,8 +65,8 @@ class AttentionRefiner {
     progress_ = std::move(progress);
   }
 
-  /// The recipe as a JSON object, for the record in the result.
-  virtual std::string recipe() const = 0;
+  /// The recipe, for the record in the result.
+  virtual Recipe recipe() const = 0;
 
   /// The cost of refining into `grouped`, as the number of tokens of uptraining with the same
   /// number of multiplications with weights.
@@ -87,6 +88,14 @@ struct LayerReport {
   bool over_text = false;
   std::optional<RefinementReport> refinement;
 };
+
+/// The fraction of a layer's energy that its groups keep, weighted by their shares.
+double keys_kept(const LayerReport& layer);
+double values_kept(const LayerReport& layer);
+
+/// The measurements of the layer: energies if groups were measured over a text, and errors if it
+/// was refitted.
+RecordedLayer measurements_of(const LayerReport& layer);
 
 /// A unique number for each attention of a model, see heads_to_average().
 std::uint64_t stream_of(AttentionRole role, std::size_t layer);

@@ -11,12 +11,13 @@
 #include "converter/convert/kv_head_request.h"
 #include "converter/convert/loader_choice.h"
 #include "converter/convert/plan_steps.h"
-#include "converter/convert/provenance.h"
 #include "converter/convert/target.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
+#include "formats/model/conversion_record.h"
 #include "formats/model/serving_cost.h"
+#include "formats/spec/config_writers.h"
 #include "formats/tensors/checkpoint.h"
 #include "formats/tensors/safetensors.h"
 
@@ -241,36 +242,65 @@ ConversionPlan plan_reference(const Model& source, const ConversionRequest& requ
 
 namespace {
 
-Provenance provenance_of(const ConversionPlan& plan, const Model& source, const ModelSpec& target) {
-  Provenance facts{plan.spec,     plan.grouped, target, std::string(name_of(plan.pooling.method)),
-                   plan.grouping, plan.order};
-  facts.history = record_of(source).steps();
-  facts.more.emplace_back(kSourceFingerprintKey, Json(plan.source_fingerprint).dump());
+// The order of the source's query heads, by layer; null if no head moved.
+Json query_order_of(const ConversionPlan& plan) {
+  if (plan.order.empty()) {
+    return nullptr;
+  }
+  Json roles = Json::object();
+  for (const AttentionRole role : plan.spec.roles()) {
+    Json layers = Json::array();
+    for (std::size_t i = 0; i < plan.spec.stack(role).size(); ++i) {
+      layers.push_back(plan.order.heads(role, i, plan.spec.query_heads));
+    }
+    roles[std::string(name_of(role))] = std::move(layers);
+  }
+  return plan.spec.has_encoder() ? roles : roles.front();
+}
+
+// Records the statistics that heads were solved from.
+void record_statistics(ConversionRecord& record, const ConversionPlan& plan) {
+  if (!needs_solver(plan.pooling.method)) {
+    return;
+  }
+  if (const auto& discarded = plan.pooling.discarded_statistics) {
+    record.calibration_tokens = discarded->tokens;
+    record.calibration = discarded->fingerprint;
+    record.calibration_kept = false;
+  } else if (plan.calibration) {
+    record.calibration_tokens = plan.calibration->tokens();
+    record.calibration = plan.calibration->fingerprint();
+  }
+}
+
+ConversionRecord record_of(const ConversionPlan& plan, const Model& source,
+                           const ModelSpec& target) {
+  ConversionRecord record;
+  record.set_specs(plan.spec, plan.grouped, target);
+  record.pool = name_of(plan.pooling.method);
+  record.grouping = plan.grouping;
+  record.query_order = query_order_of(plan);
+  record.source_fingerprint = plan.source_fingerprint;
   if (plan.pooling.method == PoolMethod::kRandom) {
-    facts.more.emplace_back("pool_seed", std::to_string(plan.pooling.seed));
+    record.pool_seed = plan.pooling.seed;
   }
   if (plan.pooling.solves_elsewhere()) {
-    facts.more.emplace_back("pool_device", Json(plan.pooling.device_kind()).dump());
+    record.pool_device = plan.pooling.device_kind();
   }
   if (plan.dtype) {
-    facts.more.emplace_back("dtype", Json(name_of(*plan.dtype)).dump());
+    record.dtype = name_of(*plan.dtype);
   }
   if (plan.refiner) {
-    facts.more.emplace_back("refit", plan.refiner->recipe());
+    record.refit = plan.refiner->recipe();
   }
-  if (!plan.pooling.distillation.empty()) {
-    facts.more.emplace_back(kDistillKey, plan.pooling.distillation);
+  if (plan.pooling.distillation) {
+    record.distill = *plan.pooling.distillation;
   }
-  if (const auto& discarded = plan.pooling.discarded_statistics;
-      discarded && needs_solver(plan.pooling.method)) {
-    facts.more.emplace_back("calibration_tokens", discarded->tokens);
-    facts.more.emplace_back("calibration", discarded->fingerprint);
-    facts.more.emplace_back(kCalibrationKeptKey, "false");
-  } else if (plan.calibration && needs_solver(plan.pooling.method)) {
-    facts.more.emplace_back("calibration_tokens", plan.calibration->tokens());
-    facts.more.emplace_back("calibration", Json(plan.calibration->fingerprint()).dump());
+  record_statistics(record, plan);
+  if (Json steps = record_of(source).steps(); !steps.empty()) {
+    record.history = std::move(steps);
   }
-  return facts;
+  return record;
 }
 
 // The type of most matrices, by its number in llama.cpp's enumeration of file types.
@@ -289,31 +319,15 @@ std::uint32_t gguf_file_type(const ConversionPlan& plan) {
   }
 }
 
-// Removes the record of an earlier conversion, but keeps that of the file's origin.
-void forget_conversion(GgufMetadata& metadata) {
-  std::vector<std::string> keys;
-  for (const GgufMetadata::Entry& entry : metadata.entries()) {
-    if (is_conversion_fact(entry.key)) {
-      keys.push_back(entry.key);
-    }
-  }
-  for (const std::string& key : keys) {
-    metadata.remove(key);
-  }
-}
-
 // The metadata of a GGUF file, including that of the directory it was made from.
-GgufMetadata gguf_with_provenance(GgufMetadata metadata, const Model& source,
-                                  const ConversionPlan& plan) {
-  forget_conversion(metadata);
-  for (const auto& [key, value] : plan.metadata) {
-    if (is_conversion_fact(key)) {
-      metadata.set_string(key, value);
-    }
-  }
+GgufMetadata gguf_with_record(GgufMetadata metadata, const Model& source,
+                              const ConversionPlan& plan, const ConversionRecord& record) {
+  metadata = metadata_with_record(std::move(metadata), record);
   if (source.convention == Convention::kHuggingFace) {
-    const Provenance own = provenance_of(plan, source, plan.grouped);
-    record_source(metadata, source, config_with_provenance(source.config_text, own));
+    record_source(
+        metadata, source,
+        config_with_record(config_with_changed_heads(source.config_text, plan.spec, plan.grouped),
+                           record_of(plan, source, plan.grouped)));
   }
   if (!metadata.contains("general.file_type")) {
     metadata.set_u32("general.file_type", gguf_file_type(plan));
@@ -324,12 +338,13 @@ GgufMetadata gguf_with_provenance(GgufMetadata metadata, const Model& source,
 }  // namespace
 
 void add_record(ConversionPlan& plan, const Model& source, Target& target) {
-  const Provenance facts = provenance_of(plan, source, plan.target);
-  plan.metadata = metadata_with_provenance(source.checkpoint.metadata(), facts);
+  const ConversionRecord record = record_of(plan, source, plan.target);
+  plan.metadata = metadata_with_record(source.checkpoint.metadata(), record);
   if (!is_single_file(plan.container)) {
-    plan.config_text = config_with_provenance(target.config_text, facts);
+    plan.config_text = config_with_record(
+        config_with_changed_heads(target.config_text, plan.spec, plan.target), record);
   } else if (plan.container == Container::kGguf) {
-    plan.gguf = gguf_with_provenance(std::move(*target.gguf), source, plan);
+    plan.gguf = gguf_with_record(std::move(*target.gguf), source, plan, record);
   }
 }
 

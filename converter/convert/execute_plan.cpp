@@ -9,7 +9,6 @@
 
 #include "converter/convert/loader_choice.h"
 #include "converter/convert/model_card.h"
-#include "converter/convert/provenance.h"
 #include "converter/convert/tensor_parts.h"
 #include "converter/convert/tensor_step.h"
 #include "converter/convert/write_tensors.h"
@@ -215,6 +214,25 @@ std::unique_ptr<CheckpointWriter> make_writer(const ConversionPlan& plan,
   return std::make_unique<SafetensorsWriter>(staged, outputs, plan.metadata, plan.max_shard_bytes);
 }
 
+// What is known of a result once its tensors are written.
+ConversionRecord measured_facts(const std::vector<LayerReport>& reports,
+                                const TensorChecksums& checksums) {
+  std::vector<RecordedLayer> layers;
+  for (const LayerReport& report : reports) {
+    if (report.over_text || report.refinement) {
+      layers.push_back(measurements_of(report));
+    }
+  }
+  ConversionRecord facts;
+  if (!layers.empty()) {
+    facts.layers = std::move(layers);
+  }
+  if (!checksums.empty()) {
+    facts.checksums = checksums;
+  }
+  return facts;
+}
+
 // Everything in a result's directory except the weights.
 void write_other_files(const ConversionPlan& plan, const Model& source, const fs::path& directory,
                        const std::vector<LayerReport>& layers, const TensorChecksums& checksums) {
@@ -223,7 +241,7 @@ void write_other_files(const ConversionPlan& plan, const Model& source, const fs
     write_text(directory / file.name, file.text);
   }
   const std::string config_text =
-      config_with_checksums(config_with_layers(plan.config_text, layers), checksums);
+      config_with_facts(plan.config_text, measured_facts(layers, checksums));
   write_text(directory / "config.json", config_text);
   write_model_card(source, directory, config_text, plan.target);
 }

@@ -24,11 +24,12 @@ std::string heads_text(const std::vector<std::int64_t>& heads) {
                            : fmt::format("{}", fmt::join(heads, ", "));
 }
 
-// Recorded kv heads of one role: a number, one per layer, or an object with these per role.
-std::string recorded_heads(const Json& recorded, const ModelSpec& spec, AttentionRole role) {
-  const Json& heads = spec.has_encoder() ? member_of(recorded, name_of(role)) : recorded;
-  return heads.is_object() || heads.size() > spec.layers.size() ? std::string(kNotRecorded)
-                                                                : plain_heads(heads);
+// Recorded kv heads of one role, unless there are more than layers.
+std::string recorded_heads(const Fact<KvHeads>& recorded, const ModelSpec& spec,
+                           AttentionRole role) {
+  const auto heads = heads_of(recorded.value, spec, role);
+  return heads.empty() || heads.size() > spec.layers.size() ? std::string(kNotRecorded)
+                                                            : plain_heads(KvHeads{{"", heads}});
 }
 
 bool any_grouped(const ModelSpec& spec, std::int64_t most) {
@@ -57,45 +58,43 @@ std::string front_matter(const Json& config, const ModelSpec& spec, std::string_
   return text + "---\n";
 }
 
-std::string heads_table(const Json& record, const ModelSpec& spec) {
+std::string heads_table(const ConversionRecord& record, const ModelSpec& spec) {
   std::string table =
       "| Attention | Query heads | Key and value heads of the source | Of this model |\n"
       "|---|---|---|---|\n";
   for (const AttentionRole role : spec.roles()) {
     table += fmt::format("| {} | {} | {} | {} |\n", spec.has_encoder() ? name_of(role) : "self",
-                         spec.query_heads,
-                         recorded_heads(member_of(record, "source_kv_heads"), spec, role),
+                         spec.query_heads, recorded_heads(record.source_kv_heads, spec, role),
                          heads_text(spec.kv_heads_of(role)));
   }
   return table;
 }
 
-std::string method_text(const Json& record) {
+std::string method_text(const ConversionRecord& record) {
   std::string text = fmt::format(
       "The key and value heads of each group were pooled into one: method `{}`, "
       "grouping `{}`",
-      plain_word(member_of(record, "pool")), plain_word(member_of(record, "grouping")));
-  if (const Json& tokens = member_of(record, "calibration_tokens"); !tokens.is_null()) {
-    text += fmt::format(", with statistics of {} tokens", plain_count(tokens));
+      plain_word(record.pool.value), plain_word(record.grouping.value));
+  if (record.calibration_tokens.recorded()) {
+    text +=
+        fmt::format(", with statistics of {} tokens", plain_count(record.calibration_tokens.value));
   }
-  text += record.contains("refit")
+  text += record.refit.recorded()
               ? ". Each attention layer was then fitted to the outputs of the source's layer."
               : ".";
   return text +
-         (member_of(member_of(record, kDistilledKey), "kept") == true
+         (record.keeps_distillation()
               ? " Then all of them were trained together to predict what the source predicts."
               : "");
 }
 
 // What to do first with heads that nothing has adapted to the model's inputs.
 std::string usability_text(const ConversionRecord& record) {
-  const bool pooled = record.at("kv_heads") != record.at("source_kv_heads");
-  const bool adapted = record.has("refit") || record.trained() ||
-                       member_of(record.at(kDistilledKey), "kept") == true;
-  if (!pooled || adapted || record.has("calibration_tokens")) {
+  const bool adapted = record.refit.recorded() || record.trained() || record.keeps_distillation();
+  if (!record.pooled() || adapted || record.calibration_tokens.recorded()) {
     return "";
   }
-  const std::string pool = plain_word(record.at("pool"));
+  const std::string pool = plain_word(record.pool.value);
   return pool == "mean" || pool == "first" || pool == "random"
              ? fmt::format(
                    "\n**This model is not usable before uptraining.** The heads of a trained model "
@@ -112,83 +111,63 @@ std::string usability_text(const ConversionRecord& record) {
 }
 
 // How heads were pooled and stored.
-std::string pooling_text(const Json& record) {
-  const bool pooled = member_of(record, "kv_heads") != member_of(record, "source_kv_heads");
-  const std::string text = pooled ? method_text(record) : "No heads were pooled.";
-  return text + (record.contains("stored_kv_heads")
-                     ? " Each head is stored several times, for loaders without grouped heads."
-                     : "");
+std::string pooling_text(const ConversionRecord& record) {
+  return (record.pooled() ? method_text(record) : "No heads were pooled.") +
+         (record.stored_kv_heads.recorded()
+              ? " Each head is stored several times, for loaders without grouped heads."
+              : "");
 }
 
-// The mean of a measure over the layers that have it, as a row.
-std::string mean_row(const Json& layers, std::string_view key, std::string_view title) {
-  double sum = 0.0;
-  std::size_t count = 0;
-  for (const Json& layer : layers) {
-    const Json& value = member_of(layer, key);
-    if (value.is_number()) {
-      sum += value.get<double>();
-      ++count;
+std::string measured_losses(const ConversionRecord& record) {
+  std::string rows;
+  const auto add_mean = [&](std::optional<double> RecordedLayer::* number, const char* title) {
+    if (const auto mean = mean_of(record.layers.value, number)) {
+      rows += fmt::format("| {} | {:.3g} |\n", title, *mean);
     }
-  }
-  return count == 0 ? ""
-                    : fmt::format("| {} | {:.3g} |\n", title, sum / static_cast<double>(count));
-}
-
-std::string measured_losses(const Json& record) {
-  const Json& layers = member_of(record, kLayersKey);
-  if (!layers.is_array()) {
-    return "";
-  }
-  const std::string rows =
-      mean_row(layers, "key_energy_kept", "share of the keys' energy kept, on the text") +
-      mean_row(layers, "value_energy_kept", "share of the values' energy kept, on the text") +
-      mean_row(layers, "output_error_before_refit", "error of attention outputs before fitting") +
-      mean_row(layers, "output_error_after_refit", "error of attention outputs after fitting");
+  };
+  add_mean(&RecordedLayer::key_energy, "share of the keys' energy kept, on the text");
+  add_mean(&RecordedLayer::value_energy, "share of the values' energy kept, on the text");
+  add_mean(&RecordedLayer::error_before, "error of attention outputs before fitting");
+  add_mean(&RecordedLayer::error_after, "error of attention outputs after fitting");
   return rows.empty() ? "" : "\n| Measured, mean of layers | |\n|---|---|\n" + rows;
 }
 
 // The losses of source, mean and result on held-out text.
-std::string held_out_losses(const Json& record) {
-  const Json& held_out = member_of(record, kHeldOutKey);
-  const Json& models = member_of(held_out, "models");
-  if (!models.is_array()) {
+std::string held_out_losses(const ConversionRecord& record) {
+  const auto& held_out = record.held_out.value;
+  if (!held_out || !held_out->models) {
     return "";
   }
   std::string table = fmt::format(
       "\n| On {} held-out tokens | Loss, nats per token | Cosine of last hidden states |\n"
       "|---|---|---|\n",
-      plain_count(member_of(held_out, "tokens")));
-  for (const Json& row : models) {
-    table += fmt::format("| {} | {} | {} |\n", plain_word(member_of(row, "model")),
-                         plain_loss(member_of(row, "loss")), plain_loss(member_of(row, "cosine")));
+      plain_count(held_out->tokens));
+  for (const HeldOutModel& row : *held_out->models) {
+    table += fmt::format("| {} | {} | {} |\n", plain_word(row.model), plain_loss(row.loss),
+                         plain_loss(row.cosine));
   }
   return table;
 }
 
-std::string conversion_section(const ConversionRecord& recorded, const ModelSpec& spec) {
-  const Json& record = recorded.facts();
+std::string conversion_section(const ConversionRecord& record, const ModelSpec& spec) {
   return fmt::format(
       "\n## Conversion\n\n{}\n{}\n{}{}{}\nAll facts are in `config.json`, under `regroup`.\n",
-      heads_table(record, spec), pooling_text(record), usability_text(recorded),
+      heads_table(record, spec), pooling_text(record), usability_text(record),
       measured_losses(record), held_out_losses(record));
 }
 
-std::string training_section(const Json& record) {
-  const Json& training = member_of(record, kTrainingKey);
-  if (!training.is_object()) {
+std::string training_section(const std::optional<TrainingRecord>& training) {
+  if (!training) {
     return "\n## Training\n\nNone after the conversion.\n";
   }
   std::string text = fmt::format("\n## Training\n\n{} steps on {} tokens.\n",
-                                 plain_count(member_of(training, "steps")),
-                                 plain_count(member_of(training, "tokens")));
-  if (member_of(training, "eval_loss").is_number()) {
+                                 plain_count(training->steps), plain_count(training->tokens));
+  if (training->eval_loss) {
     text += fmt::format(
         "\n| Held-out loss, nats per token ({} tokens) | |\n|---|---|\n| before training | {} |\n"
         "| after | {} |\n",
-        plain_count(member_of(training, "eval_tokens")),
-        plain_loss(member_of(training, "eval_loss_before")),
-        plain_loss(member_of(training, "eval_loss")));
+        plain_count(training->eval_tokens), plain_loss(training->eval_loss_before),
+        plain_loss(training->eval_loss));
   }
   return text;
 }
@@ -202,10 +181,9 @@ std::string history_section(const ConversionRecord& record) {
   }
   std::string text = "\n## History\n\n";
   for (const Json& step : steps) {
-    const std::string version =
-        plain_word(member_of(step.contains(kTrainingKey) ? step[kTrainingKey] : step, "version"));
+    const std::string version = version_of_step(step);
     text += fmt::format("- {}{}\n", text_of_step(step),
-                        version == kNotRecorded ? "" : fmt::format(" (regroup {})", version));
+                        version.empty() ? "" : fmt::format(" (regroup {})", version));
   }
   return text;
 }
@@ -214,20 +192,20 @@ std::string history_section(const ConversionRecord& record) {
 
 std::string model_card(const Json& config, const ModelSpec& spec, std::string_view metadata,
                        const DirectoryCode& code) {
-  const ConversionRecord recorded = ConversionRecord::in_config(config);
-  const Json& record = recorded.facts();
-  const bool converted = recorded.converted();
-  if (!converted && !recorded.trained()) {
+  const ConversionRecord record = ConversionRecord::in_config(config);
+  const bool converted = record.converted();
+  if (!converted && !record.trained()) {
     return "";
   }
-  const std::string version = plain_word(member_of(record, "version"));
+  const std::string version = plain_word(record.version.value);
   const std::string heads = heads_text(spec.kv_heads);
   return front_matter(config, spec, metadata, code) +
          fmt::format("\n# {} with {} key and value head{}\n\nMade by regroup{}.\n",
                      card_word(spec.architecture), heads, heads == "1" ? "" : "s",
                      version == kNotRecorded ? "" : " " + version) +
-         (converted ? conversion_section(recorded, spec) : "") + training_section(record) +
-         history_section(recorded) + loading_section(config, spec, metadata, code);
+         (converted ? conversion_section(record, spec) : "") +
+         training_section(record.training.value) + history_section(record) +
+         loading_section(config, spec, metadata, code);
 }
 
 namespace {
@@ -256,8 +234,7 @@ fs::path free_name(const fs::path& directory) {
 
 // Whether the record in `config` has all of that in `before`.
 bool keeps_record(const Json& config, const Json& before) {
-  const Json now = config.value("regroup", Json::object());
-  const Json record = before.value("regroup", Json::object());
+  const Json &now = member_of(config, kRecordKey), &record = member_of(before, kRecordKey);
   const auto members = record.items();
   return std::all_of(members.begin(), members.end(), [&](const auto& member) {
     return now.contains(member.key()) && now[member.key()] == member.value();

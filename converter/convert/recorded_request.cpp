@@ -8,7 +8,6 @@
 #include <string_view>
 
 #include "converter/convert/model_card.h"
-#include "converter/convert/provenance.h"
 #include "converter/convert/tensor_parts.h"
 #include "formats/base/error.h"
 #include "formats/base/json.h"
@@ -18,33 +17,6 @@
 #include "formats/version.h"
 
 namespace regroup {
-
-std::string recorded_word(const Json& facts, const char* key, const std::string& usual,
-                          const std::string& where) {
-  const Json word = facts.value(key, Json(usual));
-  if (!word.is_string()) {
-    throw_bad_input("{}: its recorded {} is {}, must be text", where, key, printable_json(word));
-  }
-  return word.get<std::string>();
-}
-
-std::uint64_t recorded_seed(const Json& facts, const std::string& where) {
-  const Json seed = facts.value("pool_seed", Json(0U));
-  if (!seed.is_number_unsigned()) {
-    throw_bad_input("{}: its recorded pool_seed is {}, must be a number from 0", where,
-                    printable_json(seed));
-  }
-  return seed.get<std::uint64_t>();
-}
-
-std::string recorded_device(const Json& facts, const std::string& where) {
-  const std::string device = recorded_word(facts, "pool_device", "cpu", where);
-  if (device.empty() || device.find_first_not_of("abcdefghijklmnopqrstuvwxyz") < device.size()) {
-    throw_bad_input("{}: its recorded pool_device is \"{}\", must be a kind of device such as cuda",
-                    where, printable(device));
-  }
-  return device;
-}
 
 namespace {
 
@@ -80,18 +52,17 @@ std::optional<DType> asked_dtype(const ConversionPlan& plan, const Checkpoint& r
                                                              : std::nullopt;
 }
 
-}  // namespace
-
-std::optional<DType> requested_dtype(const ConversionRequest& request, const Json& facts,
-                                     const Model& source, const Model& result) {
-  if (facts.contains("dtype")) {
-    const Json& recorded = facts.at("dtype");
-    const auto dtype = recorded == name_of(DType::kQ8_0) ? std::optional(DType::kQ8_0)
-                       : recorded.is_string() ? dtype_from_name(recorded.get<std::string>())
-                                              : std::nullopt;
+// The recorded dtype; none if no dtype was requested. Earlier versions did not record it. It is
+// then inferred from the tensors and `request`, which holds the rest of the request.
+std::optional<DType> requested_dtype(const ConversionRequest& request,
+                                     const ConversionRecord& record, const Model& source,
+                                     const Model& result) {
+  if (record.dtype.recorded()) {
+    const std::string& recorded = record.dtype.value.value();
+    const auto dtype = recorded == name_of(DType::kQ8_0) ? DType::kQ8_0 : dtype_from_name(recorded);
     if (!dtype || !can_encode(*dtype)) {
       throw_bad_input("{}: its recorded dtype is {}, must be one that --dtype takes, such as F16",
-                      printable(result.path.string(), 0), printable_json(recorded));
+                      printable(result.path.string(), 0), printable_json(record.dtype.stored));
     }
     return dtype;
   }
@@ -104,21 +75,17 @@ std::optional<DType> requested_dtype(const ConversionRequest& request, const Jso
              : asked_dtype(plan_conversion(source, request), result.checkpoint);
 }
 
-namespace {
-
 std::string where(const Model& model) { return printable(model.path.string(), 0); }
 
 // Checks that all facts determine a request or follow from it. Any other key is of a step that this
 // version does not know.
-void check_known(const Json& facts, const Model& result) {
-  for (const auto& [key, value] : facts.items()) {
-    if (key == kTrainingKey) {
-      throw_usage("{}: was trained after its conversion, which cannot be recomputed",
-                  where(result));
-    }
-    if (!is_known_fact(key)) {
-      throw_usage("{}: records \"{}\", which cannot be recomputed", where(result), printable(key));
-    }
+void check_known(const ConversionRecord& record, const Model& result) {
+  if (record.training.recorded()) {
+    throw_usage("{}: was trained after its conversion, which cannot be recomputed", where(result));
+  }
+  if (const auto unknown = record.unknown(); !unknown.empty()) {
+    throw_usage("{}: records \"{}\", which cannot be recomputed", where(result),
+                printable(unknown.front().first));
   }
 }
 
@@ -142,18 +109,16 @@ std::optional<VersionNumbers> numbers_of(std::string_view version) {
 }
 
 // A later version may have used steps that this one does not know.
-void check_version(const Json& facts, const Model& result) {
-  const Json version = facts.value("version", Json(nullptr));
-  const auto numbers =
-      version.is_string() ? numbers_of(version.get_ref<const std::string&>()) : std::nullopt;
+void check_version(const ConversionRecord& record, const Model& result) {
+  const auto numbers = numbers_of(record.version.value.value_or(""));
   if (!numbers) {
     throw_bad_input("{}: records version {}, which is not a version of regroup", where(result),
-                    printable_json(version));
+                    printable_json(record.version.stored));
   }
   if (*numbers > numbers_of(kVersion)) {
     throw_usage(
         "{}: was written by regroup {}, this is {}: verify it with that version or a later one",
-        where(result), version.get<std::string>(), kVersion);
+        where(result), *record.version.value, kVersion);
   }
 }
 
@@ -161,18 +126,19 @@ void check_version(const Json& facts, const Model& result) {
 // refine.
 class RecordedRefiner : public AttentionRefiner {
  public:
-  RecordedRefiner(std::string recipe, std::string result)
-      : recipe_(std::move(recipe)), result_(std::move(result)) {}
+  RecordedRefiner(const Recipe& recipe, std::string result)
+      : recipe_(recipe), result_(std::move(result)) {}
 
   RefinementReport refine(AttentionRole, std::size_t, std::span<const std::int64_t>,
                           AttentionHeads&) override {
     throw_usage("{}: was refitted after pooling, which cannot be recomputed", result_);
   }
-  std::string recipe() const override { return recipe_; }
+  Recipe recipe() const override { return recipe_; }
   double training_token_equivalents(const ModelSpec&) const override { return 0.0; }
 
  private:
-  std::string recipe_, result_;
+  Recipe recipe_;
+  std::string result_;
 };
 
 // A result that stock loaders load and misread is wrong, even if it can be recomputed.
@@ -184,37 +150,34 @@ void check_loaders_agree(const Model& result) {
   }
 }
 
-// A number or a list of numbers, as in --kv-heads.
-std::vector<std::int64_t> heads_in(const Json& recorded, const Model& result) {
-  const auto is_count = [](const Json& value) { return value.is_number_unsigned(); };
-  if (is_count(recorded)) {
-    return {recorded.get<std::int64_t>()};
-  }
-  if (!recorded.is_array() || !std::all_of(recorded.begin(), recorded.end(), is_count)) {
+// The recorded kv heads of one role.
+std::vector<std::int64_t> heads_in(const Fact<KvHeads>& recorded, const ModelSpec& spec,
+                                   AttentionRole role, const Model& result) {
+  const std::vector<std::uint64_t> heads = heads_of(recorded.value, spec, role);
+  if (heads.empty()) {
     throw_bad_input("{}: recorded kv_heads are {}, a number or a list of them is needed",
-                    where(result), printable_json(recorded));
+                    where(result), printable_json(recorded.stored));
   }
-  return recorded.get<std::vector<std::int64_t>>();
+  return {heads.begin(), heads.end()};
 }
 
 // Reads the kv heads. In an encoder-decoder, one request must have grouped all roles with fewer
 // heads.
-void read_heads(ConversionRequest& request, const Json& facts, const Model& source,
+void read_heads(ConversionRequest& request, const ConversionRecord& record, const Model& source,
                 const Model& result) {
-  const Json heads = facts.value("kv_heads", Json(nullptr));
+  const auto heads_after = [&](AttentionRole role) {
+    return heads_in(record.kv_heads, source.spec, role, result);
+  };
   if (!source.spec.has_encoder()) {
-    request.kv_heads = heads_in(heads, result);
+    request.kv_heads = heads_after(AttentionRole::kSelf);
     return;
   }
   request.roles.clear();
   for (const AttentionRole role : source.spec.roles()) {
-    const Json before = Json::parse(per_layer_json(source.spec.kv_heads_of(role)));
-    const std::string key(name_of(role));
-    const Json after = heads.is_object() ? heads.value(key, Json(nullptr)) : Json(nullptr);
-    if (after == before) {
+    const auto asked = heads_after(role);
+    if (asked == heads_in(record.source_kv_heads, source.spec, role, result)) {
       continue;
     }
-    const auto asked = heads_in(after, result);
     if (!request.roles.empty() && asked != request.kv_heads) {
       throw_usage(
           "{}: its attentions were grouped in separate conversions, which cannot be recomputed in "
@@ -226,49 +189,112 @@ void read_heads(ConversionRequest& request, const Json& facts, const Model& sour
   }
 }
 
-void read_grouping(ConversionRequest& request, const Json& facts, const Model& source,
+using Heads = std::vector<std::int64_t>;
+
+bool is_permutation_of(std::int64_t count, Heads heads) {
+  std::sort(heads.begin(), heads.end());
+  return heads == HeadOrder().heads(AttentionRole::kSelf, 0, count);
+}
+
+// The order of query heads in a JSON list, or none if it is not a permutation.
+Heads permutation_in(const Json& recorded, std::int64_t count) {
+  const auto is_head = [&](const Json& value) {
+    return value.is_number_unsigned() &&
+           value.get<std::uint64_t>() < static_cast<std::uint64_t>(count);
+  };
+  if (!recorded.is_array() || !std::all_of(recorded.begin(), recorded.end(), is_head)) {
+    return {};
+  }
+  Heads heads = recorded.get<Heads>();
+  return is_permutation_of(count, heads) ? heads : Heads{};
+}
+
+// The order of kv heads. Every `readers`-th query head determines one.
+Heads kv_heads_moved(const Heads& query_heads, std::int64_t readers) {
+  Heads kv_heads;
+  for (std::size_t i = 0; i < query_heads.size(); i += static_cast<std::size_t>(readers)) {
+    kv_heads.push_back(query_heads[i] / readers);
+  }
+  return kv_heads;
+}
+
+bool set_layer(HeadOrder& order, const ModelSpec& source, AttentionRole role, std::size_t layer,
+               const Json& recorded) {
+  const Heads queries = permutation_in(recorded, source.query_heads);
+  if (queries.empty() || queries == HeadOrder().heads(role, layer, source.query_heads)) {
+    return !queries.empty();  // also in layers without kv heads
+  }
+  const std::int64_t count = source.kv_heads_of(role)[layer];
+  Heads kv_heads = count > 0 ? kv_heads_moved(queries, source.query_heads / count) : Heads{};
+  if (!is_permutation_of(count, kv_heads)) {
+    return false;
+  }
+  order.set(role, layer, std::move(kv_heads));
+  return order.heads(role, layer, source.query_heads) == queries;
+}
+
+// The order that a record has: null, or the permutation of query heads per layer, or an object of
+// these by role. Each permutation must move whole kv heads of the source with their queries.
+HeadOrder recorded_order(const Json& recorded, const ModelSpec& source, const std::string& where) {
+  HeadOrder order;
+  if (recorded.is_null()) {
+    return order;
+  }
+  for (const AttentionRole role : source.roles()) {
+    const std::string key(name_of(role));
+    const Json layers = !source.has_encoder()  ? recorded
+                        : recorded.is_object() ? recorded.value(key, Json(nullptr))
+                                               : Json(nullptr);
+    const std::size_t count = source.stack(role).size();
+    if (!layers.is_array() || layers.size() != count) {
+      throw_bad_input("{}: recorded query_order: a list of {} {} layers is needed", where, count,
+                      name_of(role));
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!set_layer(order, source, role, i, layers[i])) {
+        throw_bad_input(
+            "{}: recorded query_order of {} layer {} is {}: a permutation of {} query heads that "
+            "keeps those of a kv head together is needed",
+            where, name_of(role), i, printable_json(layers[i]), source.query_heads);
+      }
+    }
+  }
+  return order;
+}
+
+void read_grouping(ConversionRequest& request, const ConversionRecord& record, const Model& source,
                    const Model& result) {
-  request.grouping = recorded_word(facts, "grouping", "contiguous", where(result));
+  request.grouping = record.grouping.value.value_or("contiguous");
   if (request.grouping != "contiguous" && request.grouping != "similar") {
     throw_usage("{}: records grouping \"{}\", allowed are contiguous and similar", where(result),
                 printable(request.grouping));
   }
-  const Json order = facts.value("query_order", Json(nullptr));
-  request.order = recorded_order(order, source.spec, where(result));
+  request.order = recorded_order(record.query_order.stored, source.spec, where(result));
 }
 
 // Requires the statistics that the result was pooled with.
-void check_calibration(const Json& facts, const Model& result, const Calibration* calibration) {
-  const Json tokens = facts.at("calibration_tokens");
+void check_calibration(const ConversionRecord& record, const Model& result,
+                       const Calibration* calibration) {
+  const std::uint64_t tokens = *record.calibration_tokens.value;
   if (calibration == nullptr) {
     throw_usage("{}: was pooled with statistics of {} tokens: --calibration FILE is needed",
-                where(result), printable_json(tokens));
+                where(result), tokens);
   }
-  if (Json::parse(calibration->tokens(), nullptr, false) != tokens) {
+  if (calibration->tokens() != tokens) {
     throw_usage("{}: was pooled with statistics of {} tokens, those given are of {}", where(result),
-                printable_json(tokens), printable(calibration->tokens()));
+                tokens, calibration->tokens());
   }
-  const Json fingerprint = calibration->fingerprint();
-  const Json recorded = facts.value("calibration", fingerprint);
-  if (recorded != fingerprint) {
+  const std::string recorded = record.calibration.value.value_or(calibration->fingerprint());
+  if (recorded != calibration->fingerprint()) {
     throw_usage(
-        "{}: was pooled with other statistics: their fingerprint is {}, that of those given {}",
-        where(result), printable_json(recorded), printable_json(fingerprint));
+        "{}: was pooled with other statistics: their fingerprint is \"{}\", that of those given "
+        "\"{}\"",
+        where(result), printable(recorded), calibration->fingerprint());
   }
 }
 
-DiscardedStatistics discarded_statistics(const Json& facts, const Model& result,
-                                         const Calibration* calibration) {
-  if (calibration != nullptr) {
-    throw_usage("{}: its statistics were made by --text and not kept; verify without --calibration",
-                where(result));
-  }
-  return {printable_json(facts.value("calibration_tokens", Json()), 0),
-          printable_json(facts.value("calibration", Json()), 0)};
-}
-
-PoolMethod recorded_method(const Json& facts, const Model& result) {
-  const std::string name = recorded_word(facts, "pool", "", where(result));
+PoolMethod recorded_method(const ConversionRecord& record, const Model& result) {
+  const std::string name = record.pool.value.value_or("");
   if (name == "aligned" || name == "select") {
     throw_usage(
         "{}: was pooled by method {} of an earlier version; this version does not compute it, so "
@@ -278,79 +304,89 @@ PoolMethod recorded_method(const Json& facts, const Model& result) {
   return parse_pool_method(name);
 }
 
-void read_pooling(ConversionRequest& request, const Json& facts, const Model& result,
+// The kind of device that solved for heads, as LibTorch names it.
+std::string recorded_device(const ConversionRecord& record, const Model& result) {
+  const std::string device = record.pool_device.value.value_or("cpu");
+  if (device.empty() || device.find_first_not_of("abcdefghijklmnopqrstuvwxyz") < device.size()) {
+    throw_bad_input("{}: its recorded pool_device is \"{}\", must be a kind of device such as cuda",
+                    where(result), printable(device));
+  }
+  return device;
+}
+
+void read_pooling(ConversionRequest& request, const ConversionRecord& record, const Model& result,
                   std::shared_ptr<const Calibration> calibration) {
-  request.pooling.method = recorded_method(facts, result);
-  request.pooling.seed = recorded_seed(facts, where(result));
-  request.pooling.device = recorded_device(facts, where(result));
-  if (facts.contains(kCalibrationKeptKey)) {
-    request.pooling.discarded_statistics = discarded_statistics(facts, result, calibration.get());
-  } else if (facts.contains("calibration_tokens")) {
-    check_calibration(facts, result, calibration.get());
+  request.pooling.method = recorded_method(record, result);
+  request.pooling.seed = record.pool_seed.value.value_or(0);
+  request.pooling.device = recorded_device(record, result);
+  if (record.calibration_kept.recorded()) {
+    if (calibration != nullptr) {
+      throw_usage(
+          "{}: its statistics were made by --text and not kept; verify without --calibration",
+          where(result));
+    }
+    request.pooling.discarded_statistics = {record.calibration_tokens.value.value_or(0),
+                                            record.calibration.value.value_or("")};
+  } else if (record.calibration_tokens.recorded()) {
+    check_calibration(record, result, calibration.get());
     request.calibration = std::move(calibration);
   }
-  if (facts.contains(kDistillKey)) {
-    request.pooling.distillation = printable_json(facts.at(kDistillKey), 0);
-  }
-  if (facts.contains("refit")) {
-    request.refiner =
-        std::make_shared<RecordedRefiner>(printable_json(facts.at("refit"), 0), where(result));
+  request.pooling.distillation = record.distill.value;
+  if (record.refit.value) {
+    request.refiner = std::make_shared<RecordedRefiner>(*record.refit.value, where(result));
   }
 }
 
-void read_target(ConversionRequest& request, const Json& facts, const Model& source,
+void read_target(ConversionRequest& request, const ConversionRecord& record, const Model& source,
                  const Model& result) {
   request.container = container_of(result);
-  if (facts.contains("source_positions")) {
+  if (record.source_positions.recorded()) {
     request.positions = PositionChange::kAlibi;
-  } else if (facts.contains("source_architecture") && !is_single_file(*request.container) &&
+  } else if (record.source_architecture.recorded() && !is_single_file(*request.container) &&
              source.convention == Convention::kHuggingFace) {
     request.target = result.spec.architecture;
   }
-  if (facts.contains("stored_kv_heads")) {
+  if (record.stored_kv_heads.recorded()) {
     const std::vector<std::int64_t>& stored = result.spec.kv_heads;
     request.target = "expanded";
     request.stored_kv_heads = *std::max_element(stored.begin(), stored.end());
   }
 }
 
-ConversionRequest request_in(const Json& facts, const Model& source, const Model& result,
-                             std::shared_ptr<const Calibration> calibration) {
-  check_known(facts, result);
-  check_loaders_agree(result);
-  check_version(facts, result);
-  const Json before = Json::parse(kv_heads_json(source.spec));
-  if (facts.value("source_kv_heads", Json(nullptr)) != before) {
+// Requires a source with the recorded kv heads.
+void check_source(const ConversionRecord& record, const Model& source, const Model& result) {
+  ConversionRecord expected;
+  expected.set_specs(source.spec, source.spec, source.spec);
+  if (record.source_kv_heads.stored != expected.source_kv_heads.stored) {
     throw_usage("{}: was made from a model with {} kv heads, {} has {}", where(result),
-                printable_json(facts.value("source_kv_heads", Json(nullptr))), where(source),
-                printable_json(before));
+                printable_json(record.source_kv_heads.stored), where(source),
+                printable_json(expected.source_kv_heads.stored));
   }
-  ConversionRequest request;
-  request.allow_nonfinite = true;
-  read_heads(request, facts, source, result);
-  read_grouping(request, facts, source, result);
-  read_pooling(request, facts, result, std::move(calibration));
-  read_target(request, facts, source, result);
-  request.loader =
-      has_loader_code(result.config) ? LoaderChoice::kTransformers : LoaderChoice::kNone;
-  request.dtype = requested_dtype(request, facts, source, result);
-  return request;
 }
 
 }  // namespace
 
 ConversionRequest recorded_request(const Model& source, const Model& result,
                                    std::shared_ptr<const Calibration> calibration) {
-  const Json facts = record_of(result).facts();
-  if (!facts.is_object()) {
+  const ConversionRecord record = record_of(result);
+  if (record.facts().is_null()) {
     throw_usage("{}: records no conversion by regroup", where(result));
   }
-  try {
-    return request_in(facts, source, result, std::move(calibration));
-  } catch (const Json::exception&) {  // a value does not have the type that regroup writes
-    throw_bad_input("{}: its record of the conversion is damaged: {}", where(result),
-                    printable_json(facts));
-  }
+  check_known(record, result);
+  check_loaders_agree(result);
+  check_version(record, result);
+  check_source(record, source, result);
+  record.check_types(where(result));
+  ConversionRequest request;
+  request.allow_nonfinite = true;
+  read_heads(request, record, source, result);
+  read_grouping(request, record, source, result);
+  read_pooling(request, record, result, std::move(calibration));
+  read_target(request, record, source, result);
+  request.loader =
+      has_loader_code(result.config) ? LoaderChoice::kTransformers : LoaderChoice::kNone;
+  request.dtype = requested_dtype(request, record, source, result);
+  return request;
 }
 
 }  // namespace regroup

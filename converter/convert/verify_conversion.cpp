@@ -11,7 +11,6 @@
 #include "converter/convert/equivalence.h"
 #include "converter/convert/execute_plan.h"
 #include "converter/convert/model_card.h"
-#include "converter/convert/provenance.h"
 #include "converter/convert/recorded_request.h"
 #include "converter/convert/tensor_parts.h"
 #include "formats/base/callback.h"
@@ -27,8 +26,6 @@ TensorInfo info_of(const OutputTensor& output) {
   return {output.name, output.dtype, output.shape, 0, 0, tensor_bytes(output.dtype, output.shape)};
 }
 
-constexpr const char* kVersionKey = "version";
-
 class Verifier {
  public:
   Verifier(const ConversionPlan& plan, const Model& source, const Model& result)
@@ -36,8 +33,7 @@ class Verifier {
         source_(source.checkpoint),
         result_(result.checkpoint),
         pooler_(pooler_of(plan, source.checkpoint)),
-        checksums_(recorded_checksums(record_of(result).facts(), printable(result.path.string(), 0))
-                       .value_or(TensorChecksums())) {}
+        checksums_(record_of(result).checksums.value.value_or(TensorChecksums())) {}
 
   void compare(const TensorStep& step) {
     const TensorInfo& expected = found_.expected.emplace_back(info_of(step.output));
@@ -77,7 +73,7 @@ class Verifier {
 
  private:
   static std::string path_of_checksum(const std::string& tensor) {
-    return fmt::format("regroup.{}.{}", kChecksumsKey, tensor);
+    return fmt::format("{}{}.{}", kRecordPrefix, ConversionRecord().checksums.key, tensor);
   }
 
   // Compares a tensor that is not computed again with its checksum; a missing one is a difference
@@ -126,17 +122,22 @@ class Verifier {
   Verification found_;
 };
 
+std::string path_of(std::string_view key) { return std::string(kRecordPrefix) + std::string(key); }
+
 // Removes the facts that are compared separately: measurements, checksums, and the version,
 // fingerprint and history (see compare_origin()).
 Json without_remarks(Json config) {
-  if (config.contains("regroup") && config["regroup"].is_object()) {
-    for (const char* key : {kVersionKey, kLayersKey, kHeldOutKey, kDistilledKey, kChecksumsKey,
-                            kHistoryKey, kSourceFingerprintKey}) {
-      config["regroup"].erase(key);
+  const ConversionRecord keys;
+  if (config.contains(kRecordKey) && config[kRecordKey].is_object()) {
+    for (const std::string_view key :
+         {keys.version.key, keys.layers.key, keys.held_out.key, keys.distilled.key,
+          keys.checksums.key, keys.history.key, keys.source_fingerprint.key}) {
+      config[kRecordKey].erase(std::string(key));
     }
   }
-  for (const char* key : {kVersionKey, kChecksumsKey, kHistoryKey, kSourceFingerprintKey}) {
-    config.erase(std::string("regroup.") + key);
+  for (const std::string_view key :
+       {keys.version.key, keys.checksums.key, keys.history.key, keys.source_fingerprint.key}) {
+    config.erase(path_of(key));
   }
   return config;
 }
@@ -154,7 +155,7 @@ Json without_remarks(const GgufMetadata& metadata) {
 
 // Compares the recorded history with the source's, and says what it is. Earlier versions recorded
 // none.
-void compare_history(Verification& found, const Json& expected, const ConversionRecord& result) {
+void compare_history(Verification& found, const Json& expected, const Fact<Json>& history) {
   if (expected.empty()) {
     return;
   }
@@ -163,54 +164,52 @@ void compare_history(Verification& found, const Json& expected, const Conversion
     steps.push_back(text_of_step(step));
   }
   const std::string before = fmt::format("{}", fmt::join(steps, "; then "));
-  if (!result.has(kHistoryKey)) {
+  if (!history.recorded()) {
     found.remarks.push_back(
         fmt::format("the result does not record what its source went through: {}", before));
     return;
   }
   found.remarks.push_back(fmt::format("before, which is not verified: {}", before));
   // In any order of keys.
-  if (nlohmann::json(result.at(kHistoryKey)) != nlohmann::json(expected)) {
-    found.settings.push_back(
-        {fmt::format("{}{}", kRecordPrefix, kHistoryKey), expected, result.at(kHistoryKey)});
+  if (nlohmann::json(history.stored) != nlohmann::json(expected)) {
+    found.settings.push_back({path_of(history.key), expected, history.stored});
   }
 }
 
 // Compares the recorded source and version, which a safetensors result stores in two places.
 void compare_origin(Verification& found, const ConversionPlan& plan, const Model& result) {
-  const Json facts = record_of(result).facts();
-  if (!facts.is_object()) {
+  const ConversionRecord record = record_of(result);
+  if (record.facts().is_null()) {
     return;
   }
-  const Json recorded = facts.value(kSourceFingerprintKey, Json(nullptr));
-  if (recorded.is_null()) {
+  if (const auto& recorded = record.source_fingerprint; !recorded.recorded()) {
     found.remarks.push_back(
         "the result records no fingerprint of its source: only its tensors show whether it was "
         "made from this one");
-  } else if (recorded != plan.source_fingerprint) {
-    found.settings.push_back({fmt::format("regroup.{}", kSourceFingerprintKey),
-                              Json(plan.source_fingerprint), recorded});
+  } else if (recorded.value != plan.source_fingerprint) {
+    found.settings.push_back(
+        {path_of(recorded.key), Json(plan.source_fingerprint), recorded.stored});
     found.remarks.push_back(
         "the result records another source than this one: another model, or one whose config or "
         "weights have changed since");
   }
-  const std::string version = facts.value(kVersionKey, "");
-  if (version != kVersion) {
+  if (record.version.value != kVersion) {
     found.remarks.push_back(fmt::format(
         "the result was written by regroup {} and verified by {}, which may explain differences",
-        printable(version), kVersion));
+        printable(record.version.value.value_or("")), kVersion));
   }
-  const auto& metadata = result.checkpoint.metadata();
   if (result.convention == Convention::kHuggingFace &&
       result.checkpoint.files().front().path().extension() == ".safetensors") {
-    for (const char* key : {kVersionKey, kSourceFingerprintKey, kHistoryKey}) {
-      const auto stated = metadata.find(std::string("regroup.") + key);
-      const Json before = facts.value(key, Json(nullptr));
-      const Json after = stated == metadata.end() ? Json(nullptr) : recorded_fact(stated->second);
-      if (before != after) {
-        found.settings.push_back({fmt::format("__metadata__.regroup.{}", key), before, after});
+    const auto stated = ConversionRecord::in_metadata(result.checkpoint.metadata());
+    const auto compare = [&](const auto& before, const auto& after) {
+      if (before.stored != after.stored) {
+        found.settings.push_back(
+            {"__metadata__." + path_of(before.key), before.stored, after.stored});
       }
-    }
+    };
+    compare(record.version, stated.version);
+    compare(record.source_fingerprint, stated.source_fingerprint);
+    compare(record.history, stated.history);
   }
 }
 
@@ -261,7 +260,7 @@ Verification verify_conversion(const ConversionPlan& plan, const Model& source, 
   const std::vector<JsonDifference> settings = compare_settings(plan, result);
   found.settings.insert(found.settings.begin(), settings.begin(), settings.end());
   compare_origin(found, plan, result);
-  compare_history(found, record_of(source).steps(), record_of(result));
+  compare_history(found, record_of(source).steps(), record_of(result).history);
   compare_loader_files(found, plan, result);
   return found;
 }

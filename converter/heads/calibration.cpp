@@ -259,9 +259,9 @@ void Calibration::check_source(const std::string& fingerprint) const {
   }
 }
 
-std::string Calibration::tokens() const { return std::to_string(tokens_); }
-
-std::string Calibration::fingerprint() const { return fingerprint_of(checkpoint_, tokens()); }
+std::string Calibration::fingerprint() const {
+  return fingerprint_of(checkpoint_, std::to_string(tokens_));
+}
 
 std::vector<double> Calibration::read(const std::string& name, const Shape& shape) const {
   const TensorInfo& tensor = checkpoint_.at(name);

@@ -102,8 +102,8 @@ class Calibration {
   /// The key distances of that attention with that number of query heads. Throws the same.
   KeyDistances distances(AttentionRole role, std::size_t layer, std::int64_t query_heads) const;
 
-  /// Number of tokens in the statistics, as the file states, in decimal.
-  std::string tokens() const;
+  /// Number of tokens in the statistics, as the file states.
+  std::uint64_t tokens() const { return static_cast<std::uint64_t>(tokens_); }
 
   /// Identifies these statistics, also among others of the same source.
   std::string fingerprint() const;

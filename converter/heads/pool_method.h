@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/model/conversion_record.h"
 #include "formats/spec/model_spec.h"
 
 namespace regroup {
@@ -56,8 +57,8 @@ bool needs_solver(PoolMethod method);
 
 /// Statistics that are not kept after a conversion, as its record has them.
 struct DiscardedStatistics {
-  std::string tokens;       ///< a JSON number
-  std::string fingerprint;  ///< a JSON string
+  std::uint64_t tokens = 0;
+  std::string fingerprint;
 };
 
 /// How heads are pooled.
@@ -65,8 +66,8 @@ struct Pooling {
   PoolMethod method;
   std::uint64_t seed;    ///< of PoolMethod::kRandom
   bool refined = false;  ///< whether an AttentionRefiner runs afterwards
-  /// How the result's pooled attentions are trained together, a JSON object; empty: not at all.
-  std::string distillation;
+  /// How the result's pooled attentions are trained together; none: not at all.
+  std::optional<Recipe> distillation;
   /// The device that solves, as LibTorch names it ("cuda:1"). Another than the CPU rounds
   /// otherwise.
   std::string device;
@@ -78,7 +79,7 @@ struct Pooling {
   Pooling(PoolMethod used = PoolMethod::kMean, std::uint64_t random_seed = 0);  // NOLINT
 
   /// Whether training follows.
-  bool trained() const { return refined || !distillation.empty(); }
+  bool trained() const { return refined || distillation.has_value(); }
 
   /// Whether pooling needs more than the choice of heads to average: query and output projections
   /// also change.

@@ -365,24 +365,24 @@ std::vector<T> per_layer_in(const Json& recorded, std::int64_t layers, Accept ac
 void describe_bare_file(ModelSummary& summary, const Checkpoint& checkpoint) {
   const ConversionRecord& record = summary.record;
   summary.family = "unknown";
-  if (record.at("architecture").is_string()) {
-    summary.architecture = record.at("architecture").get<std::string>();
+  if (record.architecture.value) {
+    summary.architecture = *record.architecture.value;
     summary.family = family_of_architecture(summary.architecture);
   }
   summary.layers = count_layers(checkpoint);
-  summary.query_heads = number_in(record.at("query_heads"));
-  summary.head_dim = number_in(record.at("head_dim"));
+  summary.query_heads = number_in(record.query_heads.stored);
+  summary.head_dim = number_in(record.head_dim.stored);
   if (!summary.query_heads || !summary.head_dim) {
     return;
   }
   const std::int64_t query_heads = *summary.query_heads;
   summary.kv_heads =
-      per_layer_in<std::int64_t>(record.at("kv_heads"), summary.layers, [&](const Json& heads) {
+      per_layer_in<std::int64_t>(record.kv_heads.stored, summary.layers, [&](const Json& heads) {
         return heads.is_number_unsigned() && heads > 0 && heads <= query_heads;
       });
   summary.attention = attention_kind(query_heads, summary.kv_heads);
   summary.alibi_slopes = per_layer_in<std::vector<double>>(
-      record.at("alibi_slopes"), summary.layers, [&](const Json& slopes) {
+      record.alibi_slopes.stored, summary.layers, [&](const Json& slopes) {
         return slopes.is_array() && slopes.size() == static_cast<std::size_t>(query_heads) &&
                std::all_of(slopes.begin(), slopes.end(),
                            [](const Json& slope) { return slope.is_number(); });

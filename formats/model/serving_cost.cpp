@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -232,10 +233,11 @@ std::optional<std::int64_t> declared_positions(const Model& model) {
 }
 
 std::optional<std::int64_t> uptrained_length(const Model& model) {
-  const ConversionRecord record = record_of(model);
-  const Json& length = member_of(record.at(kTrainingKey), "sequence_length");
-  return length.is_number_integer() && length > 0 ? std::optional(length.get<std::int64_t>())
-                                                  : std::nullopt;
+  const auto training = record_of(model).training.value;
+  const std::uint64_t length = training ? training->sequence_length.value_or(0) : 0;
+  return length > 0 && std::in_range<std::int64_t>(length)
+             ? std::optional(static_cast<std::int64_t>(length))
+             : std::nullopt;
 }
 
 }  // namespace

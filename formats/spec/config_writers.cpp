@@ -27,6 +27,14 @@ std::string list_json(const std::vector<std::int64_t>& values) {
 
 }  // namespace
 
+namespace {
+
+bool all_are(const std::vector<std::int64_t>& values, std::int64_t value) {
+  return std::all_of(values.begin(), values.end(), [&](std::int64_t v) { return v == value; });
+}
+
+}  // namespace
+
 std::string config_with_kv_heads(const std::string& config_text, const ModelSpec& spec,
                                  const std::vector<std::int64_t>& kv_heads) {
   if (!spec.layer_configs_key.empty()) {
@@ -47,6 +55,27 @@ std::string config_with_kv_heads(const std::string& config_text, const ModelSpec
   std::string text = with_member(config_text, spec.kv_heads_key, value);
   for (const std::vector<std::string>& copy : spec.kv_heads_copies) {
     text = with_member(text, copy, value);
+  }
+  return text;
+}
+
+std::string config_with_changed_heads(const std::string& config_text, const ModelSpec& source,
+                                      const ModelSpec& target) {
+  std::string text = config_text;
+  for (const AttentionRole role : target.roles()) {
+    const std::vector<std::int64_t>&before = source.kv_heads_of(role),
+          &heads = target.kv_heads_of(role);
+    if (target.loaders_read_kv_heads || !all_are(heads, target.query_heads) ||
+        (before != heads && !all_are(before, target.query_heads))) {
+      text = role == AttentionRole::kSelf
+                 ? config_with_kv_heads(text, target, heads)
+                 : with_member(text, target.kv_heads_key_of(role), per_layer_json(heads));
+    }
+  }
+  if (!target.multi_query_key.empty()) {
+    std::vector<std::string> path = target.config_path;
+    path.push_back(target.multi_query_key);
+    text = with_member(text, path, all_are(target.kv_heads, 1) ? "true" : "false");
   }
   return text;
 }

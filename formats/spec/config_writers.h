@@ -19,6 +19,12 @@ namespace regroup {
 std::string config_with_kv_heads(const std::string& config_text, const ModelSpec& spec,
                                  const std::vector<std::int64_t>& kv_heads);
 
+/// `config_text`, which describes `target` apart from the kv heads, with those of `target` under
+/// the keys of all its attentions. If a family's loaders have no such key, it is written only if
+/// heads are grouped, or were in `source`. Every other byte stays.
+std::string config_with_changed_heads(const std::string& config_text, const ModelSpec& source,
+                                      const ModelSpec& target);
+
 /// JSON text: a number if all layers agree, otherwise a list with one entry per layer.
 std::string per_layer_json(const std::vector<std::int64_t>& values);
 

@@ -291,30 +291,27 @@ Json asked_of_rank(const UptrainPlan& plan, const Model& source, bool resume) {
 std::string config_of_result(const UptrainPlan& plan, const Model& source,
                              const TrainingProgress& progress,
                              const std::optional<Evaluation>& after) {
-  Json block = {{"version", kVersion},
-                {"steps", plan.steps},
-                {"tokens", plan.tokens},
-                {"skipped_steps", progress.skipped}};
+  TrainingRecord training{.version = std::string(kVersion),
+                          .steps = plan.steps,
+                          .tokens = plan.tokens,
+                          .skipped_steps = progress.skipped,
+                          .sequence_length = plan.sequence_length};
   for (const auto& [key, value] : plan.recipe.items()) {
     if (key != "steps" && key != "data_bytes" && !key.ends_with("_digest") && !value.is_null()) {
-      block[key] = value;
+      training.recipe[key] = value;
     }
   }
-  block["sequence_length"] = plan.sequence_length;  // also if it was not set explicitly
   if (after) {
-    block["eval_loss_before"] = number_or_null(progress.loss_before);
-    block["eval_loss"] = number_or_null(after->loss);
-    block["eval_tokens"] = after->tokens;
+    training.eval_loss_before = progress.loss_before;
+    training.eval_loss = after->loss;
+    training.eval_tokens = after->tokens;
   }
-  std::string text = block.dump(2);
-  for (std::size_t at = text.find('\n'); at != text.npos; at = text.find('\n', at + 1)) {
-    text.insert(at + 1, "    ");  // the indentation in the file
+  ConversionRecord facts;
+  if (Json steps = record_of(source).steps(); !steps.empty()) {
+    facts.history = std::move(steps);
   }
-  const Json history = record_of(source).steps();
-  const std::string config =
-      history.empty() ? source.config_text
-                      : with_member(source.config_text, {kRecordKey, kHistoryKey}, history.dump());
-  return with_member(config, {kRecordKey, kTrainingKey}, text);
+  facts.training = std::move(training);
+  return config_with_facts(source.config_text, facts);
 }
 
 }  // namespace regroup

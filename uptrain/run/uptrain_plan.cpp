@@ -136,16 +136,16 @@ void check_answers_source(UptrainPlan& plan, const Model& student, const std::st
   }
   const std::string answers = printable(plan.settings.teacher.logits.string(), 0);
   const std::string model = printable(student.path.string(), 0);
-  const Json source = record_of(student).at(kSourceFingerprintKey);
-  if (source.is_null()) {
+  const Fact<std::string> source = record_of(student).source_fingerprint;
+  if (!source.recorded()) {
     plan.notes.push_back(fmt::format(
         "{} does not record its source, so it is not known whether {} are logits of that source",
         model, answers));
-  } else if (source != teacher) {
+  } else if (source.value != teacher) {
     throw_usage(
         "{}: teacher logits of another model than the source of {}: its fingerprint is {}, the "
         "source's {}; --other-teacher accepts them",
-        answers, model, printable_json(Json(teacher)), printable_json(source));
+        answers, model, printable_json(Json(teacher)), printable_json(source.stored));
   }
 }
 
@@ -170,8 +170,7 @@ void advise_teacher(UptrainPlan& plan, const Model& student) {
   if (plan.settings.teacher.any()) {
     return;
   }
-  const ConversionRecord record = record_of(student);
-  if (record.at("source_kv_heads") != record.at("kv_heads")) {
+  if (record_of(student).pooled()) {
     plan.notes.push_back("the model before conversion can teach this one: --teacher");
   }
 }

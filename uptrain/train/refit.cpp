@@ -301,14 +301,12 @@ RefinementReport Refit::fit(AttentionRole role, std::size_t layer,
   return report;
 }
 
-std::string Refit::recipe() const {
-  return Json{
-      {"tokens", tokens_},
-      {"context", settings_.windows.context},
-      {"steps", settings_.steps},
-      {"tokens_per_step", settings_.windows.batch * settings_.windows.context},
-      {"learning_rate", settings_.learning_rate ? Json(*settings_.learning_rate) : Json("auto")}}
-      .dump();
+Recipe Refit::recipe() const {
+  return {.tokens = tokens_,
+          .context = settings_.windows.context,
+          .steps = settings_.steps,
+          .tokens_per_step = settings_.windows.batch * settings_.windows.context,
+          .learning_rate = settings_.learning_rate ? Json(*settings_.learning_rate) : Json("auto")};
 }
 
 double Refit::training_token_equivalents(const ModelSpec& grouped) const {

@@ -95,7 +95,7 @@ class Refit : public AttentionRefiner {
 
   std::int64_t steps() const override { return settings_.steps; }
 
-  std::string recipe() const override;
+  Recipe recipe() const override;
 
   /// Includes the walk over the source.
   double training_token_equivalents(const ModelSpec& grouped) const override;

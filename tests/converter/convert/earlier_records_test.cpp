@@ -23,7 +23,7 @@ Json config_in(const fs::path& directory) {
 // The texts of the steps that a model's record lists.
 std::vector<std::string> history_of(const Model& model) {
   std::vector<std::string> steps;
-  for (const Json& step : record_of(model).history()) {
+  for (const Json& step : record_of(model).earlier_steps()) {
     steps.push_back(text_of_step(step));
   }
   return steps;

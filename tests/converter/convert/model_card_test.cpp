@@ -99,9 +99,9 @@ TEST_CASE("losses on held-out text are recorded and shown, without text that is 
   const Json hostile = {{"model", "</td><script>"}, {"loss", nullptr}, {"cosine", "x"}};
   const Json fact = {{"tokens", 64}, {"context", 16}, {"models", {row, hostile}}};
   const std::string text = bytes_of_file(directory / "out" / "config.json");
-  rewrite_record(directory / "out", spec, with_member(text, {"regroup", kHeldOutKey}, fact.dump()));
+  rewrite_record(directory / "out", spec, with_member(text, {"regroup", "held_out"}, fact.dump()));
   const Json config = Json::parse(bytes_of_file(directory / "out" / "config.json"));
-  CHECK(config["regroup"][kHeldOutKey] == fact);
+  CHECK(config["regroup"]["held_out"] == fact);
   const std::string card = card_of(directory / "out");
   CHECK_THAT(card, ContainsSubstring("| On 64 held-out tokens |"));
   CHECK_THAT(card, ContainsSubstring("\n| mean | 4.5000 | 0.2500 |\n"));

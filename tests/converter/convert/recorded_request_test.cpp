@@ -123,8 +123,8 @@ TEST_CASE("a second conversion of a GGUF file replaces the record of the first",
   convert(golden("llama_mha"), first,
           {.kv_heads = {6}, .pooling = {PoolMethod::kRandom, 7}, .container = Container::kGguf});
   convert(first, second, {.kv_heads = {3}});
-  CHECK(record_of(open_model(first)).has("pool_seed"));
-  CHECK_FALSE(record_of(open_model(second)).has("pool_seed"));
+  CHECK(record_of(open_model(first)).pool_seed.recorded());
+  CHECK_FALSE(record_of(open_model(second)).pool_seed.recorded());
   CHECK(verified(first, second).passed());
 }
 

@@ -45,7 +45,7 @@ TEST_CASE("a GGUF file made with Q8_0 is verified", "[converter]") {
   const fs::path result = directory / "result.gguf";
   convert(golden("llama_mha"), result,
           {.kv_heads = {2}, .container = Container::kGguf, .dtype = DType::kQ8_0});
-  CHECK(record_of(open_model(result)).at("dtype") == "Q8_0");
+  CHECK(record_of(open_model(result)).dtype.value == "Q8_0");
   CHECK(verified(golden("llama_mha"), result).passed());
 }
 

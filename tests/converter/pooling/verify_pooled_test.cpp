@@ -75,7 +75,7 @@ class Nudge : public AttentionRefiner {
     heads.q.weight.front() += 0.5;
     return {};
   }
-  std::string recipe() const override { return R"({"tokens":64,"learning_rate":0.1})"; }
+  Recipe recipe() const override { return {.tokens = 64U, .learning_rate = 0.1}; }
   double training_token_equivalents(const ModelSpec&) const override { return 0.0; }
 };
 

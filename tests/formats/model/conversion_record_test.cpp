@@ -15,14 +15,15 @@ TEST_CASE("a record is an object, whatever else a config or metadata hold", "[fo
   CHECK(ConversionRecord().facts().is_null());
   CHECK(ConversionRecord::in_config(Json::parse(R"({"regroup": 3})")).facts().is_null());
   CHECK(ConversionRecord::in_config(Json(nullptr)).facts().is_null());
-  CHECK(ConversionRecord::in_config(Json::parse(R"({"regroup": {"pool": "mean"}})")).at("pool") ==
+  CHECK(ConversionRecord::in_config(Json::parse(R"({"regroup": {"pool": "mean"}})")).pool.value ==
         "mean");
   const ConversionRecord flat = ConversionRecord::in_metadata({{"regroup.kv_heads", "[4,2]"},
                                                                {"regroup.pool", "mean"},
                                                                {"regroup.config", "{}"},
                                                                {"format", "pt"}});
   CHECK(flat.facts() == Json{{"kv_heads", {4, 2}}, {"pool", "mean"}});
-  CHECK(flat.at("layers").is_null());
+  CHECK(flat.kv_heads.value == KvHeads{{"", {4, 2}}});
+  CHECK_FALSE(flat.layers.recorded());
   CHECK(flat.converted());
 }
 
@@ -77,8 +78,8 @@ TEST_CASE("a history is bounded, and says how many steps it left out", "[formats
 }
 
 TEST_CASE("a damaged history is read as far as it is one", "[formats]") {
-  CHECK(record_with(R"({"history": "x"})").history() == Json::array());
-  CHECK(record_with(R"({"history": [1, {"pool": "mean"}, null]})").history() ==
+  CHECK(record_with(R"({"history": "x"})").earlier_steps() == Json::array());
+  CHECK(record_with(R"({"history": [1, {"pool": "mean"}, null]})").earlier_steps() ==
         Json::array({Json{{"pool", "mean"}}}));
   CHECK(record_with(R"({"kv_heads": 2, "history": [{"left_out": "many"}]})").steps() ==
         Json::array({Json{{"kv_heads", 2}}}));

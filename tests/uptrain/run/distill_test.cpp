@@ -33,7 +33,7 @@ struct Distilled {
     ConversionRequest request;
     request.kv_heads = {1};
     request.dtype = DType::kF32;
-    request.pooling.distillation = "{}";
+    request.pooling.distillation = Recipe();
     const ConversionPlan plan = plan_conversion(source, request);
     for (const TensorStep& step : plan.steps) {
       if (step.solved() != nullptr) {

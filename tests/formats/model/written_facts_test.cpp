@@ -1,10 +1,10 @@
 // The record in a converted model, whose config is otherwise unchanged.
-#include "converter/convert/provenance.h"
-
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/base/json.h"
+#include "formats/model/conversion_record.h"
 #include "formats/spec/alibi.h"
+#include "formats/spec/config_writers.h"
 #include "formats/version.h"
 
 namespace regroup {
@@ -38,16 +38,22 @@ struct Conversion {
     source.kv_heads = std::move(before);
     result.kv_heads = std::move(after);
   }
-  Provenance facts() const { return {source, result, result, "mean", "contiguous"}; }
+  ConversionRecord record() const {
+    ConversionRecord record;
+    record.set_specs(source, result, result);
+    record.pool = "mean";
+    record.grouping = "contiguous";
+    return record;
+  }
   std::string config(const std::string& text) const {
-    return config_with_provenance(text, facts());
+    return config_with_record(config_with_changed_heads(text, source, result), record());
   }
   std::map<std::string, std::string> metadata(std::map<std::string, std::string> before) const {
-    return metadata_with_provenance(std::move(before), facts());
+    return metadata_with_record(std::move(before), record());
   }
 };
 
-TEST_CASE("a config gets only the family's key and the regroup block", "[converter]") {
+TEST_CASE("a config gets only the family's key and the regroup block", "[formats]") {
   const std::string config =
       "{\n  \"z\": 1e-05,\n  \"num_key_value_heads\": 4,\n  \"odd\":  [ 1,2 ],\n"
       "  \"a\": \"\\u00fc\"\n}\n";
@@ -66,7 +72,7 @@ TEST_CASE("a config gets only the family's key and the regroup block", "[convert
             "  }\n}\n");
 }
 
-TEST_CASE("different kv heads are listed per layer in config and metadata", "[converter]") {
+TEST_CASE("different kv heads are listed per layer in config and metadata", "[formats]") {
   const Conversion conversion(llama_spec(), {4, 4}, {4, 1});
   const Json config = Json::parse(conversion.config("{}"));
   CHECK(config["num_key_value_heads"] == Json{4, 1});
@@ -77,7 +83,7 @@ TEST_CASE("different kv heads are listed per layer in config and metadata", "[co
   CHECK(metadata.at("regroup.source_kv_heads") == "4");
 }
 
-TEST_CASE("a family without the key gets it only if heads are grouped", "[converter]") {
+TEST_CASE("a family without the key gets it only if heads are grouped", "[formats]") {
   const ModelSpec spec = spec_of("gpt2", 4, 2);
   const Json copy = Json::parse(Conversion(spec, {4, 4}, {4, 4}).config("{}"));
   CHECK_FALSE(copy.contains("num_key_value_heads"));
@@ -86,7 +92,7 @@ TEST_CASE("a family without the key gets it only if heads are grouped", "[conver
   CHECK(grouped["num_key_value_heads"] == 2);
 }
 
-TEST_CASE("an ALiBi model records one exact slope per query head", "[converter]") {
+TEST_CASE("an ALiBi model records one exact slope per query head", "[formats]") {
   for (const std::int64_t heads : {8, 12, 71}) {
     CAPTURE(heads);
     ModelSpec spec = spec_of("bloom", heads, 2);
@@ -102,7 +108,7 @@ TEST_CASE("an ALiBi model records one exact slope per query head", "[converter]"
   }
 }
 
-TEST_CASE("recorded slopes are kept and listed per layer if they differ", "[converter]") {
+TEST_CASE("recorded slopes are kept and listed per layer if they differ", "[formats]") {
   ModelSpec spec = spec_of("bloom", 2, 2);
   spec.positions = PositionKind::kAlibi;
   spec.alibi.slopes = {{0.1, 0.2}, {0.3, 0.4}};
@@ -110,7 +116,7 @@ TEST_CASE("recorded slopes are kept and listed per layer if they differ", "[conv
   CHECK(config["regroup"]["alibi"]["slopes"] == Json{{0.1, 0.2}, {0.3, 0.4}});
 }
 
-TEST_CASE("a second conversion replaces the block of the first", "[converter]") {
+TEST_CASE("a second conversion replaces the block of the first", "[formats]") {
   const std::string once = Conversion(llama_spec(), {4, 4}, {2, 2}).config("{}");
   const std::string twice = Conversion(llama_spec(), {2, 2}, {1, 1}).config(once);
   const Json config = parse_json_object(twice, "config.json");
@@ -119,7 +125,7 @@ TEST_CASE("a second conversion replaces the block of the first", "[converter]") 
   CHECK(config["regroup"]["kv_heads"] == 1);
 }
 
-TEST_CASE("metadata keep the source's entries and add the record", "[converter]") {
+TEST_CASE("metadata keep the source's entries and add the record", "[formats]") {
   const auto metadata =
       Conversion(llama_spec(), {4, 4}, {2, 2}).metadata({{"format", "pt"}, {"author", "x"}});
   CHECK(metadata == std::map<std::string, std::string>{{"format", "pt"},
