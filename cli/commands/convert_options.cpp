@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -86,7 +87,7 @@ void add_common_options(Command command, ConvertOptions& options) {
       .add_option("output,-o,--output", options.destination,
                   "directory (or file) to make; must not exist yet")
       .required();
-  add_size(command, "--max-shard-size", options.max_shard_bytes,
+  add_size(command, "--max-shard-size", options.request.max_shard_bytes,
            "split the weights into files of at most this size, such as 2GB")
       .default_text("5GB");
   command.add_flag("--dry-run", options.dry_run, "show what would be done and write nothing");
@@ -95,7 +96,7 @@ void add_common_options(Command command, ConvertOptions& options) {
 
 void add_form_options(Command command, ConvertOptions& options) {
   command.begin_group("Form of the result");
-  command.add_option("--target", options.target,
+  command.add_option("--target", options.request.target,
                      "architecture to write: same; expanded (every kv head stored once per query "
                      "head, for loaders without grouped heads); auto (one that computes the same "
                      "and whose loaders support grouped heads); or its name");
@@ -135,7 +136,8 @@ void add_pooling_options(Command command, ConvertOptions& options) {
                   "how a group of heads becomes one: mean; first or random (one of them); lowrank "
                   "(minimises the error)")
       .one_of({"mean", "first", "random", "lowrank"});
-  add_count(command, "--pool-seed", options.pool_seed, "seed of --pool random", kAnySeed);
+  add_count(command, "--pool-seed", options.request.pooling.seed, "seed of --pool random",
+            kAnySeed);
   command
       .add_option(
           "--grouping", options.grouping,
@@ -149,7 +151,7 @@ void add_pooling_options(Command command, ConvertOptions& options) {
   command.add_flag("--measure", options.measure,
                    "report the energy that each layer keeps, for any method and in dry runs; needs "
                    "--calibration");
-  command.add_flag("--allow-nonfinite", options.allow_nonfinite,
+  command.add_flag("--allow-nonfinite", options.request.allow_nonfinite,
                    "pool heads that hold NaN or infinities");
 }
 
@@ -233,7 +235,7 @@ void add_refit_options(Command command, RefitOptions& options) {
 
 void add_convert_options(Command command, ConvertOptions& options) {
   command.add_option("source", options.source, "model directory to convert").required();
-  add_counts(command, "--kv-heads", options.kv_heads,
+  add_counts(command, "--kv-heads", options.request.kv_heads,
              "kv heads to keep: a divisor of the source's kv heads (1 = multi-query), or a "
              "comma-separated list with one per layer",
              {1, kMostHeads});
@@ -251,7 +253,7 @@ void add_expand_options(Command command, ConvertOptions& options) {
   command.add_option("source", options.source, "model directory").required();
   add_common_options(command, options);
   add_counts(
-      command, "--kv-heads", options.kv_heads,
+      command, "--kv-heads", options.request.kv_heads,
       "kv heads to store: a multiple of the model's (the number of query heads gives a plain "
       "MHA model)",
       {1, kMostHeads})
@@ -259,10 +261,9 @@ void add_expand_options(Command command, ConvertOptions& options) {
 }
 
 ConversionRequest convert_request(const ConvertOptions& options) {
-  ConversionRequest request;
+  ConversionRequest request = options.request;
   request.container = container_of(options);
-  request.kv_heads = options.kv_heads;
-  if (options.kv_heads.empty() && options.budget.budget.empty() && options.target == "same" &&
+  if (request.kv_heads.empty() && options.budget.budget.empty() && request.target == "same" &&
       options.positions == "keep" && options.dtype.empty() && !request.container &&
       options.loader == "auto") {
     throw_usage(
@@ -270,27 +271,23 @@ ConversionRequest convert_request(const ConvertOptions& options) {
         "is needed");
   }
   request.roles = parse_roles(options.attention);
-  request.pooling = {parse_pool_method(options.pool), options.pool_seed};
-  request.target = options.target;
+  request.pooling.method = parse_pool_method(options.pool);
   request.positions = options.positions == "alibi" ? PositionChange::kAlibi : PositionChange::kKeep;
   if (!options.dtype.empty()) {
     request.dtype = kDtypes.at(options.dtype);
   }
   request.loader = kLoaders.at(options.loader);
-  request.max_shard_bytes = options.max_shard_bytes;
-  request.allow_nonfinite = options.allow_nonfinite;
   return request;
 }
 
 ConversionRequest expand_request(const ConvertOptions& options) {
-  if (options.kv_heads.size() != 1) {
+  if (options.request.kv_heads.size() != 1) {
     throw_usage("--kv-heads: must be one number for all layers");
   }
-  ConversionRequest request;
+  ConversionRequest request = options.request;
   request.container = container_of(options);
   request.target = "expanded";
-  request.stored_kv_heads = options.kv_heads.front();
-  request.max_shard_bytes = options.max_shard_bytes;
+  request.stored_kv_heads = std::exchange(request.kv_heads, {}).front();
   return request;
 }
 
@@ -309,7 +306,7 @@ void check_effects(const ConvertOptions& options, const Model& source, const Con
       !has_loader_choice(plan.config_text, plan.target, plan.container)) {
     refuse_without_effect("--loader none", "no code would be written");
   }
-  if (options.skip_comparison && (plan.in_place || plan.refiner)) {
+  if (options.skip_comparison && (plan.in_place || plan.request.refiner)) {
     refuse_without_effect("--skip-comparison",
                           plan.in_place ? "the result keeps the source's form and is not compared"
                                         : "a refitted result is not compared");

@@ -16,26 +16,22 @@ namespace regroup {
 
 struct ConvertOptions {
   std::optional<Command> command;
+  ConversionRequest request;  ///< what options set as it is; see convert_request()
   std::string source;
   std::string destination;
   std::string layout;
-  std::vector<std::int64_t> kv_heads;
   std::string attention = "self,cross";
   std::string container;
-  std::string target = "same";
   std::string positions = "keep";
   std::string dtype;
   std::string loader = "auto";
   std::string pool = "mean";
-  std::uint64_t pool_seed = 0;
   std::string grouping = "contiguous";
   std::string calibration;
   RefitOptions refit;
   KvBudgetOptions budget;
   TextOptions text;
   bool measure = false;
-  std::uint64_t max_shard_bytes = kDefaultShardBytes;
-  bool allow_nonfinite = false;
   bool any_text = false;
   bool skip_comparison = false;
   bool dry_run = false;

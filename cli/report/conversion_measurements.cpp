@@ -189,14 +189,14 @@ std::string without_statistics(const ConversionPlan& plan) {
       "--pool {} without --text or --calibration uses only the weights, not their inputs on a "
       "text: "
       "on real models it can lose as much as the mean does{}",
-      name_of(plan.pooling.method), better_option(plan));
+      name_of(plan.request.pooling.method), better_option(plan));
 }
 
 std::string of_plain_heads(const ConversionPlan& plan) {
   return fmt::format(
       "--pool {}: heads of trained models have little in common, so the result may be almost "
       "useless until it is uptrained{}",
-      name_of(plan.pooling.method), better_option(plan));
+      name_of(plan.request.pooling.method), better_option(plan));
 }
 
 // Empty unless refitting improved no attention on the held-out text.
@@ -227,10 +227,10 @@ std::vector<std::string> conversion_warnings(const ConversionPlan& plan,
   if (pooled_layers(plan).empty()) {
     return warnings;
   }
-  const PoolMethod method = plan.pooling.method;
-  if (needs_solver(method) && !plan.calibration) {
+  const PoolMethod method = plan.request.pooling.method;
+  if (needs_solver(method) && !plan.request.calibration) {
     warnings.push_back(without_statistics(plan));
-  } else if (!needs_solver(method) && !plan.refiner) {
+  } else if (!needs_solver(method) && !plan.request.refiner) {
     warnings.push_back(of_plain_heads(plan));
   }
   warnings.push_back(refitted_in_vain(layers));

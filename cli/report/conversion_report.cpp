@@ -29,7 +29,7 @@ ConversionProgressBar::solved_tensors(const ConversionPlan& plan) {
 
 ConversionProgressBar::Unit ConversionProgressBar::unit_of(const ConversionPlan& plan,
                                                            bool solves) {
-  return plan.refiner ? Unit::kRefitSteps : solves ? Unit::kSolvedLayers : Unit::kBytes;
+  return plan.request.refiner ? Unit::kRefitSteps : solves ? Unit::kSolvedLayers : Unit::kBytes;
 }
 
 Progress ConversionProgressBar::progress_of(const Console& console, const ConversionPlan& plan,
@@ -37,7 +37,7 @@ Progress ConversionProgressBar::progress_of(const Console& console, const Conver
   const std::uint64_t layers = pooled_layers(plan).size();
   switch (unit) {
     case Unit::kRefitSteps:
-      return {console, "refit", layers * static_cast<std::uint64_t>(plan.refiner->steps()),
+      return {console, "refit", layers * static_cast<std::uint64_t>(plan.request.refiner->steps()),
               "steps"};
     case Unit::kSolvedLayers: return {console, "convert", layers, "layers"};
     case Unit::kBytes: break;
@@ -50,14 +50,14 @@ ConversionProgressBar::ConversionProgressBar(const Console& console, const Conve
       solved_(solved_tensors(plan)),
       unit_(unit_of(plan, !solved_.empty())),
       progress_(progress_of(console, plan, unit_)) {
-  if (plan.refiner) {
-    plan.refiner->report_to([this](const RefinementStep& step) { refined(step); });
+  if (plan.request.refiner) {
+    plan.request.refiner->report_to([this](const RefinementStep& step) { refined(step); });
   }
 }
 
 ConversionProgressBar::~ConversionProgressBar() {
-  if (plan_.refiner) {
-    plan_.refiner->report_to({});
+  if (plan_.request.refiner) {
+    plan_.request.refiner->report_to({});
   }
 }
 
@@ -73,7 +73,7 @@ void ConversionProgressBar::wrote(std::uint64_t bytes, std::string_view tensor) 
 
 void ConversionProgressBar::refined(const RefinementStep& step) {
   layers_.insert({step.role, step.layer});
-  const std::int64_t each = plan_.refiner->steps();
+  const std::int64_t each = plan_.request.refiner->steps();
   const auto before = static_cast<std::int64_t>(layers_.size() - 1) * each;
   progress_.update(
       static_cast<std::uint64_t>(before + step.step),
@@ -109,15 +109,15 @@ Json after_or_null(const std::optional<CacheChange>& change) {
 // Adds what only some conversions have.
 void add_measurements(Json& report, const ConversionReport& done) {
   const ConversionPlan& plan = done.plan;
-  if (plan.refiner) {
-    report["refit"] = plan.refiner->recipe();
+  if (plan.request.refiner) {
+    report["refit"] = plan.request.refiner->recipe();
     report["refit"]["train_token_equivalents"] =
-        plan.refiner->training_token_equivalents(plan.grouped);
+        plan.request.refiner->training_token_equivalents(plan.grouped);
   }
   if (!done.layers.empty()) {
     report["layers"] = layers_json(done.layers);
   }
-  if (!done.groupings.empty() && plan.calibration) {
+  if (!done.groupings.empty() && plan.request.calibration) {
     report["groupings"] = groupings_json(done.groupings);
   }
   if (done.budget) {
@@ -144,27 +144,28 @@ void add_measurements(Json& report, const ConversionReport& done) {
 
 Json report_json(const ConversionReport& done) {
   const ConversionPlan& plan = done.plan;
-  Json report = {{"source", done.source_name},
-                 {"destination", done.destination},
-                 {"dry_run", done.dry_run},
-                 {"architecture", plan.target.architecture},
-                 {"source_architecture", plan.spec.architecture},
-                 {"query_heads", plan.spec.query_heads},
-                 {"source_kv_heads", Json::parse(kv_heads_json(plan.spec))},
-                 {"kv_heads", Json::parse(kv_heads_json(plan.grouped))},
-                 {"stored_kv_heads", Json::parse(kv_heads_json(plan.target))},
-                 {"pool", pools_heads(plan) ? Json(name_of(plan.pooling.method)) : Json(nullptr)},
-                 {"grouping", plan.grouping},
-                 {"tensors", plan.steps.size()},
-                 {"changed_tensors", changed_tensors(plan)},
-                 {"dropped_tensors", plan.dropped},
-                 {"source_bytes", plan.source_bytes},
-                 {"output_bytes", plan.output_bytes},
-                 {"kv_bytes_per_token_before", before_or_null(plan.kv_bytes_per_token)},
-                 {"kv_bytes_per_token_after", after_or_null(plan.kv_bytes_per_token)},
-                 {"notes", plan.notes},
-                 {"warnings", done.warnings},
-                 {"seconds", done.seconds}};
+  Json report = {
+      {"source", done.source_name},
+      {"destination", done.destination},
+      {"dry_run", done.dry_run},
+      {"architecture", plan.target.architecture},
+      {"source_architecture", plan.spec.architecture},
+      {"query_heads", plan.spec.query_heads},
+      {"source_kv_heads", Json::parse(kv_heads_json(plan.spec))},
+      {"kv_heads", Json::parse(kv_heads_json(plan.grouped))},
+      {"stored_kv_heads", Json::parse(kv_heads_json(plan.target))},
+      {"pool", pools_heads(plan) ? Json(name_of(plan.request.pooling.method)) : Json(nullptr)},
+      {"grouping", plan.request.grouping},
+      {"tensors", plan.steps.size()},
+      {"changed_tensors", changed_tensors(plan)},
+      {"dropped_tensors", plan.dropped},
+      {"source_bytes", plan.source_bytes},
+      {"output_bytes", plan.output_bytes},
+      {"kv_bytes_per_token_before", before_or_null(plan.kv_bytes_per_token)},
+      {"kv_bytes_per_token_after", after_or_null(plan.kv_bytes_per_token)},
+      {"notes", plan.notes},
+      {"warnings", done.warnings},
+      {"seconds", done.seconds}};
   add_measurements(report, done);
   return report;
 }
@@ -203,7 +204,7 @@ std::string change_of_heads(const ConversionPlan& plan, AttentionRole role) {
     return fmt::format("{} -> {} ({})", text_of_heads(source), text_of_heads(stored), times);
   }
   return fmt::format("{} -> {} ({}{}{})", text_of_heads(source), text_of_heads(grouped),
-                     name_of(plan.pooling.method), times.empty() ? "" : ", ", times);
+                     name_of(plan.request.pooling.method), times.empty() ? "" : ", ", times);
 }
 
 std::string heads_text(const ConversionPlan& plan) {
@@ -250,8 +251,9 @@ Table steps_table(const ConversionPlan& plan, const Checkpoint& source) {
 std::string exactness_text(const OutputComparison& comparison, const ConversionPlan& plan) {
   const std::string rounding =
       comparison.without_rounding
-          ? fmt::format(", {:.3g} without rounding{}", *comparison.without_rounding,
-                        plan.dtype ? fmt::format(" to {}", name_of(*plan.dtype)) : "")
+          ? fmt::format(
+                ", {:.3g} without rounding{}", *comparison.without_rounding,
+                plan.request.dtype ? fmt::format(" to {}", name_of(*plan.request.dtype)) : "")
           : "";
   return fmt::format("exactness  largest logit difference {:.3g} (logits up to {:.3g}){}",
                      comparison.largest_difference, comparison.largest_output, rounding);
@@ -273,9 +275,9 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
     if (done.budget) {
       console.print(budget_table(*done.budget, console) + "\n");
     }
-    console.print(summary_text(plan) + (plan.calibration ? grouping_text(done.groupings) : "") +
-                  kept_text(done.layers) + refit_text(done.layers) +
-                  distillation_text(done.distillation));
+    console.print(
+        summary_text(plan) + (plan.request.calibration ? grouping_text(done.groupings) : "") +
+        kept_text(done.layers) + refit_text(done.layers) + distillation_text(done.distillation));
     if (done.comparison) {
       console.print(exactness_text(*done.comparison, plan));
     }

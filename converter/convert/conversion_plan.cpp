@@ -150,7 +150,7 @@ void count_bytes(ConversionPlan& plan, const Checkpoint& checkpoint) {
 
 // Checks that the refiner has pooled attentions and the source's outputs as a target.
 void check_can_refine(const ConversionPlan& plan, const ConversionRequest& request) {
-  if (!plan.refiner) {
+  if (!plan.request.refiner) {
     return;
   }
   if (request.positions != PositionChange::kKeep) {
@@ -168,20 +168,12 @@ void check_can_refine(const ConversionPlan& plan, const ConversionRequest& reque
 // The plan with what the request fixes: the result's heads, and how it is made and stored.
 ConversionPlan begin_plan(const Model& source, const ConversionRequest& request) {
   ConversionPlan plan;
+  plan.request = request;
+  plan.request.pooling.refined = request.refiner != nullptr;
   plan.spec = source.spec;
   plan.source_fingerprint = fingerprint_of(source);
   plan.grouped = grouped_spec(plan.spec, request);
-  plan.kv_heads = plan.grouped.kv_heads;
   plan.container = choose_container(source, request);
-  plan.max_shard_bytes = request.max_shard_bytes;
-  plan.allow_nonfinite = request.allow_nonfinite;
-  plan.dtype = request.dtype;
-  plan.pooling = request.pooling;
-  plan.grouping = request.grouping;
-  plan.order = request.order;
-  plan.calibration = request.calibration;
-  plan.refiner = request.refiner;
-  plan.pooling.refined = plan.refiner != nullptr;
   return plan;
 }
 
@@ -192,7 +184,7 @@ ConversionPlan make_plan(const Model& source, const ConversionRequest& request, 
   check_output_names(checkpoint);
   check_order(request.order, source.spec);
   ConversionPlan plan = begin_plan(source, request);
-  check_can_pool(plan.spec, plan.pooling.method);
+  check_can_pool(plan.spec, plan.request.pooling.method);
   check_can_refine(plan, request);
   check_part(source.spec, request, plan.container);
   check_head(source, plan.grouped, request, plan.container);
@@ -244,14 +236,14 @@ namespace {
 
 // The order of the source's query heads, by layer; null if no head moved.
 Json query_order_of(const ConversionPlan& plan) {
-  if (plan.order.empty()) {
+  if (plan.request.order.empty()) {
     return nullptr;
   }
   Json roles = Json::object();
   for (const AttentionRole role : plan.spec.roles()) {
     Json layers = Json::array();
     for (std::size_t i = 0; i < plan.spec.stack(role).size(); ++i) {
-      layers.push_back(plan.order.heads(role, i, plan.spec.query_heads));
+      layers.push_back(plan.request.order.heads(role, i, plan.spec.query_heads));
     }
     roles[std::string(name_of(role))] = std::move(layers);
   }
@@ -260,16 +252,16 @@ Json query_order_of(const ConversionPlan& plan) {
 
 // Records the statistics that heads were solved from.
 void record_statistics(ConversionRecord& record, const ConversionPlan& plan) {
-  if (!needs_solver(plan.pooling.method)) {
+  if (!needs_solver(plan.request.pooling.method)) {
     return;
   }
-  if (const auto& discarded = plan.pooling.discarded_statistics) {
+  if (const auto& discarded = plan.request.pooling.discarded_statistics) {
     record.calibration_tokens = discarded->tokens;
     record.calibration = discarded->fingerprint;
     record.calibration_kept = false;
-  } else if (plan.calibration) {
-    record.calibration_tokens = plan.calibration->tokens();
-    record.calibration = plan.calibration->fingerprint();
+  } else if (plan.request.calibration) {
+    record.calibration_tokens = plan.request.calibration->tokens();
+    record.calibration = plan.request.calibration->fingerprint();
   }
 }
 
@@ -277,24 +269,24 @@ ConversionRecord record_of(const ConversionPlan& plan, const Model& source,
                            const ModelSpec& target) {
   ConversionRecord record;
   record.set_specs(plan.spec, plan.grouped, target);
-  record.pool = name_of(plan.pooling.method);
-  record.grouping = plan.grouping;
+  record.pool = name_of(plan.request.pooling.method);
+  record.grouping = plan.request.grouping;
   record.query_order = query_order_of(plan);
   record.source_fingerprint = plan.source_fingerprint;
-  if (plan.pooling.method == PoolMethod::kRandom) {
-    record.pool_seed = plan.pooling.seed;
+  if (plan.request.pooling.method == PoolMethod::kRandom) {
+    record.pool_seed = plan.request.pooling.seed;
   }
-  if (plan.pooling.solves_elsewhere()) {
-    record.pool_device = plan.pooling.device_kind();
+  if (plan.request.pooling.solves_elsewhere()) {
+    record.pool_device = plan.request.pooling.device_kind();
   }
-  if (plan.dtype) {
-    record.dtype = name_of(*plan.dtype);
+  if (plan.request.dtype) {
+    record.dtype = name_of(*plan.request.dtype);
   }
-  if (plan.refiner) {
-    record.refit = plan.refiner->recipe();
+  if (plan.request.refiner) {
+    record.refit = plan.request.refiner->recipe();
   }
-  if (plan.pooling.distillation) {
-    record.distill = *plan.pooling.distillation;
+  if (plan.request.pooling.distillation) {
+    record.distill = *plan.request.pooling.distillation;
   }
   record_statistics(record, plan);
   if (Json steps = record_of(source).steps(); !steps.empty()) {

@@ -59,13 +59,13 @@ struct CacheChange {
 };
 
 struct ConversionPlan {
-  ModelSpec spec;  ///< of the source
+  ConversionRequest request;  ///< with pooling.refined set
+  ModelSpec spec;             ///< of the source
   std::string source_fingerprint;
-  ModelSpec grouped;                   ///< the same with the remaining kv heads
-  ModelSpec target;                    ///< of the result
-  std::vector<std::int64_t> kv_heads;  ///< per layer, of the (decoder's) self-attention
-  std::vector<TensorStep> steps;       ///< in the order they are written
-  std::vector<std::string> dropped;    ///< source tensors that the result does not need
+  ModelSpec grouped;                 ///< the same with the remaining kv heads
+  ModelSpec target;                  ///< of the result
+  std::vector<TensorStep> steps;     ///< in the order they are written
+  std::vector<std::string> dropped;  ///< source tensors that the result does not need
   Container container = Container::kSafetensors;
   bool in_place = true;     ///< whether tensors keep their names, so that only attention changes
   std::string config_text;  ///< the result's config.json; empty where it has none
@@ -75,15 +75,6 @@ struct ConversionPlan {
   std::vector<NamedText> files;                 ///< of the result, made from a GGUF file's metadata
   std::vector<std::string> left_out;            ///< companions of the source that are not copied
   std::vector<std::string> notes;               ///< for the user, about loading the result
-  std::uint64_t max_shard_bytes = kDefaultShardBytes;
-  bool allow_nonfinite = false;
-  std::optional<DType> dtype;  ///< as requested
-  Pooling pooling;
-  std::string grouping;
-  HeadOrder order;
-  std::shared_ptr<const Calibration> calibration;  ///< or none
-  std::shared_ptr<AttentionRefiner> refiner;       ///< or none
-
   std::uint64_t source_bytes = 0;
   std::uint64_t output_bytes = 0;
   /// Bytes of keys and values cached per (decoder) token, and per encoder token; none if nothing is

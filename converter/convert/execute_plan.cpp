@@ -89,8 +89,8 @@ void compute_tensor(const TensorStep& step, const ConversionPlan& plan,
                     const Checkpoint& checkpoint, AttentionPooler& pooler,
                     std::span<std::byte> result) {
   Sources sources(checkpoint, pooler);
-  std::vector<double> values =
-      moved_values(step.moves, step.output.shape, sources, step.output, plan.allow_nonfinite);
+  std::vector<double> values = moved_values(step.moves, step.output.shape, sources, step.output,
+                                            plan.request.allow_nonfinite);
   for (double& value : values) {
     value += step.add;
   }
@@ -99,14 +99,16 @@ void compute_tensor(const TensorStep& step, const ConversionPlan& plan,
     if (step.output.shape.size() == 2) {
       folded.apply_to_weight(values);
     } else {
-      folded.apply_to_bias(values, moved_values(step.fold->weight_moves, step.fold->weight_shape,
-                                                sources, step.output, plan.allow_nonfinite));
+      folded.apply_to_bias(values,
+                           moved_values(step.fold->weight_moves, step.fold->weight_shape, sources,
+                                        step.output, plan.request.allow_nonfinite));
     }
   }
   if (step.unit_rows) {
     divide_by_norms(values, static_cast<std::size_t>(step.output.shape.at(1)));
   }
-  if (!may_hold_nonfinite(step.output, plan.allow_nonfinite) && !fit(values, step.output.dtype)) {
+  if (!may_hold_nonfinite(step.output, plan.request.allow_nonfinite) &&
+      !fit(values, step.output.dtype)) {
     refuse_numbers(checkpoint, sources.info(step.moves.front().source), step.output);
   }
   encode_numbers(step.output.dtype, values, result);
@@ -125,7 +127,8 @@ std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan&
     compute_tensor(step, plan, checkpoint, pooler, result);
   } else {
     Sources sources(checkpoint, pooler);
-    apply_moves(step.moves, step.output.dtype, result, sources, step.output, plan.allow_nonfinite);
+    apply_moves(step.moves, step.output.dtype, result, sources, step.output,
+                plan.request.allow_nonfinite);
   }
   return result;
 }
@@ -139,7 +142,7 @@ void make_tensor_parts(const TensorStep& step, const ConversionPlan& plan,
     return;
   }
   make_parts(parts, step, checkpoint, sink, [&](const TensorInfo& tensor) {
-    if (!may_hold_nonfinite(step.output, plan.allow_nonfinite)) {
+    if (!may_hold_nonfinite(step.output, plan.request.allow_nonfinite)) {
       refuse_numbers(checkpoint, tensor, step.output);
     }
   });
@@ -147,8 +150,8 @@ void make_tensor_parts(const TensorStep& step, const ConversionPlan& plan,
 
 AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint,
                           const std::atomic<bool>* stop) {
-  return {plan.spec,  plan.grouped, plan.pooling,       plan.calibration,
-          checkpoint, plan.order,   plan.refiner.get(), stop};
+  return {plan.spec,  plan.grouped,       plan.request.pooling,       plan.request.calibration,
+          checkpoint, plan.request.order, plan.request.refiner.get(), stop};
 }
 
 std::vector<std::pair<AttentionRole, std::size_t>> pooled_layers(const ConversionPlan& plan) {
@@ -166,8 +169,14 @@ std::vector<std::pair<AttentionRole, std::size_t>> pooled_layers(const Conversio
 
 std::vector<LayerReport> measure_pooling(const ConversionPlan& plan, const Checkpoint& checkpoint,
                                          const std::atomic<bool>& stop) {
-  AttentionPooler pooler{plan.spec,  plan.grouped, plan.pooling, plan.calibration,
-                         checkpoint, plan.order,   nullptr,      &stop};
+  AttentionPooler pooler{plan.spec,
+                         plan.grouped,
+                         plan.request.pooling,
+                         plan.request.calibration,
+                         checkpoint,
+                         plan.request.order,
+                         nullptr,
+                         &stop};
   for (const auto& [role, layer] : pooled_layers(plan)) {
     pooler.layer(role, layer);
   }
@@ -205,13 +214,14 @@ std::unique_ptr<CheckpointWriter> make_writer(const ConversionPlan& plan,
   const std::vector<OutputTensor> outputs = outputs_of(plan, checkpoint, staged);
   switch (plan.container) {
     case Container::kTorch:
-      return std::make_unique<TorchWriter>(staged, outputs, plan.max_shard_bytes);
+      return std::make_unique<TorchWriter>(staged, outputs, plan.request.max_shard_bytes);
     case Container::kGguf:
       return std::make_unique<GgufWriter>(
           staged / kStagedFile, gguf_with_checksums(*plan.gguf, checksums_to_come(plan)), outputs);
     case Container::kSafetensors: break;
   }
-  return std::make_unique<SafetensorsWriter>(staged, outputs, plan.metadata, plan.max_shard_bytes);
+  return std::make_unique<SafetensorsWriter>(staged, outputs, plan.metadata,
+                                             plan.request.max_shard_bytes);
 }
 
 // What is known of a result once its tensors are written.

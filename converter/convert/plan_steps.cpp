@@ -205,8 +205,8 @@ std::unordered_set<std::string> dropped_positions(const ConversionPlan& plan) {
 void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRequest& request) {
   const Checkpoint& checkpoint = source.checkpoint;
   std::unordered_map<std::string, TensorStep> steps;
-  for (TensorStep& step : map_attention_tensors(
-           {plan.spec, plan.grouped, plan.target, checkpoint, plan.pooling, plan.order})) {
+  for (TensorStep& step : map_attention_tensors({plan.spec, plan.grouped, plan.target, checkpoint,
+                                                 plan.request.pooling, plan.request.order})) {
     settle(step, source, request, plan.container);
     steps.emplace(step.output.name, std::move(step));
   }
@@ -272,8 +272,8 @@ void plan_tensor_mapping(ConversionPlan& plan, const Model& source,
                 printable(source.path.string(), 0));
   }
   check_all_shapes(plan.spec, source.checkpoint);
-  plan.steps = map_model_tensors(
-      {plan.spec, plan.grouped, plan.target, source.checkpoint, plan.pooling, plan.order});
+  plan.steps = map_model_tensors({plan.spec, plan.grouped, plan.target, source.checkpoint,
+                                  plan.request.pooling, plan.request.order});
   for (TensorStep& step : plan.steps) {
     settle(step, source, request, plan.container);
   }
@@ -383,7 +383,7 @@ bool stays_in_place(const ConversionPlan& plan, AttentionRole role) {
 std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
   std::vector<std::string> notes;
   for (const AttentionRole role : plan.spec.roles()) {
-    if (plan.grouping == "similar" && stays_in_place(plan, role)) {
+    if (plan.request.grouping == "similar" && stays_in_place(plan, role)) {
       notes.push_back(
           fmt::format("{} layers that share a relative bias have different kv heads: their groups "
                       "stay contiguous",
@@ -395,13 +395,13 @@ std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
 
 // Notes on what a pooling method cannot do for this model.
 std::vector<std::string> pooling_notes(const ConversionPlan& plan) {
-  if (!needs_solver(plan.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
+  if (!needs_solver(plan.request.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
     return {};
   }
   return {
       fmt::format("queries and keys are normalised, which allows no change of basis: keys are "
                   "averaged, values pooled by {}",
-                  name_of(plan.pooling.method))};
+                  name_of(plan.request.pooling.method))};
 }
 
 // Notes on tensors whose block type changes, because the original can be read but not written.
@@ -414,7 +414,7 @@ std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Ch
     const DType dtype = step.output.dtype;
     const TensorInfo* from = step.moves.empty() ? nullptr : source.find(step.moves.front().source);
     if (from == nullptr || !is_block_type(from->dtype) || !is_block_type(dtype) ||
-        dtype == from->dtype || dtype == plan.dtype) {
+        dtype == from->dtype || dtype == plan.request.dtype) {
       continue;
     }
     ++tensors;

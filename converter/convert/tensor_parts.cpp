@@ -54,7 +54,7 @@ void refuse_numbers(const Checkpoint& checkpoint, const TensorInfo& source,
 }
 
 bool has_checksum(const ConversionPlan& plan, const TensorStep& step) {
-  return step.solved() != nullptr && plan.pooling.needs_checksums();
+  return step.solved() != nullptr && plan.request.pooling.needs_checksums();
 }
 
 TensorChecksums checksums_to_come(const ConversionPlan& plan) {

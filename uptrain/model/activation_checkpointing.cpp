@@ -13,7 +13,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // The non-tensor context of the backward pass.
-struct Recipe : torch::CustomClassHolder {
+struct RecomputeRecipe : torch::CustomClassHolder {
   TensorFunction function;
   std::vector<bool> present;  // which of the inputs are defined
   std::size_t inputs = 0;     // the number of saved tensors that are inputs; the weights follow
@@ -32,7 +32,7 @@ std::vector<at::Tensor> in_place(const variable_list& tensors, const std::vector
 struct Recomputation : torch::autograd::Function<Recomputation> {
   // `tensors` are the defined inputs, then the weights.
   static variable_list forward(AutogradContext* context, at::TensorList tensors,
-                               const c10::intrusive_ptr<Recipe>& recipe) {
+                               const c10::intrusive_ptr<RecomputeRecipe>& recipe) {
     context->saved_data["recipe"] = c10::IValue::make_capsule(recipe);
     context->save_for_backward(tensors.vec());
     return recipe->function(in_place(tensors.slice(0, recipe->inputs).vec(), recipe->present));
@@ -41,7 +41,7 @@ struct Recomputation : torch::autograd::Function<Recomputation> {
   static variable_list backward(AutogradContext* context, const variable_list& outer) {
     const variable_list saved = context->get_saved_variables();
     const auto capsule = context->saved_data["recipe"].toCapsule();
-    const auto& recipe = static_cast<const Recipe&>(*capsule);
+    const auto& recipe = static_cast<const RecomputeRecipe&>(*capsule);
     variable_list leaves = saved;
     for (std::size_t i = 0; i < recipe.inputs; ++i) {
       leaves[i] = saved[i].detach().requires_grad_(saved[i].requires_grad());
@@ -85,7 +85,7 @@ struct Recomputation : torch::autograd::Function<Recomputation> {
 std::vector<at::Tensor> recompute_for_gradients(const TensorFunction& function,
                                                 const std::vector<at::Tensor>& inputs,
                                                 const std::vector<at::Tensor>& weights) {
-  const auto recipe = c10::make_intrusive<Recipe>();
+  const auto recipe = c10::make_intrusive<RecomputeRecipe>();
   recipe->function = function;
   std::vector<at::Tensor> tensors;
   for (const at::Tensor& input : inputs) {

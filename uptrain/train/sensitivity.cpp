@@ -129,7 +129,7 @@ class Poolers {
     std::vector<Pooled> all;
     std::size_t plan = 0;
     for (auto& [count, pooler] : poolers_) {
-      const HeadOrder& order = plans_[plan++]->order;
+      const HeadOrder& order = plans_[plan++]->request.order;
       if (count < heads && heads % count == 0) {
         const AttentionHeads& found = pooler.layer(AttentionRole::kSelf, layer);
         all.push_back({found, order.heads(AttentionRole::kSelf, layer, found.query_heads)});

@@ -317,11 +317,12 @@ TextQuality TextQualityMeter::of(const ConversionPlan& plan) const {
     };
     Block block = walk.block();
     if (changes(walk.stack())) {
-      block.attention = with_heads(block.attention, pooler, plan.order, walk.stack(), walk);
+      block.attention = with_heads(block.attention, pooler, plan.request.order, walk.stack(), walk);
     }
     if (walk.stack() == AttentionRole::kSelf && plan.spec.has_encoder() &&
         changes(AttentionRole::kCross)) {
-      block.cross = with_heads(block.cross, pooler, plan.order, AttentionRole::kCross, walk);
+      block.cross =
+          with_heads(block.cross, pooler, plan.request.order, AttentionRole::kCross, walk);
     }
     return block;
   });

@@ -88,7 +88,7 @@ TEST_CASE("a plan for the same number of kv heads changes no tensor", "[converte
 
 TEST_CASE("a plan with kv heads per layer changes the layers that differ", "[converter]") {
   const ConversionPlan plan = plan_of(tiny_llama(), {12, 3});
-  CHECK(plan.kv_heads == Heads{12, 3});
+  CHECK(plan.grouped.kv_heads == Heads{12, 3});
   CHECK(changed(plan) == std::set<std::string>{"model.layers.1.self_attn.k_proj.weight",
                                                "model.layers.1.self_attn.v_proj.weight"});
   CHECK(Json::parse(plan.config_text)["num_key_value_heads"] == Json{12, 3});

@@ -68,7 +68,7 @@ TEST_CASE("predicted weights and cache equal those of a conversion", "[converter
         const ConversionPlan plan = plan_conversion(model, {.kv_heads = {*cost.kv_heads}});
         CHECK(cost.weight_bytes == plan.output_bytes);
         CHECK(cost.cache.per_token() == plan.kv_bytes_per_token->after);
-        CHECK(cost.spec.kv_heads == plan.kv_heads);
+        CHECK(cost.spec.kv_heads == plan.grouped.kv_heads);
       }
     }
   }
