@@ -14,8 +14,8 @@
 namespace regroup {
 namespace {
 
-constexpr double kTolerance = 1e-4;
-constexpr double kClearlyWrong = 1e-2;
+constexpr double kTiedTolerance = 1e-4;
+constexpr double kTiedClearlyWrong = 1e-2;
 
 // The logits of a changed fixture for the fixture's tokens, and what it says about itself.
 struct Changed {
@@ -56,7 +56,7 @@ TEST_CASE("a stored output projection counts, although the config ties it", "[up
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
   const Changed tied(golden_model(name).set("tie_word_embeddings", "true"), golden);
-  CHECK(largest_difference(tied.logits, golden.logits) <= kTolerance);
+  CHECK(largest_difference(tied.logits, golden.logits) <= kTiedTolerance);
   REQUIRE(tied.source.spec.contradictions.size() == 1);
   CHECK(tied.source.spec.contradictions[0].find(golden.source.spec.lm_head) != std::string::npos);
 }
@@ -77,7 +77,7 @@ TEST_CASE("one of the tied names is enough", "[uptrain]") {
     TinyModel model = golden_model(name);
     model.tensor(spec.token_embedding).name = other;
     const Changed renamed(model, golden);
-    CHECK(largest_difference(renamed.logits, golden.logits) <= kTolerance);
+    CHECK(largest_difference(renamed.logits, golden.logits) <= kTiedTolerance);
     CHECK(renamed.source.spec.contradictions.empty());
   }
 }
@@ -103,14 +103,14 @@ TEST_CASE("of two biases of the output projection, that of the layer itself coun
     model.tensors.push_back(copy_as(model, other, output + ".bias"));
     reverse(model.tensor(other));
   }
-  CHECK(largest_difference(Changed(model, golden).logits, golden.logits) <= kTolerance);
+  CHECK(largest_difference(Changed(model, golden).logits, golden.logits) <= kTiedTolerance);
   model.tensors.push_back(copy_as(model, golden.source.spec.token_embedding, output + ".weight"));
   model.set("tie_word_embeddings", "false");
-  CHECK(largest_difference(Changed(model, golden).logits, golden.logits) <= kTolerance);
+  CHECK(largest_difference(Changed(model, golden).logits, golden.logits) <= kTiedTolerance);
   model.remove(output + ".bias");
   const Changed zeros(model, golden);
-  CHECK(largest_difference(zeros.logits, golden.logits - bias) <= kTolerance);
-  CHECK(bias.abs().max().item<double>() >= kClearlyWrong);
+  CHECK(largest_difference(zeros.logits, golden.logits - bias) <= kTiedTolerance);
+  CHECK(bias.abs().max().item<double>() >= kTiedClearlyWrong);
   CHECK(zeros.source.spec.contradictions.size() == 1);
 }
 

@@ -13,7 +13,7 @@
 namespace regroup {
 namespace {
 
-constexpr std::int64_t kMask = 999, kEndToken = 2, kStartToken = 0;
+constexpr std::int64_t kMaskId = 999, kEndToken = 2, kStartToken = 0;
 
 std::vector<std::int64_t> numbers_in(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.flatten().contiguous();
@@ -45,14 +45,14 @@ TEST_CASE("the decoder writes the whole text, of which the encoder reads what is
           "[uptrain]") {
   const at::Tensor ids = at::arange(10, 20, at::kLong).view({1, 10});
   const CorruptedText text =
-      infill_text(ids, 4, {.mask_token = kMask, .end_token = kEndToken, .seed = 3}, kStartToken);
+      infill_text(ids, 4, {.mask_token = kMaskId, .end_token = kEndToken, .seed = 3}, kStartToken);
   CHECK(numbers_in(text.source) == std::vector<std::int64_t>{10, 11, 12, 13, 14, 15, 16, 999, 2});
   CHECK(numbers_in(text.answers) ==
         std::vector<std::int64_t>{10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 2});
   CHECK(numbers_in(text.target) ==
         std::vector<std::int64_t>{0, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19});
   const CorruptedText endless =
-      infill_text(ids, 4, {.mask_token = kMask, .end_token = {}, .seed = 3}, kStartToken);
+      infill_text(ids, 4, {.mask_token = kMaskId, .end_token = {}, .seed = 3}, kStartToken);
   CHECK(numbers_in(endless.source) == std::vector<std::int64_t>{10, 11, 12, 13, 14, 15, 16, 999});
   CHECK(endless.answers.equal(ids));
 }
@@ -64,19 +64,19 @@ TEST_CASE("each hidden span is replaced by one mask token, and other tokens keep
   std::vector<std::int64_t> hidden_at(100);
   for (std::int64_t window = 0; window < 400; ++window) {
     const auto source = numbers_in(
-        infill_text(ids, window, {.mask_token = kMask, .end_token = {}, .seed = 5}, kStartToken)
+        infill_text(ids, window, {.mask_token = kMaskId, .end_token = {}, .seed = 5}, kStartToken)
             .source);
     std::int64_t masks = 0, last = -1;
     bool after_mask = false;
     for (const std::int64_t id : source) {
-      if (id == kMask) {
+      if (id == kMaskId) {
         CHECK_FALSE(after_mask);
         ++masks;
       } else {
         CHECK((after_mask ? id > last + 1 : id == last + 1));
         last = id;
       }
-      after_mask = id == kMask;
+      after_mask = id == kMaskId;
     }
     CHECK(masks == 10);
     const std::set<std::int64_t> shown(source.begin(), source.end());
@@ -93,12 +93,12 @@ TEST_CASE("each hidden span is replaced by one mask token, and other tokens keep
 
 TEST_CASE("a window is masked alike in every batch and otherwise with another seed", "[uptrain]") {
   const at::Tensor ids = at::arange(200, at::kLong).view({4, 50});
-  const TextInfilling infilling{.mask_token = kMask, .end_token = kEndToken, .seed = 1};
+  const TextInfilling infilling{.mask_token = kMaskId, .end_token = kEndToken, .seed = 1};
   const CorruptedText all = infill_text(ids, 0, infilling, kStartToken);
   const CorruptedText last = infill_text(ids.narrow(0, 2, 2), 2, infilling, kStartToken);
   CHECK(last.source.equal(all.source.narrow(0, 2, 2)));
   CHECK(last.target.equal(all.target.narrow(0, 2, 2)));
-  const TextInfilling other{.mask_token = kMask, .end_token = kEndToken, .seed = 2};
+  const TextInfilling other{.mask_token = kMaskId, .end_token = kEndToken, .seed = 2};
   CHECK_FALSE(infill_text(ids, 0, other, kStartToken).source.equal(all.source));
 }
 
