@@ -95,12 +95,14 @@ void compare_rope(Comparison& c, const RopeSpec& a, const RopeSpec& b) {
   c.same("rotating dimensions", a.rotary_dim, b.rotary_dim);
   c.need(a.rotary_dim == 0 || close(a.theta, b.theta),
          fmt::format("RoPE's theta: {}, the target's is {}", a.theta, b.theta));
+  const bool at_all_lengths = a.scaling.kind == RopeScaling::Kind::kLinear ||
+                              (a.scaling.kind == RopeScaling::Kind::kLongRope &&
+                               a.scaling.short_factors == a.scaling.long_factors);
   const bool same_scaling =
       a.scaling.kind == b.scaling.kind &&
       (a.scaling.kind == RopeScaling::Kind::kNone ||
        (close(a.scaling.factor, b.scaling.factor) &&
-        (a.scaling.kind == RopeScaling::Kind::kLinear ||  // applies at all lengths
-         close(a.scaling.original_positions, b.scaling.original_positions)) &&
+        (at_all_lengths || close(a.scaling.original_positions, b.scaling.original_positions)) &&
         close(a.scaling.low_frequency_factor, b.scaling.low_frequency_factor) &&
         close(a.scaling.high_frequency_factor, b.scaling.high_frequency_factor) &&
         close(a.scaling.beta_fast, b.scaling.beta_fast) &&

@@ -206,6 +206,10 @@ GgufParts gguf_parts_for(const ModelSpec& spec) {
   // Where a graph reads both, older loaders only read separate tensors.
   parts.fused_qkv = graph.fused_qkv == Presence::kAlways;
   parts.second_norm = graph.second_norm && parts.mlp_norm;
+  if (parts.rope_factors) {
+    const std::vector<float> factors = gguf_rope_factors(spec.rope);
+    parts.rope_divisors.assign(factors.begin(), factors.end());
+  }
   return parts;
 }
 

@@ -99,6 +99,8 @@ TEST_CASE("tokenize refuses invalid requests with one line and leaves no files",
   refused(2, "--format", {in + "/text", "--tokenizer", "bytes", "-o", directory / "out/x"});
   refused(2, "--field has no effect",
           {in + "/text", "--tokenizer", "bytes", "-o", out, "--field", "body"});
+  refused(2, "--skip-invalid has no effect",
+          {in + "/text", "--tokenizer", "bytes", "-o", out, "--skip-invalid"});
   refused(2, "--document-separator has no effect",
           {in + "/bad.jsonl", "--tokenizer", "bytes", "-o", out, "--document-separator", "---"});
   refused(2, "no such token", {in + "/text", "--tokenizer", "bytes", "-o", out, "--bos"});

@@ -139,9 +139,9 @@ TEST_CASE("impossible requests are wrong usage", "[converter]") {
 }
 
 TEST_CASE("K and V of different dtypes keep them, and are not made one tensor", "[converter]") {
-  TinyModel tiny = tiny_llama();
+  TinyModel tiny = tiny_llama({.hidden_size = 24});
   const std::string v = "model.layers.1.self_attn.v_proj.weight";
-  tiny.tensor(v) = varied_tensor(v, DType::kBF16, {24, 6});
+  tiny.tensor(v) = varied_tensor(v, DType::kBF16, {24, 24});
   for (const TensorStep& step : plan_of(tiny, {4}).steps) {
     CHECK(step.output.dtype == (step.output.name == v ? DType::kBF16 : DType::kF32));
   }

@@ -185,7 +185,8 @@ TEST_CASE("every difference in the computation is an obstacle", "[converter]") {
   CHECK(obstacle([](ModelSpec& s) { s.positions = PositionKind::kNone; }));
 }
 
-TEST_CASE("linear RoPE scaling does not depend on the positions of pretraining", "[converter]") {
+TEST_CASE("RoPE scalings that are the same at all lengths do not depend on the positions before",
+          "[converter]") {
   ModelSpec spec = open_model(golden("gpt_neox")).spec;
   spec.rope.scaling.kind = RopeScaling::Kind::kLinear;
   spec.rope.scaling.factor = 4.0;
@@ -193,6 +194,14 @@ TEST_CASE("linear RoPE scaling does not depend on the positions of pretraining",
   other.rope.scaling.original_positions = 64.0;  // as a config is read; GGUF files do not say
   CHECK(obstacles_between(spec, other).empty());
   other.rope.scaling.factor = 2.0;
+  CHECK_FALSE(obstacles_between(spec, other).empty());
+  other.rope.scaling = spec.rope.scaling = {.kind = RopeScaling::Kind::kLongRope,
+                                            .original_positions = 64.0,
+                                            .short_factors = {1.0, 2.0},
+                                            .long_factors = {1.0, 2.0}};
+  other.rope.scaling.original_positions = 128.0;
+  CHECK(obstacles_between(spec, other).empty());
+  spec.rope.scaling.long_factors = other.rope.scaling.long_factors = {1.0, 3.0};
   CHECK_FALSE(obstacles_between(spec, other).empty());
 }
 

@@ -178,6 +178,7 @@ TEST_CASE("frequency factors of no formula divide each frequency", "[formats]") 
   const GgufMetadata written = gguf_metadata_for(spec);
   CHECK(gguf_parts_for(spec).rope_factors);
   CHECK_FALSE(written.text("regroup.rope_scaling"));
+  CHECK((describe_gguf(written, gguf_parts_for(spec)).rope.scaling == spec.rope.scaling));
   CHECK((with_divisors(std::vector(8, 1.0)).rope.scaling == RopeScaling()));
   const RopeScaling linear = with_divisors(std::vector(8, 4.0)).rope.scaling;
   CHECK((linear.kind == RopeScaling::Kind::kLinear));
