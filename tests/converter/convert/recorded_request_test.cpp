@@ -79,7 +79,13 @@ TEST_CASE("a record with values of wrong types is reported as damaged", "[conver
                                                                {"grouping", Json::array()},
                                                                {"pool_seed", "x"},
                                                                {"dtype", 3},
-                                                               {"dtype", "F31"}}));
+                                                               {"dtype", "F31"},
+                                                               {"kv_heads", "4"},
+                                                               {"layers", 3},
+                                                               {"refit", Json::array({1})},
+                                                               {"calibration", 5},
+                                                               {"checksums", {{"a", 1}}},
+                                                               {"held_out", "x"}}));
   CAPTURE(key);
   const Converted converted;
   converted.change_config([&](Json& config) { config["regroup"][key] = value; });
