@@ -1,21 +1,21 @@
 # The C++ interface of the installed libraries. docs/installing.md has a table of the same headers, and
 # tests/install/headers.cmake compares the two.
 set(REGROUP_PUBLIC_HEADERS
-  formats/base/error.h                    # errors: one line of text, and their kind
-  formats/model/model.h                   # opening a model
-  formats/tensors/checkpoint.h         # its tensors: names, shapes, bytes
-  formats/tensors/dtype.h                   # their element types
-  formats/spec/model_spec.h               # its config, in one vocabulary for all families: sizes, positions, names of tensors
-  formats/spec/alibi.h                    # ALiBi slopes
+  formats/base/error.h                  # errors: one line of text, and their kind
+  formats/model/model.h                 # opening a model
+  formats/tensors/checkpoint.h          # its tensors: names, shapes, bytes
+  formats/tensors/dtype.h               # their element types
+  formats/spec/model_spec.h             # its config, in one vocabulary for all families: sizes, positions, names of tensors
+  formats/spec/alibi.h                  # ALiBi slopes
   formats/model/model_summary.h         # what inspect prints of a model and of each layer
   formats/model/serving_cost.h          # bytes of the KV cache, and to serve the model by number of kv heads
-  converter/convert/kv_head_request.h      # how many kv heads each layer keeps
-  converter/heads/pool_method.h  # how heads are pooled
-  converter/heads/calibration.h  # statistics for methods that read the weights
-  converter/convert/conversion_plan.h        # planning a conversion
-  converter/convert/execute_plan.h        # executing a plan
-  converter/convert/recorded_request.h     # the request that made a result
-  converter/convert/verify_conversion.h    # verifying a result
+  converter/convert/kv_head_request.h   # how many kv heads each layer keeps
+  converter/heads/pool_method.h         # how heads are pooled
+  converter/heads/calibration.h         # statistics for methods that read the weights
+  converter/convert/conversion_plan.h   # planning a conversion
+  converter/convert/execute_plan.h      # executing a plan
+  converter/convert/recorded_request.h  # the request that made a result
+  converter/convert/verify_conversion.h # verifying a result
 )
 
 # regroup_headers_to_install(<variable>)

@@ -30,7 +30,7 @@ foreach(header IN LISTS headers)
 endforeach()
 
 # Internal headers are not: one of each library, and one that needs LibTorch.
-foreach(header IN ITEMS formats/tensors/unpickler.h converter/convert/provenance.h
+foreach(header IN ITEMS formats/tensors/unpickler.h converter/convert/equivalence.h
     converter/pooling/lowrank.h)
   if(NOT EXISTS "${SOURCE}/${header}")
     message(FATAL_ERROR "${header} is no longer a header: name another one here")
