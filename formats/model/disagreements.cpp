@@ -58,19 +58,30 @@ std::vector<std::string> disagreements_in(const ModelSpec& spec, const Checkpoin
   return found;
 }
 
-std::optional<std::string> disagreement_of_index(const std::filesystem::path& path,
-                                                 const Checkpoint& checkpoint) {
+std::vector<std::string> disagreements_of_index(const std::filesystem::path& path,
+                                                const Checkpoint& checkpoint) {
   const auto index = index_of_checkpoint(path);
-  const auto said = index ? total_size_of_index(*index) : std::nullopt;
+  if (!index) {
+    return {};
+  }
+  const std::string where = printable(index->filename().string());
+  std::vector<std::string> found;
   std::uint64_t stored = 0;
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     stored += tensor.bytes();
   }
-  if (!said || *said == stored) {
-    return std::nullopt;
+  if (const auto said = total_size_of_index(*index); said && *said != stored) {
+    found.push_back(
+        fmt::format("{}: total_size is {}, the tensors have {} bytes", where, *said, stored));
   }
-  return fmt::format("{}: total_size is {}, the tensors have {} bytes",
-                     printable(index->filename().string()), *said, stored);
+  std::vector<std::string> absent = tensors_of_index(*index);
+  const std::size_t listed = absent.size();
+  std::erase_if(absent, [&](const std::string& name) { return checkpoint.find(name) != nullptr; });
+  if (!absent.empty() && absent.size() < listed) {  // all: they are called otherwise once opened
+    found.push_back(fmt::format("{}: {} of the tensors that it lists are in no file, such as {}",
+                                where, absent.size(), printable(absent.front())));
+  }
+  return found;
 }
 
 }  // namespace regroup

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +17,9 @@ namespace regroup {
 std::vector<std::string> disagreements_in(const ModelSpec& spec, const Checkpoint& checkpoint,
                                           const Json& config);
 
-/// A sentence if the index's total_size disagrees with the tensors; nothing if they agree or there
-/// is no index.
-std::optional<std::string> disagreement_of_index(const std::filesystem::path& path,
-                                                 const Checkpoint& checkpoint);
+/// Sentences if the index's total_size disagrees with the tensors, and if it lists tensors that no
+/// file has. None without an index.
+std::vector<std::string> disagreements_of_index(const std::filesystem::path& path,
+                                                const Checkpoint& checkpoint);
 
 }  // namespace regroup

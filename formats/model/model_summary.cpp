@@ -430,8 +430,8 @@ ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint
       name_unknown_graph(summary, gguf_metadata_of(path));
     }
   }
-  if (auto disagreement = disagreement_of_index(path, checkpoint)) {
-    summary.disagreements.push_back(std::move(*disagreement));
+  for (std::string& sentence : disagreements_of_index(path, checkpoint)) {
+    summary.disagreements.push_back(std::move(sentence));
   }
   return summary;
 }

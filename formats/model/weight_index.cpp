@@ -330,4 +330,15 @@ std::optional<std::uint64_t> total_size_of_index(const std::filesystem::path& in
   return found ? found : parse_total_size(read_text(index, kMaxIndexBytes));
 }
 
+std::vector<std::string> tensors_of_index(const std::filesystem::path& index) {
+  const std::string text = read_text(index, kMaxIndexBytes);
+  std::vector<std::string> names;
+  for (const WeightIndex::Shard& shard :
+       parse_weight_index(text, printable(index.filename().string())).shards) {
+    names.insert(names.end(), shard.tensors.begin(), shard.tensors.end());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 }  // namespace regroup

@@ -43,4 +43,7 @@ std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& i
 /// The index's metadata.total_size, the bytes of all tensors; nothing if absent.
 std::optional<std::uint64_t> total_size_of_index(const std::filesystem::path& index);
 
+/// The names of all tensors that an index lists, sorted.
+std::vector<std::string> tensors_of_index(const std::filesystem::path& index);
+
 }  // namespace regroup

@@ -106,8 +106,9 @@ TEST_CASE("plan warns of tensors that do not fit the config", "[end_to_end]") {
       run_program({"plan", put_model(directory / "model", model).string()});
   CHECK(faulty.exit_code == 0);
   CHECK_THAT(faulty.err, ContainsSubstring("warning: model.norm.weight is missing"));
-  CHECK(run_program({"plan", golden("llama").string()}).err.empty());
-  CHECK(run_program({"plan", (golden("llama") / "config.json").string()}).err.empty());
+  for (const auto& sound : {golden("llama"), golden("llama") / "config.json"}) {
+    CHECK_THAT(run_program({"plan", sound.string()}).err, !ContainsSubstring("warning"));
+  }
 }
 
 TEST_CASE("plan quotes paths for the shell", "[end_to_end]") {

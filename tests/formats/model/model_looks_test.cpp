@@ -123,6 +123,19 @@ TEST_CASE("a wrong total size in an index is reported", "[formats]") {
   CHECK(summary_of(index).disagreements == found);
 }
 
+TEST_CASE("tensors that an index lists and no file has are reported", "[formats]") {
+  const TemporaryDirectory directory;
+  put_sharded_model(directory.path(), tiny_llama(), 4);
+  const auto index = directory / "model.safetensors.index.json";
+  Json json = Json::parse(bytes_of_file(index));
+  json["weight_map"]["model.rotary.inv_freq"] = json["weight_map"].begin().value();
+  put_file(index, json.dump());
+  const auto found = summary_of(directory.path()).disagreements;
+  REQUIRE(found.size() == 1);
+  CHECK_THAT(found[0],
+             ContainsSubstring("1 of the tensors") && ContainsSubstring("model.rotary.inv_freq"));
+}
+
 TEST_CASE("recorded slopes that differ from the formula's are reported", "[formats]") {
   const TemporaryDirectory directory;
   TinyModel model = tiny_bloom();
