@@ -35,6 +35,11 @@ struct FactRow {
   Fact<T> ConversionRecord::* fact;
   unsigned form = kCompact;
 };
+// Clang 14 does not deduce from an aggregate's members.
+template <typename T>
+FactRow(const char*, Fact<T> ConversionRecord::*) -> FactRow<T>;
+template <typename T>
+FactRow(const char*, Fact<T> ConversionRecord::*, unsigned) -> FactRow<T>;
 
 // All facts, in the order in which they are written.
 using Record = ConversionRecord;
