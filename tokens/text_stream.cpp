@@ -26,18 +26,6 @@ bool is_space(char byte) { return byte == ' ' || byte == '\n' || byte == '\t' ||
 
 }  // namespace
 
-std::size_t valid_utf8_prefix(std::string_view text) {
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const std::size_t length = utf8_sequence(text, at);
-    if (length == 0) {
-      return at;
-    }
-    at += length;
-  }
-  return at;
-}
-
 std::string with_replacements(std::string_view text) {
   std::string whole;
   while (!text.empty()) {

@@ -12,11 +12,7 @@
 
 namespace regroup {
 
-// Finds and replaces invalid UTF-8, and finds places to cut text.
-
-/// The number of bytes before the first invalid one (see formats/base/printable.h); text.size() if
-/// all are valid.
-std::size_t valid_utf8_prefix(std::string_view text);
+// Replaces invalid UTF-8, and finds places to cut text.
 
 /// `text` with each invalid byte replaced by U+FFFD.
 std::string with_replacements(std::string_view text);

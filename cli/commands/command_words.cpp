@@ -80,7 +80,8 @@ std::string unknown_option(const CLI::App& program, const CLI::App& command,
   add_options_of(command, names);
   add_options_of(program, names);
   const std::string typed = word.substr(0, word.find('='));
-  const std::string near = meant_option(typed.substr(typed.find_first_not_of('-')), names);
+  const std::size_t name = std::min(typed.find_first_not_of('-'), typed.size());
+  const std::string near = meant_option(typed.substr(name), names);
   return with_suggestion(fmt::format("{} is not an option", printable(typed)),
                          near.empty() ? "" : "--" + near);
 }

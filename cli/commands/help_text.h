@@ -7,9 +7,9 @@
 
 namespace regroup {
 
-/// The help of a command, named as it is typed ("regroup bench decode"): its arguments, its options
-/// in groups, those most used first, or its commands. At most 80 columns, but for the footer's
-/// commands.
+/// The help of a command: its arguments, and its options in groups of which the most used come
+/// first, or its commands. `name` is what one types: "regroup bench decode". Lines have at most 80
+/// columns, except in the footer.
 std::string help_text(const CommandFacts& command, const std::string& name);
 
 }  // namespace regroup

@@ -12,6 +12,7 @@
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/model/conversion_record.h"
+#include "formats/model/record_words.h"
 
 namespace regroup {
 

@@ -10,6 +10,7 @@
 #include "converter/convert/runtimes.h"
 #include "formats/families/family.h"
 #include "formats/model/conversion_record.h"
+#include "formats/model/record_words.h"
 
 namespace regroup {
 

@@ -14,6 +14,7 @@
 #include "formats/families/loader_code.h"
 #include "formats/model/conversion_record.h"
 #include "formats/model/model_directory.h"
+#include "formats/model/record_words.h"
 
 namespace regroup {
 

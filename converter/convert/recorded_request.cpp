@@ -287,8 +287,8 @@ void check_calibration(const ConversionRecord& record, const Model& result,
   const std::string recorded = record.calibration.value.value_or(calibration->fingerprint());
   if (recorded != calibration->fingerprint()) {
     throw_usage(
-        "{}: was pooled with other statistics: their fingerprint is \"{}\", that of those given "
-        "\"{}\"",
+        "{}: was pooled with other statistics: their fingerprint is \"{}\", the given ones "
+        "have \"{}\"",
         where(result), printable(recorded), calibration->fingerprint());
   }
 }

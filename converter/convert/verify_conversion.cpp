@@ -17,6 +17,7 @@
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/model/conversion_record.h"
+#include "formats/model/record_words.h"
 #include "formats/version.h"
 
 namespace regroup {

@@ -316,8 +316,6 @@ std::string with_each_element(
          std::string(object.substr(member->value_end));
 }
 
-std::string json_number(double value) { return nlohmann::json(value).dump(); }
-
 Json number_or_null(std::optional<double> value) {
   return value && std::isfinite(*value) ? Json(*value) : Json();
 }

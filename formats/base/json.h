@@ -43,9 +43,6 @@ std::string with_each_element(
     std::string_view object, const std::vector<std::string>& path,
     const std::function<std::string(std::size_t, std::string_view)>& change);
 
-/// Shortest text that reads back as the same double: "0.0625", "1e-05".
-std::string json_number(double value);
-
 /// `value`, or null if there is none or it is not finite, which JSON cannot hold; and back.
 Json number_or_null(std::optional<double> value);
 std::optional<double> number_if_any(const Json& json);

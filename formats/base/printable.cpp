@@ -60,6 +60,18 @@ std::size_t printable_sequence(std::string_view text, std::size_t at) {
 
 }  // namespace
 
+std::size_t valid_utf8_prefix(std::string_view text) {
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t length = utf8_sequence(text, at);
+    if (length == 0) {
+      return at;
+    }
+    at += length;
+  }
+  return at;
+}
+
 std::string printable(std::string_view text, std::size_t max_bytes) {
   std::string shown;
   for (std::size_t at = 0; at < text.size();) {
@@ -132,6 +144,27 @@ std::string base64_of(std::string_view bytes) {
     }
   }
   return text;
+}
+
+std::optional<std::string> bytes_of_base64(std::string_view text) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  const std::size_t end = text.find_last_not_of('=') + 1;
+  if (text.size() % 4 != 0 || text.size() - end > 2 || text.find_first_not_of(kDigits) < end) {
+    return std::nullopt;
+  }
+  std::string bytes;
+  std::uint32_t bits = 0;
+  int count = 0;
+  for (const char digit : text.substr(0, end)) {
+    bits = bits << 6 | static_cast<std::uint32_t>(kDigits.find(digit));
+    count += 6;
+    if (count >= 8) {
+      count -= 8;
+      bytes += static_cast<char>(bits >> count & 0xff);
+    }
+  }
+  return bytes;
 }
 
 }  // namespace regroup

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,11 @@ namespace regroup {
 /// Well-formed is Unicode 15, table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF.
 /// `at` must be inside `text`.
 std::size_t utf8_sequence(std::string_view text, std::size_t at = 0);
+
+/// The number of bytes before the first invalid one; text.size() if all are valid.
+std::size_t valid_utf8_prefix(std::string_view text);
+
+inline bool is_utf8(std::string_view text) { return valid_utf8_prefix(text) == text.size(); }
 
 /// Whether `byte` is a continuation byte.
 constexpr bool continues_utf8(char byte) {
@@ -38,6 +44,9 @@ std::string nearest_name(std::string_view typed, const std::vector<std::string>&
 // Base64 with padding, RFC 4648.
 
 std::string base64_of(std::string_view bytes);
+
+/// The bytes of Base64 with padding; nothing for other text.
+std::optional<std::string> bytes_of_base64(std::string_view text);
 
 // A small file that is yet to be written.
 

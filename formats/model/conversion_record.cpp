@@ -279,17 +279,23 @@ Json kept_facts(const Json& facts) {
   return kept;
 }
 
+}  // namespace
+
+bool stands_for_older_steps(const Json& step) { return !member_of(step, kLeftOutKey).is_null(); }
+
 std::optional<std::uint64_t> left_out_of(const Json& step) {
   std::optional<std::uint64_t> count;
   read(member_of(step, kLeftOutKey), count);
   return count;
 }
 
+namespace {
+
 // Leaves out the oldest steps until the rest is small enough.
 Json bounded(const Json& all) {
   std::vector<Json> steps(all.begin(), all.end());
   std::uint64_t left_out = 0;
-  if (!steps.empty() && steps.front().contains(kLeftOutKey)) {
+  if (!steps.empty() && stands_for_older_steps(steps.front())) {
     left_out = left_out_of(steps.front()).value_or(0);
     steps.erase(steps.begin());
   }
@@ -585,95 +591,6 @@ std::string plain_word(const std::optional<std::string>& word) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
   });
   return plain && !text.empty() && text.size() <= 40 ? text : std::string(kNotRecorded);
-}
-
-std::string plain_count(const std::optional<std::uint64_t>& count) {
-  return count ? fmt::format("{}", *count) : std::string(kNotRecorded);
-}
-
-std::string plain_loss(const std::optional<double>& loss) {
-  return loss ? fmt::format("{:.4f}", *loss) : std::string(kNotRecorded);
-}
-
-std::string plain_heads(const std::optional<KvHeads>& heads) {
-  std::vector<std::string> texts;
-  for (const auto& [role, counts] : heads.value_or(KvHeads())) {
-    const bool uniform =
-        std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
-    texts.push_back(fmt::format(
-        "{}{}{}", role, role.empty() ? "" : " ",
-        uniform ? fmt::format("{}", counts.front()) : fmt::format("{}", fmt::join(counts, ", "))));
-  }
-  return heads ? fmt::format("{}", fmt::join(texts, ", ")) : std::string(kNotRecorded);
-}
-
-std::string text_of_training(const TrainingRecord& training) {
-  std::string text = fmt::format("trained in {} steps on {} tokens", plain_count(training.steps),
-                                 plain_count(training.tokens));
-  if (training.eval_loss) {
-    text += fmt::format(", held-out loss {} to {}", plain_loss(training.eval_loss_before),
-                        plain_loss(training.eval_loss));
-  }
-  return text;
-}
-
-namespace {
-
-std::string text_of_conversion(const ConversionRecord& record) {
-  if (!record.pooled()) {
-    return fmt::format("converted with its {} kv heads{}", plain_heads(record.kv_heads.value),
-                       record.stored_kv_heads.recorded()
-                           ? ", stored as " + plain_heads(record.stored_kv_heads.value)
-                           : "");
-  }
-  return fmt::format("converted from {} kv heads to {} ({}, {}{}{})",
-                     plain_heads(record.source_kv_heads.value), plain_heads(record.kv_heads.value),
-                     plain_word(record.pool.value), plain_word(record.grouping.value),
-                     record.refit.recorded() ? ", refitted" : "",
-                     record.keeps_distillation() ? ", distilled" : "");
-}
-
-}  // namespace
-
-std::string text_of_step(const Json& step) {
-  if (step.contains(kLeftOutKey)) {
-    return fmt::format("{} older steps", plain_count(left_out_of(step)));
-  }
-  const ConversionRecord record(step);
-  return record.training.recorded()
-             ? text_of_training(record.training.value.value_or(TrainingRecord()))
-             : text_of_conversion(record);
-}
-
-std::string version_of_step(const Json& step) {
-  const ConversionRecord record(step);
-  const std::string version =
-      plain_word(record.trained() ? record.training.value->version : record.version.value);
-  return version == kNotRecorded ? "" : version;
-}
-
-std::string text_of_held_out(const HeldOut& held_out) {
-  if (!held_out.models || held_out.models->empty()) {
-    return "";
-  }
-  const bool predicts = held_out.models->front().loss.has_value();
-  std::vector<std::string> rows;
-  for (const HeldOutModel& row : *held_out.models) {
-    rows.push_back(
-        fmt::format("{} {}", plain_word(row.model), plain_loss(predicts ? row.loss : row.cosine)));
-  }
-  return fmt::format("{} {} on {} tokens", fmt::join(rows, ", "),
-                     predicts ? "nats per token" : "cosine to the source",
-                     plain_count(held_out.tokens));
-}
-
-std::string text_of_distilled(const DistillOutcome& outcome) {
-  const bool predicts = outcome.measure == "kl_divergence";
-  return fmt::format("{} {} -> {}{} on held-out text{}",
-                     predicts ? "divergence from the source" : "error of last hidden states",
-                     plain_loss(outcome.before), plain_loss(outcome.after),
-                     predicts ? " nats per token" : "",
-                     outcome.kept == true ? "" : "; not better, so it was undone");
 }
 
 }  // namespace regroup

@@ -201,36 +201,14 @@ std::vector<RecordedLayer> layers_in(const Json& layers, const std::string& wher
 std::optional<double> mean_of(const std::optional<std::vector<RecordedLayer>>& layers,
                               std::optional<double> RecordedLayer::* measurement);
 
-// Facts of a record in words. A record is a stranger's text: only plain words, numbers and heads
-// are shown, so that they are safe in Markdown, HTML and a terminal.
+/// Whether an entry of ConversionRecord::steps() is no step, but the number of older ones, and that
+/// number; nothing if it is damaged.
+bool stands_for_older_steps(const Json& step);
+std::optional<std::uint64_t> left_out_of(const Json& step);
 
 inline constexpr std::string_view kNotRecorded = "not recorded";
 
 /// A word of small letters, digits and "-._", at most 40 of them; otherwise kNotRecorded.
 std::string plain_word(const std::optional<std::string>& word);
-
-std::string plain_count(const std::optional<std::uint64_t>& count);
-
-/// A number with four decimals.
-std::string plain_loss(const std::optional<double>& loss);
-
-/// Kv heads: "8", "8, 4" (by layer) or, of an encoder-decoder, "decoder 8, encoder 4".
-std::string plain_heads(const std::optional<KvHeads>& heads);
-
-/// One entry of ConversionRecord::steps(): "converted from 8 kv heads to 4 (mean, contiguous)",
-/// "trained in 40 steps on 20480 tokens, held-out loss 3.1000 to 2.9000".
-std::string text_of_step(const Json& step);
-
-/// The version of regroup that took the step; empty if that is not recorded.
-std::string version_of_step(const Json& step);
-
-std::string text_of_training(const TrainingRecord& training);
-
-/// "source 3.0512, mean 10.5801, result 3.6540 nats per token on 8192 tokens", or for models that
-/// cannot predict the cosines to the source. Empty if there are none.
-std::string text_of_held_out(const HeldOut& held_out);
-
-/// "divergence from the source 0.9000 -> 0.3000 nats per token on held-out text".
-std::string text_of_distilled(const DistillOutcome& outcome);
 
 }  // namespace regroup

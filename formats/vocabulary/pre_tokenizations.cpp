@@ -227,4 +227,38 @@ std::string pre_tokenizer_name(const SortedJson& tokenizer) {
   return steps.size() == 2 && is_bloom_pattern(pattern_of(*steps.front())) ? "bloom" : "";
 }
 
+namespace {
+
+// Printable bytes of Latin-1 are the character of the same number. The others get the characters
+// from U+0100 on, in order. All are below U+0800: at most two bytes of UTF-8.
+std::array<std::string, 256> characters_of_bytes() {
+  std::array<std::string, 256> characters;
+  unsigned next = 0x100;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
+    const unsigned code = printable ? byte : next++;
+    if (code >= 0x80) {
+      characters[byte] += static_cast<char>(0xc0 | code >> 6);
+    }
+    characters[byte] += static_cast<char>(code < 0x80 ? code : 0x80 | (code & 0x3f));
+  }
+  return characters;
+}
+
+}  // namespace
+
+void append_byte_level(std::string_view text, std::string& result) {
+  static const std::array<std::string, 256> characters = characters_of_bytes();
+  for (const char byte : text) {
+    result += characters[static_cast<unsigned char>(byte)];
+  }
+}
+
+std::string byte_level_text(std::string_view text) {
+  std::string result;
+  result.reserve(text.size() + text.size() / 4);
+  append_byte_level(text, result);
+  return result;
+}
+
 }  // namespace regroup

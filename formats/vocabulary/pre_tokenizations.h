@@ -23,6 +23,14 @@ std::span<const PreTokenization> pre_tokenizations();
 /// The one with that name, or null. Without a name it is llama.cpp's default.
 const PreTokenization* find_pre_tokenization(std::string_view name);
 
+// GPT-2's way to write bytes as characters, so that every byte is printable.
+
+/// Each byte of `text` as its character: "é " becomes "Ã©Ġ".
+std::string byte_level_text(std::string_view text);
+
+/// Appends it to `result`.
+void append_byte_level(std::string_view text, std::string& result);
+
 /// All names, separated by spaces.
 std::string pre_tokenization_names();
 

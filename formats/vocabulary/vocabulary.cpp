@@ -274,17 +274,6 @@ std::vector<std::string> texts_in(const GgufMetadata& metadata, std::string_view
   return {strings->begin(), strings->end()};
 }
 
-bool is_utf8(std::string_view text) {
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t bytes = utf8_sequence(text, at);
-    if (bytes == 0) {
-      return false;
-    }
-    at += bytes;
-  }
-  return true;
-}
-
 void check_texts(const std::vector<std::string>& texts, std::string_view key,
                  const GgufMetadata& metadata) {
   if (texts.size() > kMaxStoredTokens) {

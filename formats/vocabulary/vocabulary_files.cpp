@@ -166,11 +166,7 @@ json words_in(const fs::path& file) {
   json vocab = json::object();
   std::uint64_t id = 0;
   for (const std::string& line : lines_of(file)) {
-    std::size_t at = 0;
-    while (at < line.size() && utf8_sequence(line, at) > 0) {
-      at += utf8_sequence(line, at);
-    }
-    if (at < line.size()) {
+    if (!is_utf8(line)) {
       throw_bad_input("{}: line {} is not UTF-8", printable(file.string(), 0), id + 1);
     }
     vocab[line] = id++;
@@ -245,24 +241,6 @@ std::optional<Ranked> ranked_in(std::string_view line) {
   return Ranked{std::move(*token), rank};
 }
 
-// A byte as the character that byte-level BPE writes for it.
-std::string characters_of(std::string_view bytes) {
-  std::string text;
-  for (const char each : bytes) {
-    const auto byte = static_cast<unsigned char>(each);
-    const bool printed = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
-    const unsigned hidden = byte <= 32 ? byte : byte <= 160 ? byte - 127U + 33U : 67U;
-    const unsigned code = printed ? byte : 256U + hidden;
-    if (code < 128) {
-      text += static_cast<char>(code);
-    } else {
-      text += static_cast<char>(0xC0U | code >> 6U);
-      text += static_cast<char>(0x80U | (code & 0x3FU));
-    }
-  }
-  return text;
-}
-
 Ranks ranks_in(const fs::path& file) {
   Ranks ranks;
   const std::string where = printable(file.string(), 0);
@@ -289,7 +267,7 @@ json merges_of_ranks(const Ranks& ranks) {
       const auto left = ranks.find(token.substr(0, at)), right = ranks.find(token.substr(at));
       if (left != ranks.end() && right != ranks.end()) {
         merges.emplace_back(rank, left->second, right->second,
-                            characters_of(left->first) + " " + characters_of(right->first));
+                            byte_level_text(left->first) + " " + byte_level_text(right->first));
       }
     }
   }
@@ -306,7 +284,7 @@ json tokenizer_of_ranks(const fs::path& file) {
   json vocab = json::object();
   std::uint64_t next = 0;
   for (const auto& [token, rank] : ranks) {
-    vocab[characters_of(token)] = rank;
+    vocab[byte_level_text(token)] = rank;
     next = std::max<std::uint64_t>(next, rank + 1);
   }
   json tokenizer = bytes_tokenizer(std::move(vocab), merges_of_ranks(ranks), "llama-bpe", false);
@@ -366,27 +344,6 @@ json tokenizer_json_from(const fs::path& file) {
   tokenizer["added_tokens"] = special_tokens_of(directory, vocab, kind);
   tokenizer["post_processor"] = edges_of(directory, vocab, kind);
   return tokenizer;
-}
-
-std::optional<std::string> bytes_of_base64(std::string_view text) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  const std::size_t end = text.find_last_not_of('=') + 1;
-  if (text.size() % 4 != 0 || text.size() - end > 2 || text.find_first_not_of(kDigits) < end) {
-    return std::nullopt;
-  }
-  std::string bytes;
-  std::uint32_t bits = 0;
-  int count = 0;
-  for (const char digit : text.substr(0, end)) {
-    bits = bits << 6 | static_cast<std::uint32_t>(kDigits.find(digit));
-    count += 6;
-    if (count >= 8) {
-      count -= 8;
-      bytes += static_cast<char>(bits >> count & 0xff);
-    }
-  }
-  return bytes;
 }
 
 }  // namespace regroup

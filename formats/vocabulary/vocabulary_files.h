@@ -27,7 +27,4 @@ bool is_vocabulary_file(const std::filesystem::path& file);
 /// kBadInput for malformed files, kUsage naming a class for which such files are read differently.
 nlohmann::json tokenizer_json_from(const std::filesystem::path& file);
 
-/// The bytes of Base64 with padding; nothing for other text.
-std::optional<std::string> bytes_of_base64(std::string_view text);
-
 }  // namespace regroup

@@ -37,6 +37,8 @@ TEST_CASE("a misspelt name is refused with the nearest one", "[end_to_end]") {
                 "--contxt is not an option; did you mean --context?");
   check_refused({"tokenize", "x", "--no-boss"}, "did you mean --no-bos?");
   check_refused({"inspect", model, "--\x1b[31m"}, "\\x1b");
+  check_refused({"inspect", model, "---"}, "--- is not an option");
+  check_refused({"inspect", model, "---=5"}, "--- is not an option");
 }
 
 TEST_CASE("an option that names no value is refused instead of taking the next word",

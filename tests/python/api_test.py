@@ -63,9 +63,9 @@ class TheFunctions(unittest.TestCase):
 
 
     def test_the_types_of_options_are_the_program_s(self):
-        stub = pathlib.Path(regroup.__file__).parent / "_options.pyi"
+        kept = pathlib.Path(regroup.__file__).parent / "_options.pyi"
         made = runpy.run_path(str(ROOT / "scripts/python-options"))["text_of"](regroup.program())
-        self.assertEqual(stub.read_text(), made, "run scripts/python-options build/release/regroup")
+        self.assertEqual(kept.read_text(), made, "run scripts/python-options build/release/regroup")
 
     def test_the_version_is_the_program_s(self):
         printed = subprocess.run([regroup.program(), "--version"], capture_output=True, text=True, check=True).stdout

@@ -134,15 +134,5 @@ TEST_CASE("of several tokenizer files the newest kind is a directory's", "[token
   CHECK(tokenizer_file_in(directory.path(), false) == directory / "tokenizer.model");
 }
 
-TEST_CASE("Base64 is read back, and nothing else", "[tokens]") {
-  for (const std::string text : {"", "a", "ab", "abc", "\xff\x00\x80"}) {
-    CHECK(bytes_of_base64(base64_of(text)) == text);
-  }
-  for (const char* text : {"a", "YQ=", "=YQ=", "Y===", "YQ==YQ==", "Y Q="}) {
-    CAPTURE(text);
-    CHECK_FALSE(bytes_of_base64(text));
-  }
-}
-
 }  // namespace
 }  // namespace regroup

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "formats/base/printable.h"
+#include "formats/vocabulary/pre_tokenizations.h"
 #include "tokens/hf/json_fields.h"
 #include "tokens/hf/pieces.h"
 
@@ -50,7 +51,7 @@ bool begins_character(std::string_view bytes) {
 }
 
 // Each part of a character that does not go on, and each other byte, is one U+FFFD.
-std::string with_replacements(std::string_view bytes) {
+std::string lossy_utf8(std::string_view bytes) {
   std::string text;
   for (std::size_t at = 0; at < bytes.size();) {
     std::size_t length = utf8_sequence(bytes, at);
@@ -99,7 +100,7 @@ void decode_byte_level(Texts& texts) {
   for (const std::string& token : texts) {
     bytes += bytes_of(token);
   }
-  texts = {with_replacements(bytes)};
+  texts = {lossy_utf8(bytes)};
 }
 
 // "<0x0A>": the byte; nothing for other tokens.
@@ -113,14 +114,6 @@ std::optional<char> byte_in(const std::string& token) {
                                                          : std::nullopt;
 }
 
-bool is_well_formed(const std::string& text) {
-  std::size_t at = 0, length = 1;
-  for (; at < text.size() && length > 0; at += length) {
-    length = utf8_sequence(text, at);
-  }
-  return length > 0;
-}
-
 // A run of bytes that is not UTF-8 becomes one U+FFFD for each byte.
 void decode_bytes(Texts& texts) {
   Texts result;
@@ -131,7 +124,7 @@ void decode_bytes(Texts& texts) {
       replaced += kUnreadable;
     }
     if (!run.empty()) {
-      result.push_back(is_well_formed(run) ? run : replaced);
+      result.push_back(is_utf8(run) ? run : replaced);
     }
     run.clear();
   };

@@ -11,6 +11,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/vocabulary/pre_tokenizations.h"
 #include "formats/vocabulary/sentencepiece.h"
 #include "formats/vocabulary/vocabulary_files.h"
 #include "tokens/hf/pieces.h"
@@ -268,18 +269,6 @@ std::string decoded_base64(const JsonFields& fields, std::string_view key) {
     fields.refuse(key, "base64 of at most 8 MiB");
   }
   return *bytes;
-}
-
-bool is_utf8(std::string_view text) {
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const std::size_t length = utf8_sequence(text, at);
-    if (length == 0) {
-      return false;
-    }
-    at += length;
-  }
-  return true;
 }
 
 class CharsmapNormalizer : public Normalizer {

@@ -13,14 +13,6 @@
 
 namespace regroup {
 
-// GPT-2's way to write bytes as characters, so that every byte is printable.
-
-/// Each byte of `text` as its character: "é " becomes "Ã©Ġ".
-std::string byte_level_text(std::string_view text);
-
-/// Appends it to `result`.
-void append_byte_level(std::string_view text, std::string& result);
-
 // A trie of byte strings, each with a number.
 
 /// Takes 9 bytes for each node: a vocabulary's bytes are nearly as many. A node's children follow

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "formats/vocabulary/pre_tokenizations.h"
 #include "tokens/hf/pieces.h"
 #include "tokens/hf/regex.h"
 #include "tokens/hf/unicode.h"

@@ -5,6 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "formats/model/conversion_record.h"
+#include "formats/model/record_words.h"
 #include "tests/child_program.h"
 #include "tests/converter/convert/converted.h"
 

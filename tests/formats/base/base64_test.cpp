@@ -15,4 +15,14 @@ TEST_CASE("base64 gives the test vectors of RFC 4648", "[formats]") {
   CHECK(base64_of("\xff\xfe\xfd") == "//79");
 }
 
+TEST_CASE("Base64 is read back, and nothing else", "[formats]") {
+  for (const std::string text : {"", "a", "ab", "abc", "\xff\x00\x80"}) {
+    CHECK(bytes_of_base64(base64_of(text)) == text);
+  }
+  for (const char* text : {"a", "YQ=", "=YQ=", "Y===", "YQ==YQ==", "Y Q="}) {
+    CAPTURE(text);
+    CHECK_FALSE(bytes_of_base64(text));
+  }
+}
+
 }  // namespace regroup

@@ -201,15 +201,6 @@ TEST_CASE("JSON reader rejects deep nesting without exhausting the stack", "[for
              is_bad_input("c", "deeper than 64"));
 }
 
-TEST_CASE("JSON numbers read back as the same double", "[formats]") {
-  for (const double value :
-       {0.0625, 1.0 / 3.0, 1e-5, 5e-324, 1.7976931348623157e308, -0.1, 0.7071067811865476}) {
-    CHECK(Json::parse(json_number(value)).get<double>() == value);
-  }
-  CHECK(json_number(0.0625) == "0.0625");
-  CHECK(json_number(8.0) == "8.0");
-}
-
 TEST_CASE("replacing elements of a list keeps every other byte", "[formats]") {
   const auto counted = [](std::size_t i, std::string_view element) {
     return fmt::format("{}:{}", i, element);
