@@ -22,6 +22,7 @@ std::unique_ptr<Tokenizer> make_gguf_tokenizer(const GgufMetadata& metadata) {
   ends.eos = ends.eos ? ends.eos : id_of("eos");
   ends.add_eos = vocabulary.add_eos.value_or(true) && ends.eos;
   tokenizer->set_ends(ends);
+  tokenizer->set_chat_template(vocabulary.chat_template);
   return tokenizer;
 }
 

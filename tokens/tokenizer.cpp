@@ -14,6 +14,7 @@
 #include "formats/model/model_directory.h"
 #include "formats/tensors/gguf.h"
 #include "formats/vocabulary/added_tokens_files.h"
+#include "formats/vocabulary/vocabulary.h"
 #include "formats/vocabulary/vocabulary_files.h"
 #include "tokens/added_tokenizer.h"
 #include "tokens/gguf_tokenizer.h"
@@ -156,6 +157,8 @@ std::unique_ptr<Tokenizer> open_with(const Neighbours& files, const fs::path& pa
     tokenizer->set_rows(*rows);
   }
   tokenizer->set_ends(ends_of(*tokenizer, json, files));
+  std::vector<std::string> notes;
+  tokenizer->set_chat_template(chat_template_in(files.directory, files.tokenizer_config, notes));
   return tokenizer;
 }
 

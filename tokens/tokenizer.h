@@ -66,6 +66,10 @@ class Tokenizer {
   const DocumentEnds& ends() const { return ends_; }
   void set_ends(const DocumentEnds& ends) { ends_ = ends; }
 
+  /// The model's chat template, see chat_template_in(); empty if there is none.
+  const std::string& chat_template() const { return chat_template_; }
+  void set_chat_template(std::string text) { chat_template_ = std::move(text); }
+
   /// The file that the tokens come from; empty for byte tokens.
   const std::filesystem::path& file() const { return file_; }
   void set_file(std::filesystem::path file) { file_ = std::move(file); }
@@ -74,6 +78,7 @@ class Tokenizer {
   DocumentEnds ends_;
   std::optional<std::int64_t> rows_;
   std::filesystem::path file_;
+  std::string chat_template_;
 };
 
 /// Opens the tokenizer `name`: "bytes" (256 tokens, one per byte), a SentencePiece model, a

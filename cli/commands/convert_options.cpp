@@ -190,6 +190,11 @@ void add_text_options(Command command, TextOptions& options) {
           "262k; where nothing can be distilled, 100 steps of refitting instead), thorough (300 "
           "steps of refitting, then distillation on 524k)")
       .one_of({"quick", "normal", "thorough"});
+  add_number(command, "--own-text", options.own_share,
+             "share of the text that the source writes itself, as chats where its chat template is "
+             "of a known form: what it knew and the text does not say is kept by it (default: 0.5; "
+             "0 for sources that do not write text)",
+             {0.0, 0.9});
   add_count(command, "--distill-steps", options.distill_steps,
             "after refitting, train all pooled attentions together, in so many steps, to predict "
             "what the source predicts; 0: do not (default: by --effort)",

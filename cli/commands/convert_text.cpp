@@ -99,14 +99,17 @@ std::vector<std::string> stages_of(const Model& source, const ConversionRequest&
   const bool refits =
       can_refit(source.spec) &&
       (options.given("--refit-steps") || compute_for("--text").refits_by_default(options.text));
+  const bool mixes = compute_for("--text").own_share_of(source, options.text) > 0.0;
   const std::pair<const char*, bool> all[] = {{"sample", options.text.samples},
                                               {"check text", checks_text(options)},
+                                              {"sample", mixes},
                                               {"calibrate", calibrates(request, options)},
                                               {"measure", !options.budget.budget.empty()},
                                               {"group", options.grouping == "similar"},
                                               {refits ? "refit" : "convert", true},
                                               {"distill", options.text.distills()},
-                                              {"evaluate", true}};
+                                              {"evaluate", true},
+                                              {"answer", true}};
   std::vector<std::string> stages;
   for (const auto& [label, there] : all) {
     if (there && !options.dry_run) {
@@ -127,8 +130,13 @@ std::string work_on(const PreparedText& text, const ConvertOptions& options) {
           : fmt::format("; refitting: {} steps for each attention", options.refit.steps);
   const std::string distillation =
       text.distill_steps == 0 ? "" : fmt::format("; distillation: {} steps", text.distill_steps);
-  return fmt::format("text      {} tokens to convert with, {} held out{}{}",
-                     tokens_in(text.windows), tokens_in(text.held_out), refit, distillation);
+  const std::string own =
+      text.own_windows == 0
+          ? ""
+          : fmt::format(", {} of them written by the source{}", tokens_in(text.own_windows),
+                        text.chat ? " as chats (" + text.chat->name + ")" : "");
+  return fmt::format("text      {} tokens to convert with{}; {} held out{}{}",
+                     tokens_in(text.windows), own, tokens_in(text.held_out), refit, distillation);
 }
 
 }  // namespace
@@ -159,6 +167,7 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
   if (checks_text(options) && !options.dry_run) {
     compute.check_is_predicted(source, text.tokens, "--text", options.refit, console);
   }
+  compute.complete_text(source, options.text, options.refit, options.dry_run, text, console);
   if (!options.budget.budget.empty() && options.budget.data.empty()) {
     options.budget.data = text.tokens;
     options.budget.max_tokens = std::min(options.budget.max_tokens, text.windows * text.context);

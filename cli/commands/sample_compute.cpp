@@ -21,6 +21,7 @@
 #include "formats/base/printable.h"
 #include "formats/model/serving_cost.h"
 #include "formats/vocabulary/token_file.h"
+#include "tokens/chat_form.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"
 
@@ -35,6 +36,8 @@ struct SampleOptions {
   std::string device = "cpu";
   std::string precision;
   int threads = 0;
+  bool chats = false;
+  bool plain = false;
   bool json = false;
 };
 
@@ -56,34 +59,50 @@ Precision precision_of(const SampleOptions& options, c10::Device device, const C
   return precision;
 }
 
-// Prints the prompt and how the model goes on. Given numbers of tokens and temperatures are those
-// of --tokens and --temperature.
+// The tokens of the prompt: the user's turn of a chat, or the beginning of a text.
+void put_prompt(const std::string& prompt, const Tokenizer& tokenizer,
+                const std::optional<ChatForm>& chat, Continuation& text) {
+  const DocumentEnds& ends = tokenizer.ends();
+  if (chat) {
+    text.prompt = chat->opening;
+    text.end = chat->to_user.front();
+  } else if (ends.add_bos && ends.bos) {
+    text.prompt.push_back(static_cast<std::uint32_t>(*ends.bos));
+  }
+  tokenizer.encode(prompt, /*begins_document=*/!chat, text.prompt);
+  if (chat) {
+    text.prompt.insert(text.prompt.end(), chat->to_answer.begin(), chat->to_answer.end());
+  }
+}
+
+// Prints the prompt and how the model goes on, or its answer. Given numbers of tokens and
+// temperatures are those of --tokens and --temperature.
 void run_prompt(const SampleOptions& options, bool tokens_given, bool temperature_given,
                 const Console& console) {
   set_compute_threads(options.threads);
   const Model source = open_predicting_model(options.model);
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, {});
-  const DocumentEnds& ends = tokenizer->ends();
+  const std::optional<ChatForm> chat = options.plain ? std::nullopt : chat_form_of(*tokenizer);
   Continuation text;
   text.seed = options.settings.seed;
   text.tokens = tokens_given ? options.settings.tokens : text.tokens;
   text.temperature = temperature_given ? options.settings.temperature : text.temperature;
-  if (ends.add_bos && ends.bos) {
-    text.prompt.push_back(static_cast<std::uint32_t>(*ends.bos));
-  }
-  tokenizer->encode(options.prompt, /*begins_document=*/true, text.prompt);
+  put_prompt(options.prompt, *tokenizer, chat, text);
   const c10::Device device = parse_device(options.device);
   Progress progress(console, "write", static_cast<std::uint64_t>(text.tokens), "tokens");
-  const std::vector<std::uint32_t> written = continue_text(
-      source, text, precision_of(options, device, console), device,
-      [&](std::int64_t done) { progress.update(static_cast<std::uint64_t>(done)); },
-      interrupt_requested());
+  std::uint64_t done = 0;
+  const std::vector<std::uint32_t> written =
+      continue_texts(
+          source, {&text, 1}, precision_of(options, device, console), device,
+          [&] { progress.update(++done); }, interrupt_requested())
+          .front();
   progress.finish();
   text.prompt.insert(text.prompt.end(), written.begin(), written.end());
-  const std::string whole = tokenizer->decode(text.prompt);
+  const std::string whole = tokenizer->decode(chat ? written : text.prompt);
   console.print(options.json ? text_of_json({{"model", options.model},
                                              {"prompt", options.prompt},
                                              {"text", whole},
+                                             {"chat", chat ? Json(chat->name) : Json()},
                                              {"tokens", written.size()},
                                              {"temperature", text.temperature},
                                              {"seed", text.seed}})
@@ -99,6 +118,13 @@ void run_sample(const SampleOptions& options, const Console& console) {
   settings.precision = precision_of(options, settings.device, console);
   if (settings.context == 0) {
     settings.context = usual_context(source, SampleSettings().context);
+  }
+  if (options.chats) {
+    settings.chat = chats_of(source, {}, console);
+    if (!settings.chat) {
+      throw_usage("--chats: {}: no chat template of a known form",
+                  printable(source.path.string(), 0));
+    }
   }
   write_samples(source, settings, options.output, console);
   const std::int64_t tokens = TokenFile::open(options.output).size();
@@ -124,8 +150,18 @@ void add_sample_command(Command program, Console& console) {
   command.add_option("-o,--output", options->output, "token file to make: X.bin, with X.idx");
   command
       .add_option("--prompt", options->prompt,
-                  "instead of --output: a text that the model continues, to be printed")
+                  "instead of --output: what the model answers, or where its chat template is of "
+                  "no known form, a text that it continues; to be printed")
       .excludes("--output");
+  command
+      .add_flag("--plain", options->plain,
+                "the model continues the text of --prompt, even if it could answer")
+      .excludes("--output");
+  command
+      .add_flag("--chats", options->chats,
+                "write chats in the form of the model's chat template, both the user's turns and "
+                "the answers")
+      .excludes("--prompt");
   add_count(command, "--tokens", settings.tokens,
             "tokens to write, in whole sequences (default with --prompt: at most 128)");
   add_count(command, "--context", settings.context,

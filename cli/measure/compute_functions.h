@@ -18,7 +18,9 @@ struct ComputeFunctions {
   decltype(&regroup::share_kv_budget) share_kv_budget;
   decltype(&regroup::check_is_predicted) check_is_predicted;
   decltype(&regroup::refits_by_default) refits_by_default;
+  decltype(&regroup::own_share_of) own_share_of;
   decltype(&regroup::prepare_text) prepare_text;
+  decltype(&regroup::complete_text) complete_text;
   decltype(&regroup::calibrate_on_text) calibrate_on_text;
   decltype(&regroup::why_not_distilled) why_not_distilled;
   decltype(&regroup::distillation_recipe) distillation_recipe;

@@ -12,13 +12,16 @@
 #include "cli/shell/console.h"
 #include "converter/convert/conversion_plan.h"
 #include "formats/base/staged_directory.h"
+#include "formats/model/conversion_record.h"
 #include "formats/model/model.h"
+#include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
 
 struct TextOptions {
   TextInput input;
   bool samples = false;                               ///< --sample: the source writes the text
+  std::optional<double> own_share = std::nullopt;     ///< of the text; none: kOwnShare
   std::string effort = "normal";                      ///< quick, normal or thorough
   std::optional<std::int64_t> tokens = std::nullopt;  ///< to convert with; none: by the effort
   std::optional<std::int64_t> distill_steps = std::nullopt;  ///< none: by the effort
@@ -31,14 +34,23 @@ struct TextOptions {
   bool distills() const { return distill_steps.value_or(1) > 0; }
 };
 
+/// The share of text that the source writes itself. What it knew and the given text does not say
+/// is kept by it (docs/results.md).
+inline constexpr double kOwnShare = 0.5;
+
 /// Tokens of the text and statistics of the source over them.
 struct PreparedText {
   std::unique_ptr<StagedDirectory> files;  ///< holds the files; its destructor removes them
   std::string tokens;                      ///< a token file of the windows that convert uses
+  std::string own_held_out_tokens;         ///< of the source's own text; may be empty
+  std::optional<ChatForm> chat;            ///< of that text
   std::string held_out_tokens;             ///< the token file for evaluation
   std::string statistics;                  ///< of calibrate_on_text(), or empty
   std::int64_t context = 0;                ///< tokens in a window
   std::int64_t windows = 0;                ///< in `tokens`
+  double own_share = 0.0;                  ///< of the source's own text
+  std::int64_t own_windows = 0;            ///< of these, written by the source
+  std::int64_t own_held_out = 0;           ///< windows in `own_held_out_tokens`
   std::int64_t held_out = 0;               ///< windows in `held_out_tokens`, the last of the text
   std::int64_t refit_steps = 0;            ///< 0: no refitting
   std::int64_t distill_steps = 0;          ///< 0: no distillation
@@ -46,7 +58,12 @@ struct PreparedText {
   std::optional<double> distill_attention = std::nullopt;
   std::string learning, judging;  ///< token files of distillation, parts of `tokens`
   std::string device;             ///< that evaluates
+  std::string tokenizer;          ///< as in TextInput
 };
+
+/// The share of the source's own text: that of the options, or kOwnShare if the source writes text
+/// token by token. Throws kUsage for a share without effect.
+double own_share_of(const Model& source, const TextOptions& text);
 
 /// Whether refitting is part of the conversion: not with the least effort; with the usual one, only
 /// where nothing is distilled, since distillation gains more in the same time (docs/results.md).
@@ -58,12 +75,19 @@ bool refits_by_default(const TextOptions& text);
 PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
                           const std::string& destination, const Console& console);
 
+/// Lets the source write its share of the text and mixes it in, unless `plans_only`, and divides
+/// the text for distillation. A share of 0, and the default for a source that does not write text
+/// token by token, leaves the text as it is.
+void complete_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
+                   bool plans_only, PreparedText& prepared, const Console& console);
+
 /// Calibrates the source on the text, and sets text.statistics.
 void calibrate_on_text(const Model& source, const RefitOptions& refit, PreparedText& text,
                        const Console& console);
 
 /// Compares the source, the mean of its heads (`mean`, a plan that is not executed) and the result
-/// on the held-out windows.
+/// on the held-out windows, and on those of the source's own text. Lets source and result answer,
+/// see HeldOut::answers.
 HeldOut compare_on_text(const Model& source, const PreparedText& text, const ConversionPlan& mean,
                         const std::string& result, const Console& console);
 

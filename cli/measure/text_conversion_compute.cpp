@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
-#include <numeric>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -17,7 +18,9 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/vocabulary/token_writer.h"
+#include "tokens/tokenizer.h"
 #include "uptrain/model/device.h"
+#include "uptrain/run/sample.h"
 #include "uptrain/train/calibrate.h"
 #include "uptrain/train/data_loader.h"
 #include "uptrain/train/text_quality.h"
@@ -74,40 +77,54 @@ void share_windows(const TokenFile& text, const Effort& effort, std::int64_t bat
                     with_thousands(static_cast<std::uint64_t>(effort.tokens + effort.held_out)));
   }
   prepared.held_out = std::clamp<std::int64_t>(all / 10, 1, (effort.held_out - 1) / context + 1);
-  prepared.windows = std::min(all - prepared.held_out, (effort.tokens - 1) / context + 1);
+  const std::int64_t wanted = (effort.tokens - 1) / context + 1;
+  prepared.own_windows = std::llround(prepared.own_share * static_cast<double>(wanted));
+  prepared.windows =
+      std::clamp<std::int64_t>(wanted - prepared.own_windows, 1, all - prepared.held_out);
 }
 
-std::vector<std::int64_t> windows_from(std::int64_t first, std::int64_t count) {
-  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
-  std::iota(numbers.begin(), numbers.end(), first);
-  return numbers;
-}
+// A window of a token file.
+struct Window {
+  const TokenFile* file;
+  std::int64_t number;
+};
 
-// Writes windows of the text, and the token after the last of them, as a file of their own.
+// Writes windows, and the token after the last of them, as a file of their own.
 std::string write_windows(const PreparedText& prepared, const char* name, std::int64_t vocabulary,
-                          const TokenFile& text, std::span<const std::int64_t> numbers) {
+                          const std::vector<Window>& windows) {
   const fs::path path = prepared.files->path() / name;
   TokenWriter writer(path, TokenLayout::kMegatron, vocabulary);
-  const auto append = [&](std::int64_t window, std::int64_t count) {
+  const auto append = [&](const Window& window, std::int64_t count) {
     std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
-    text.read(window * prepared.context, ids);
+    window.file->read(window.number * prepared.context, ids);
     writer.write(std::vector<std::uint32_t>(ids.begin(), ids.end()));
   };
-  for (const std::int64_t window : numbers) {
+  for (const Window& window : windows) {
     append(window, prepared.context);
   }
-  append(numbers.back() + 1, 1);
+  append({windows.back().file, windows.back().number + 1}, 1);
   writer.publish();
   return path.string();
+}
+
+std::vector<Window> windows_from(const TokenFile& file, std::int64_t first, std::int64_t count) {
+  std::vector<Window> windows;
+  for (std::int64_t number = first; number < first + count; ++number) {
+    windows.push_back({&file, number});
+  }
+  return windows;
 }
 
 // Writes the files of conversion and of evaluation. `text`: what was tokenized.
 void divide_text(const TokenFile& text, std::int64_t vocabulary, PreparedText& prepared) {
   const std::int64_t usable = windows_in(text, prepared.context) - prepared.held_out;
-  prepared.tokens = write_windows(prepared, "convert.bin", vocabulary, text,
-                                  spread_windows(usable, prepared.windows));
-  prepared.held_out_tokens = write_windows(prepared, "held-out.bin", vocabulary, text,
-                                           windows_from(usable, prepared.held_out));
+  std::vector<Window> windows;
+  for (const std::int64_t number : spread_windows(usable, prepared.windows)) {
+    windows.push_back({&text, number});
+  }
+  prepared.tokens = write_windows(prepared, "convert.bin", vocabulary, windows);
+  prepared.held_out_tokens = write_windows(prepared, "held-out.bin", vocabulary,
+                                           windows_from(text, usable, prepared.held_out));
 }
 
 // Shares the windows of conversion between learning and judging, and sets the number of steps.
@@ -122,12 +139,61 @@ void prepare_distillation(const ModelSpec& spec, const TextOptions& text, std::i
   prepared.distill_attention = text.distill_attention;
   const TokenFile tokens = TokenFile::open(prepared.tokens);
   prepared.learning =
-      write_windows(prepared, "learn.bin", spec.vocab_size, tokens, windows_from(0, learning));
-  prepared.judging = write_windows(prepared, "judge.bin", spec.vocab_size, tokens,
-                                   windows_from(learning, judging));
+      write_windows(prepared, "learn.bin", spec.vocab_size, windows_from(tokens, 0, learning));
+  prepared.judging = write_windows(prepared, "judge.bin", spec.vocab_size,
+                                   windows_from(tokens, learning, judging));
+}
+
+// The text that the source writes itself: chats if the form of its chats is known.
+fs::path write_own_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
+                        std::int64_t tokens, PreparedText& prepared, const Console& console) {
+  const c10::Device device = parse_device(refit.device);
+  SampleSettings settings;
+  settings.tokens = tokens;
+  settings.context = prepared.context;
+  settings.precision = fast_precision(device);
+  settings.device = device;
+  settings.chat = chats_of(source, text.input, console);
+  if (settings.chat && 2 * std::ssize(settings.chat->form.opening) > prepared.context) {
+    settings.chat.reset();  // no room for turns
+  }
+  if (settings.chat) {
+    prepared.chat = settings.chat->form;
+  }
+  fs::path path = prepared.files->path() / "own.bin";
+  write_samples(source, settings, path, console);
+  return path;
+}
+
+// Puts windows of the source's own text between those of the given one, evenly.
+void mix_in(const TokenFile& own, std::int64_t vocabulary, PreparedText& prepared) {
+  const TokenFile given = TokenFile::open(prepared.tokens);
+  const std::int64_t all = prepared.windows + prepared.own_windows;
+  std::vector<Window> windows;
+  for (std::int64_t i = 0, own_ones = 0; i < all; ++i) {
+    const bool is_own = (i + 1) * prepared.own_windows / all > own_ones;
+    windows.push_back(is_own ? Window{&own, own_ones} : Window{&given, i - own_ones});
+    own_ones += is_own ? 1 : 0;
+  }
+  prepared.tokens = write_windows(prepared, "mixed.bin", vocabulary, windows);
+  prepared.own_held_out_tokens =
+      write_windows(prepared, "own-held-out.bin", vocabulary,
+                    windows_from(own, prepared.own_windows, prepared.own_held_out));
+  prepared.windows = all;
 }
 
 }  // namespace
+
+double own_share_of(const Model& source, const TextOptions& text) {
+  if (text.samples || !writes_text(source)) {
+    if (text.own_share.value_or(0.0) > 0.0) {
+      throw_usage("--own-text: {}", text.samples ? "--sample takes no other text"
+                                                 : "the source does not write text token by token");
+    }
+    return 0.0;
+  }
+  return text.own_share.value_or(kOwnShare);
+}
 
 bool refits_by_default(const TextOptions& text) {
   const Effort effort = effort_of(text);
@@ -142,27 +208,38 @@ PreparedText prepare_text(const Model& source, const TextOptions& text, const Re
   prepared.context = context_of(source, refit);
   prepared.refit_steps = refits_by_default(text) ? effort.refit_steps : 0;
   prepared.device = refit.device;
+  prepared.tokenizer = text.input.tokenizer;
+  prepared.own_share = own_share_of(source, text);
   prepared.files = std::make_unique<StagedDirectory>(destination + ".text");
-  const fs::path whole = prepared.files->path() / "text.bin";
+  fs::path whole = prepared.files->path() / "text.bin";
   const std::int64_t used = effort.tokens + effort.held_out;
   if (text.samples) {
-    const c10::Device device = parse_device(refit.device);
-    write_samples(source,
-                  {.tokens = used + 1,
-                   .context = prepared.context,
-                   .precision = fast_precision(device),
-                   .device = device},
-                  whole, console);
+    whole = write_own_text(source, text, refit, used + 1, prepared, console);
   } else {
     write_tokens(source, text.input, refit.threads, tokens_to_read(used), whole);
   }
   const TokenFile tokens = TokenFile::open(whole);
   share_windows(tokens, effort, refit.batch, prepared);
   divide_text(tokens, source.spec.vocab_size, prepared);
+  return prepared;
+}
+
+void complete_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
+                   bool plans_only, PreparedText& prepared, const Console& console) {
+  if (prepared.own_windows > 0 && !plans_only) {
+    set_compute_threads(refit.threads);
+    prepared.own_held_out =
+        std::min(prepared.held_out, (kMostJudgingTokens - 1) / prepared.context + 1);
+    const std::int64_t tokens =
+        (prepared.own_windows + prepared.own_held_out) * prepared.context + 1;
+    mix_in(TokenFile::open(write_own_text(source, text, refit, tokens, prepared, console)),
+           source.spec.vocab_size, prepared);
+  } else {
+    prepared.windows += prepared.own_windows;
+  }
   if (text.distills()) {
     prepare_distillation(source.spec, text, refit.batch, prepared);
   }
-  return prepared;
 }
 
 void calibrate_on_text(const Model& source, const RefitOptions& refit, PreparedText& prepared,
@@ -185,25 +262,106 @@ void calibrate_on_text(const Model& source, const RefitOptions& refit, PreparedT
   prepared.statistics = output.string();
 }
 
+namespace {
+
+constexpr std::int64_t kAnswers = 2;
+constexpr std::int64_t kAnswerTokens = 40;
+constexpr std::int64_t kPromptTokens = 24;  // of a text that is no chat
+
+// The user's first turn in a chat; empty if it was cut off.
+std::vector<std::uint32_t> first_turn(const std::vector<std::uint32_t>& ids, const ChatForm& chat) {
+  const auto begin = ids.begin() + std::min(std::ssize(chat.opening), std::ssize(ids));
+  const auto end = std::search(begin, ids.end(), chat.to_answer.begin(), chat.to_answer.end());
+  return end == ids.end() ? std::vector<std::uint32_t>() : std::vector<std::uint32_t>(begin, end);
+}
+
+// What the models are asked: the beginnings of held-out windows.
+std::vector<Continuation> questions_of(const PreparedText& text) {
+  const bool own = text.own_held_out > 0;
+  const TokenFile file = TokenFile::open(own ? text.own_held_out_tokens : text.held_out_tokens);
+  std::vector<Continuation> questions;
+  for (std::int64_t window = 0;
+       window < (own ? text.own_held_out : text.held_out) && std::ssize(questions) < kAnswers;
+       ++window) {
+    std::vector<std::int64_t> read(static_cast<std::size_t>(
+        text.chat ? text.context : std::min(kPromptTokens, text.context / 2)));
+    file.read(window * text.context, read);
+    Continuation question;
+    question.tokens = kAnswerTokens;
+    question.temperature = 0.0;
+    question.prompt.assign(read.begin(), read.end());
+    if (text.chat) {
+      const auto turn = first_turn(question.prompt, *text.chat);
+      if (turn.empty()) {
+        continue;
+      }
+      question.prompt.resize(text.chat->opening.size() + turn.size() + text.chat->to_answer.size());
+      question.end = text.chat->to_user.front();
+    }
+    questions.push_back(std::move(question));
+  }
+  return questions;
+}
+
+// How source and result go on after the same words.
+std::vector<HeldOutAnswer> answers_of(const Model& source, const PreparedText& text,
+                                      const Model& result, const Console& console) {
+  const std::vector<Continuation> questions = questions_of(text);
+  const c10::Device device = parse_device(text.device);
+  Progress progress(console, "answer", 2 * questions.size() * kAnswerTokens, "tokens");
+  std::uint64_t done = 0;
+  const auto answers = [&](const Model& model) {
+    return continue_texts(
+        model, questions, fast_precision(device), device, [&] { progress.update(++done); },
+        interrupt_requested());
+  };
+  const auto of_source = answers(source), of_result = answers(result);
+  progress.finish();
+  TextInput input;
+  input.tokenizer = text.tokenizer;
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, input);
+  std::vector<HeldOutAnswer> list;
+  for (std::size_t i = 0; i < questions.size(); ++i) {
+    const auto& prompt = questions[i].prompt;
+    list.push_back({tokenizer->decode(text.chat ? first_turn(prompt, *text.chat) : prompt),
+                    tokenizer->decode(of_source[i]), tokenizer->decode(of_result[i])});
+  }
+  return list;
+}
+
+}  // namespace
+
 HeldOut compare_on_text(const Model& source, const PreparedText& text, const ConversionPlan& mean,
                         const std::string& result, const Console& console) {
   HeldOut report{.tokens = text.held_out * text.context, .context = text.context};
   std::vector<HeldOutModel>& models = report.models.emplace();
-  Progress progress(console, "evaluate", 3 * layers_of(source.spec), "layers");
+  const bool own = text.own_held_out > 0;
+  Progress progress(console, "evaluate", (own ? 6 : 3) * layers_of(source.spec), "layers");
   std::uint64_t done = 0;
-  with_torch_errors([&] {
-    const TokenFile data = TokenFile::open(text.held_out_tokens);
+  const auto measure = [&](const std::string& tokens, std::int64_t windows) {
     const TextQualityMeter meter(
-        source, data, {.first = 0, .windows = text.held_out, .context = text.context},
+        source, TokenFile::open(tokens), {.first = 0, .windows = windows, .context = text.context},
         parse_device(text.device), interrupt_requested(), [&] { progress.update(++done); });
-    const auto add = [&](const char* model, const TextQuality& quality) {
-      models.push_back({model, quality.loss, quality.cosine});
-    };
-    add("source", meter.of_source());
-    add("mean", meter.of(mean));
-    add("result", meter.of(open_model(result)));
+    return std::array{meter.of_source(), meter.of(mean), meter.of(open_model(result))};
+  };
+  with_torch_errors([&] {
+    constexpr std::array kNames{"source", "mean", "result"};
+    const auto given = measure(text.held_out_tokens, text.held_out);
+    for (std::size_t i = 0; i < kNames.size(); ++i) {
+      models.push_back({kNames[i], given[i].loss, given[i].cosine, given[i].divergence});
+    }
+    if (own) {
+      const auto found = measure(text.own_held_out_tokens, text.own_held_out);
+      for (std::size_t i = 0; i < kNames.size(); ++i) {
+        models[i].own_divergence = found[i].divergence;
+      }
+      report.own_tokens = text.own_held_out * text.context;
+    }
   });
   progress.finish();
+  if (writes_text(source)) {
+    report.answers = answers_of(source, text, open_model(result), console);
+  }
   return report;
 }
 

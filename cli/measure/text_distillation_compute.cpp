@@ -78,10 +78,14 @@ std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
 }
 
 Recipe distillation_recipe(const PreparedText& text, const RefitOptions& options) {
-  return {.tokens = text.windows * text.context,
-          .context = text.context,
-          .batch = options.batch,
-          .steps = text.distill_steps};
+  Recipe recipe{.tokens = text.windows * text.context,
+                .context = text.context,
+                .batch = options.batch,
+                .steps = text.distill_steps};
+  if (text.own_windows > 0) {
+    recipe.own_tokens = text.own_windows * text.context;
+  }
+  return recipe;
 }
 
 DistillOutcome distill_on_text(const Model& source, const ConversionPlan& plan,

@@ -14,6 +14,24 @@
 
 namespace regroup {
 
+namespace {
+
+std::string plain_divergence(const std::optional<double>& divergence) {
+  return divergence ? fmt::format("{:.3f}", *divergence) : "";
+}
+
+// How source and result go on, one line each.
+std::string answers_text(const HeldOut& report) {
+  std::string text;
+  for (const HeldOutAnswer& answer : report.answers.value_or(std::vector<HeldOutAnswer>())) {
+    text += fmt::format("\n> {}\n  source  {}\n  result  {}\n", printable(answer.prompt.value()),
+                        printable(answer.source.value()), printable(answer.result.value()));
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string held_out_table(const HeldOut& report, const Console& console) {
   const std::vector<HeldOutModel>& models = report.models.value();
   const bool predicts = models.front().loss.has_value();
@@ -22,6 +40,10 @@ std::string held_out_table(const HeldOut& report, const Console& console) {
   if (predicts) {
     table.add_column("loss", Table::Align::kRight);
     table.add_column("perplexity", Table::Align::kRight);
+    table.add_column("divergence", Table::Align::kRight);
+  }
+  if (report.own_tokens) {
+    table.add_column("on own text", Table::Align::kRight);
   }
   table.add_column("cosine to source", Table::Align::kRight);
   for (const HeldOutModel& row : models) {
@@ -29,13 +51,21 @@ std::string held_out_table(const HeldOut& report, const Console& console) {
     if (row.loss) {
       cells.push_back(fmt::format("{:.3f}", *row.loss));
       cells.push_back(fmt::format("{:.4g}", std::exp(*row.loss)));
+      cells.push_back(plain_divergence(row.divergence));
+    }
+    if (report.own_tokens) {
+      cells.push_back(plain_divergence(row.own_divergence));
     }
     cells.push_back(fmt::format("{:.3f}", row.cosine.value()));
     table.add_row(cells);
   }
-  return fmt::format("on {} tokens of the text that the conversion did not use, {} at a time:\n{}",
-                     with_thousands(report.tokens.value()), report.context.value(),
-                     table.text(console));
+  return fmt::format(
+      "on {} tokens of the text that the conversion did not use, {} at a time{}:\n{}{}",
+      with_thousands(report.tokens.value()), report.context.value(),
+      report.own_tokens
+          ? fmt::format(",\nand on {} that the source wrote", with_thousands(*report.own_tokens))
+          : "",
+      table.text(console), answers_text(report));
 }
 
 namespace {

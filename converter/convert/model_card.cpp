@@ -11,6 +11,7 @@
 #include "converter/convert/target.h"
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
+#include "formats/base/printable.h"
 #include "formats/families/loader_code.h"
 #include "formats/model/conversion_record.h"
 #include "formats/model/model_directory.h"
@@ -133,21 +134,36 @@ std::string measured_losses(const ConversionRecord& record) {
   return rows.empty() ? "" : "\n| Measured, mean of layers | |\n|---|---|\n" + rows;
 }
 
-// The losses of source, mean and result on held-out text.
+// How source and result go on after the same words: a stranger's text, in an indented code block,
+// which only a line break could end.
+std::string answers_text(const std::optional<std::vector<HeldOutAnswer>>& answers) {
+  std::string text;
+  for (const HeldOutAnswer& answer : answers.value_or(std::vector<HeldOutAnswer>())) {
+    text += fmt::format("\n    > {}\n    source: {}\n    this model: {}\n",
+                        printable(answer.prompt.value_or(""), 400),
+                        printable(answer.source.value_or(""), 400),
+                        printable(answer.result.value_or(""), 400));
+  }
+  return text.empty() ? "" : "\nHow they go on after the same words:\n" + text;
+}
+
+// The losses of source, mean and result on held-out text, and their answers.
 std::string held_out_losses(const ConversionRecord& record) {
   const auto& held_out = record.held_out.value;
   if (!held_out || !held_out->models) {
     return "";
   }
   std::string table = fmt::format(
-      "\n| On {} held-out tokens | Loss, nats per token | Cosine of last hidden states |\n"
-      "|---|---|---|\n",
-      plain_count(held_out->tokens));
+      "\n| On {} held-out tokens | Loss, nats per token | Cosine of last hidden states | "
+      "Divergence "
+      "from the source | The same on {} tokens that the source wrote |\n|---|---|---|---|---|\n",
+      plain_count(held_out->tokens), plain_count(held_out->own_tokens));
   for (const HeldOutModel& row : *held_out->models) {
-    table += fmt::format("| {} | {} | {} |\n", plain_word(row.model), plain_loss(row.loss),
-                         plain_loss(row.cosine));
+    table += fmt::format("| {} | {} | {} | {} | {} |\n", plain_word(row.model),
+                         plain_loss(row.loss), plain_loss(row.cosine), plain_loss(row.divergence),
+                         plain_loss(row.own_divergence));
   }
-  return table;
+  return table + answers_text(held_out->answers);
 }
 
 std::string conversion_section(const ConversionRecord& record, const ModelSpec& spec) {

@@ -86,6 +86,7 @@ constexpr auto kMembers = std::tuple<>();
 
 template <>
 constexpr auto kMembers<Recipe> = std::tuple{std::pair{"tokens", &Recipe::tokens},
+                                             std::pair{"own_tokens", &Recipe::own_tokens},
                                              std::pair{"context", &Recipe::context},
                                              std::pair{"batch", &Recipe::batch},
                                              std::pair{"steps", &Recipe::steps},
@@ -112,11 +113,18 @@ constexpr auto kMembers<RecordedLayer> =
 template <>
 constexpr auto kMembers<HeldOutModel> =
     std::tuple{std::pair{"model", &HeldOutModel::model}, std::pair{"loss", &HeldOutModel::loss},
+               std::pair{"divergence", &HeldOutModel::divergence},
+               std::pair{"own_divergence", &HeldOutModel::own_divergence},
                std::pair{"cosine", &HeldOutModel::cosine}};
+template <>
+constexpr auto kMembers<HeldOutAnswer> = std::tuple{std::pair{"prompt", &HeldOutAnswer::prompt},
+                                                    std::pair{"source", &HeldOutAnswer::source},
+                                                    std::pair{"result", &HeldOutAnswer::result}};
 template <>
 constexpr auto kMembers<HeldOut> =
     std::tuple{std::pair{"tokens", &HeldOut::tokens}, std::pair{"context", &HeldOut::context},
-               std::pair{"models", &HeldOut::models}};
+               std::pair{"own_tokens", &HeldOut::own_tokens}, std::pair{"models", &HeldOut::models},
+               std::pair{"answers", &HeldOut::answers}};
 template <>
 constexpr auto kMembers<TrainingRecord> =
     std::tuple{std::pair{"version", &TrainingRecord::version},
@@ -245,7 +253,13 @@ Json object_of(const Object& object, bool nulls = false) {
 void to_json(Json& json, const Recipe& recipe) { json = object_of(recipe); }
 void to_json(Json& json, const DistillOutcome& outcome) { json = object_of(outcome); }
 void to_json(Json& json, const RecordedLayer& layer) { json = object_of(layer); }
-void to_json(Json& json, const HeldOutModel& model) { json = object_of(model, true); }
+void to_json(Json& json, const HeldOutModel& model) {
+  json = object_of(model);
+  if (!model.loss) {
+    json["loss"] = nullptr;
+  }
+}
+void to_json(Json& json, const HeldOutAnswer& answer) { json = object_of(answer); }
 void to_json(Json& json, const HeldOut& held_out) { json = object_of(held_out); }
 void to_json(Json& json, const TrainingRecord& training) {
   json = object_of(training, training.eval_tokens.has_value());  // a loss may not be finite

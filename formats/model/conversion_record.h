@@ -58,6 +58,7 @@ using TensorChecksums = std::map<std::string, std::string>;
 /// How the result was refitted or distilled on a text.
 struct Recipe {
   std::optional<std::uint64_t> tokens = {}, context = {}, batch = {}, steps = {};
+  std::optional<std::uint64_t> own_tokens = {};  ///< of these, that the source wrote itself
   std::optional<std::uint64_t> tokens_per_step = {};
   std::optional<Json> learning_rate = {};  ///< a number, or "auto": found for each attention
 };
@@ -84,11 +85,21 @@ struct HeldOutModel {
   std::optional<std::string> model = {};  ///< "source", "mean" or "result"
   std::optional<double> loss = {};        ///< nats per token; none for models that cannot predict
   std::optional<double> cosine = {};      ///< of last hidden states with the source's
+  /// KL of the source's predictions from the model's, nats per token: on this text, and on text
+  /// that the source wrote itself.
+  std::optional<double> divergence = {}, own_divergence = {};
+};
+
+/// How the source and the result go on after the same words.
+struct HeldOutAnswer {
+  std::optional<std::string> prompt = {}, source = {}, result = {};
 };
 
 struct HeldOut {
   std::optional<std::uint64_t> tokens = {}, context = {};
+  std::optional<std::uint64_t> own_tokens = {};  ///< that the source wrote, held out, too
   std::optional<std::vector<HeldOutModel>> models = {};
+  std::optional<std::vector<HeldOutAnswer>> answers = {};
 };
 
 struct TrainingRecord {
@@ -104,6 +115,7 @@ void to_json(Json& json, const Recipe& recipe);
 void to_json(Json& json, const DistillOutcome& outcome);
 void to_json(Json& json, const RecordedLayer& layer);
 void to_json(Json& json, const HeldOutModel& model);
+void to_json(Json& json, const HeldOutAnswer& answer);
 void to_json(Json& json, const HeldOut& held_out);
 void to_json(Json& json, const TrainingRecord& training);
 

@@ -201,33 +201,37 @@ void read_post_processor(Vocabulary& vocabulary, const VocabularyBuilder& builde
   }
 }
 
-void read_chat_template(Vocabulary& vocabulary, const fs::path& directory,
-                        const SortedJson& tokenizer_config) {
+}  // namespace
+
+std::string chat_template_in(const fs::path& directory, const SortedJson& tokenizer_config,
+                             std::vector<std::string>& notes) {
   const SortedJson& stated = member_of(tokenizer_config, "chat_template");
+  const fs::path file = directory / "chat_template.jinja";
   if (stated.is_string()) {
-    vocabulary.chat_template = stated.get<std::string>();
-  } else if (stated.is_array()) {
+    return stated.get<std::string>();
+  }
+  if (stated.is_array()) {
+    std::string standard;
     for (const SortedJson& named : stated) {
       if (token_text(named, "name") == "default") {
-        vocabulary.chat_template = token_text(named, "template");
+        standard = token_text(named, "template");
       } else {
-        vocabulary.notes.push_back(fmt::format("the chat template {} is left out, one is kept",
-                                               printable(token_text(named, "name"), 60)));
+        notes.push_back(fmt::format("the chat template {} is left out, one is kept",
+                                    printable(token_text(named, "name"), 60)));
       }
     }
-  } else if (path_exists(directory / "chat_template.jinja") &&
-             leads_out(directory / "chat_template.jinja")) {
-    vocabulary.notes.push_back(
-        "chat_template.jinja is left out: it is a link to outside the model's directory");
-  } else if (path_exists(directory / "chat_template.jinja")) {
-    vocabulary.chat_template = read_text(directory / "chat_template.jinja", kMaxTemplateBytes);
-  } else {
-    vocabulary.chat_template =
-        token_text(read_json_if_there(directory, "chat_template.json"), "chat_template");
+    return standard;
   }
+  if (!path_exists(file)) {
+    return token_text(read_json_if_there(directory, "chat_template.json"), "chat_template");
+  }
+  if (leads_out(file)) {
+    notes.emplace_back(
+        "chat_template.jinja is left out: it is a link to outside the model's directory");
+    return "";
+  }
+  return read_text(file, kMaxTemplateBytes);
 }
-
-}  // namespace
 
 void put_added_tokens(VocabularyBuilder& builder, const fs::path& directory,
                       const SortedJson& tokenizer) {
@@ -267,7 +271,7 @@ void read_special_tokens(VocabularyBuilder& builder, const fs::path& directory,
     set_flag(vocabulary.add_space_prefix, member_of(tokenizer_config, "add_prefix_space"));
   }
   read_post_processor(vocabulary, builder, member_of(tokenizer, "post_processor"));
-  read_chat_template(vocabulary, directory, tokenizer_config);
+  vocabulary.chat_template = chat_template_in(directory, tokenizer_config, vocabulary.notes);
 }
 
 }  // namespace regroup

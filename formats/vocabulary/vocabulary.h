@@ -49,6 +49,14 @@ struct Vocabulary {
   bool present() const { return model != "no_vocab"; }
 };
 
+/// How a model's chats are written, in tokens: both sides take turns.
+struct ChatForm {
+  std::string name;
+  std::vector<std::uint32_t> opening;    ///< from the first token to the user's first turn
+  std::vector<std::uint32_t> to_answer;  ///< from the end of a user's turn to the answer
+  std::vector<std::uint32_t> to_user;    ///< from the end of an answer to the user's next turn
+};
+
 /// Reads the tokenizer of a model directory whose token embedding has `rows` rows: tokenizer.model,
 /// else tokenizer.json, else a file that tokenizer_json_from() reads. The result has exactly `rows`
 /// tokens: missing ones are placeholders ("[PAD7]", unused), extra ones are dropped with a note. If
@@ -107,6 +115,11 @@ class VocabularyBuilder {
   std::int64_t rows_;
   std::set<std::int64_t> left_out_;  // ids beyond the rows
 };
+
+/// The chat template of a model directory, at most 4 MiB, empty if there is none; what is left out
+/// is added to `notes`. Throws kBadInput.
+std::string chat_template_in(const std::filesystem::path& directory,
+                             const SortedJson& tokenizer_config, std::vector<std::string>& notes);
 
 /// Adds the tokens listed in tokenizer.json's "added_tokens", added_tokens.json and
 /// tokenizer_config.json's "added_tokens_decoder".

@@ -2,6 +2,7 @@
 #include "uptrain/run/sample.h"
 
 #include <algorithm>
+#include <deque>
 #include <vector>
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -37,6 +38,14 @@ std::optional<std::int64_t> first_token_of(const Model& source, const SampleSett
   return first;
 }
 
+}  // namespace
+
+bool writes_text(const Model& source) {
+  return source.missing_head.empty() && objective_of(source.spec) == Objective::kNextToken;
+}
+
+namespace {
+
 void check_writes_text(const Model& source) {
   check_predicts(source);
   if (objective_of(source.spec) != Objective::kNextToken) {
@@ -47,36 +56,102 @@ void check_writes_text(const Model& source) {
 
 void check_can_sample(const Model& source, const SampleSettings& settings) {
   check_writes_text(source);
+  if (settings.chat && std::ssize(settings.chat->form.opening) >= settings.context) {
+    throw_usage("a chat begins with {} tokens, sequences have {}",
+                settings.chat->form.opening.size(), settings.context);
+  }
   if (settings.context < 2) {
     throw_usage("sequences of {} tokens are too short", settings.context);
   }
 }
 
-// Draws one token for each row of logits, [B, V] -> int64 [B, 1] on the CPU.
-at::Tensor draw(const at::Tensor& logits, double temperature, at::Generator& generator) {
-  const at::Tensor wide = logits.to(at::kCPU, at::kFloat) / temperature;
-  return at::multinomial(wide.softmax(-1), 1, /*replacement=*/false, generator);
+// Draws one token for each row of logits, [B, V] -> int64 [B, 1] on the CPU. Of tokens less likely
+// than `min_p` times the likeliest, none.
+at::Tensor draw(const at::Tensor& logits, double temperature, at::Generator& generator,
+                double min_p = 0.0) {
+  at::Tensor shares = (logits.to(at::kCPU, at::kFloat) / temperature).softmax(-1);
+  if (min_p > 0.0) {
+    shares.masked_fill_(shares < min_p * shares.amax(-1, /*keepdim=*/true), 0.0);
+  }
+  return at::multinomial(shares, 1, /*replacement=*/false, generator);
+}
+
+// A sequence in the making: where it stands in its chat. Without a chat, all tokens are drawn.
+class Writer {
+ public:
+  Writer(const ChatSettings* chat, std::optional<std::int64_t> end) : chat_(chat), end_(end) {}
+
+  // The next token, if `drawn` is what the model would write.
+  std::int64_t next(std::int64_t drawn) {
+    if (chat_ != nullptr && given_.empty() && ends_turn(drawn)) {
+      const auto& between = answers_ ? chat_->form.to_user : chat_->form.to_answer;
+      given_.assign(between.begin(), between.end());
+      answers_ = !answers_;
+      in_turn_ = 0;
+    }
+    if (given_.empty()) {
+      ++in_turn_;
+      return drawn;
+    }
+    const std::int64_t given = given_.front();
+    given_.pop_front();
+    return given;
+  }
+
+ private:
+  bool ends_turn(std::int64_t drawn) const {
+    return drawn == chat_->form.to_answer.front() || drawn == chat_->form.to_user.front() ||
+           drawn == end_ || in_turn_ == (answers_ ? chat_->answer_tokens : chat_->user_tokens);
+  }
+
+  const ChatSettings* chat_;
+  std::optional<std::int64_t> end_;
+  std::deque<std::int64_t> given_;  // tokens to come, whatever is drawn
+  bool answers_ = false;            // whose turn it is
+  std::int64_t in_turn_ = 0;        // tokens drawn
+};
+
+// What the sequences of all batches share.
+struct Sampling {
+  const SampleSettings& settings;
+  std::optional<std::int64_t> first, end;  // tokens of a sequence
+  at::Generator generator;
+};
+
+// The tokens that the sequences of a batch begin with, [B, T].
+at::Tensor beginning(std::int64_t vocabulary, std::int64_t batch, Sampling& sampling) {
+  const auto& [settings, first, end, generator] = sampling;
+  if (settings.chat) {
+    const std::vector<std::int64_t> opening(settings.chat->form.opening.begin(),
+                                            settings.chat->form.opening.end());
+    return at::tensor(opening).view({1, -1}).repeat({batch, 1});
+  }
+  const at::Tensor second = at::randint(0, vocabulary, {batch, 1}, generator, at::kLong);
+  return first ? at::cat({at::full({batch, 1}, *first, at::kLong), second}, 1) : second;
 }
 
 // [B, T] on the CPU.
-at::Tensor write_batch(const Transformer& model, const SampleSettings& settings,
-                       std::optional<std::int64_t> first, std::int64_t batch,
-                       at::Generator& generator, const std::atomic<bool>& stop) {
+at::Tensor write_batch(const Transformer& model, std::int64_t batch, Sampling& sampling,
+                       const std::atomic<bool>& stop) {
+  const SampleSettings& settings = sampling.settings;
+  const ChatSettings* chat = settings.chat ? &*settings.chat : nullptr;
   KvCacheSettings slots;
   slots.batch = batch;
   slots.capacity = settings.context;
   KvCache cache = model.make_cache(slots);
-  std::vector<at::Tensor> tokens;
-  if (first) {
-    tokens.push_back(at::full({batch, 1}, *first, at::kLong));
-  }
-  tokens.push_back(at::randint(0, model.spec().vocab_size, {batch, 1}, generator, at::kLong));
-  at::Tensor logits =
-      read_tokens(model, at::cat(tokens, 1).to(settings.device), cache, settings.context);
-  while (static_cast<std::int64_t>(tokens.size()) < settings.context) {
+  std::vector<at::Tensor> tokens{beginning(model.spec().vocab_size, batch, sampling)};
+  std::vector<Writer> writers(static_cast<std::size_t>(batch), Writer(chat, sampling.end));
+  at::Tensor logits = read_tokens(model, tokens[0].to(settings.device), cache, settings.context);
+  for (std::int64_t length = tokens[0].size(1); length < settings.context; ++length) {
     throw_if_stopped(stop, "interrupted; nothing was left behind");
-    tokens.push_back(draw(logits, settings.temperature, generator));
-    logits = read_tokens(model, tokens.back().to(settings.device), cache, 1);
+    at::Tensor next =
+        draw(logits, settings.temperature, sampling.generator, chat != nullptr ? chat->min_p : 0.0);
+    std::int64_t* ids = next.mutable_data_ptr<std::int64_t>();
+    for (std::size_t row = 0; row < writers.size(); ++row) {
+      ids[row] = writers[row].next(ids[row]);
+    }
+    tokens.push_back(next);
+    logits = read_tokens(model, next.to(settings.device), cache, 1);
   }
   return at::cat(tokens, 1);
 }
@@ -94,16 +169,16 @@ void pass_on(const at::Tensor& tokens, const SequenceSink& sink) {
 void sample(const Model& source, const SampleSettings& settings, const SequenceSink& sink,
             const std::function<void(std::int64_t)>& progress, const std::atomic<bool>& stop) {
   check_can_sample(source, settings);
-  const std::optional<std::int64_t> first = first_token_of(source, settings);
+  Sampling sampling{settings, first_token_of(source, settings), end_token_of(source),
+                    at::make_generator<at::CPUGeneratorImpl>(settings.seed)};
   const std::int64_t sequences = (settings.tokens - 1) / settings.context + 1;
   with_torch_errors([&] {
     const at::NoGradGuard no_gradients;
-    at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(settings.seed);
     const Transformer model =
         load_transformer(source, scalar_type_of(settings.precision), settings.device);
     for (std::int64_t done = 0; done < sequences;) {
       const std::int64_t batch = std::min(settings.batch, sequences - done);
-      pass_on(write_batch(model, settings, first, batch, generator, stop), sink);
+      pass_on(write_batch(model, batch, sampling, stop), sink);
       done += batch;
       call_if_given(progress, done * settings.context);
     }
@@ -125,38 +200,53 @@ std::int64_t room_of(const Model& source, const Continuation& text) {
 
 }  // namespace
 
-std::vector<std::uint32_t> continue_text(const Model& source, const Continuation& text,
-                                         Precision precision, c10::Device device,
-                                         const std::function<void(std::int64_t)>& progress,
+namespace {
+
+std::vector<std::uint32_t> continue_text(const Transformer& model, const Continuation& text,
+                                         std::int64_t room, std::optional<std::int64_t> end,
+                                         const std::function<void()>& after_token,
                                          const std::atomic<bool>& stop) {
-  check_writes_text(source);
-  const std::int64_t room = room_of(source, text);
-  const std::optional<std::int64_t> end = end_token_of(source);
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(text.seed);
+  const std::vector<std::int64_t> ids(text.prompt.begin(), text.prompt.end());
+  KvCacheSettings slots;
+  slots.batch = 1;
+  slots.capacity = std::ssize(ids) + room;
+  KvCache cache = model.make_cache(slots);
+  at::Tensor logits =
+      read_tokens(model, at::tensor(ids).view({1, -1}).to(model.device()), cache, std::ssize(ids));
   std::vector<std::uint32_t> written;
+  while (std::ssize(written) < room) {
+    throw_if_stopped(stop, "interrupted; nothing was left behind");
+    const at::Tensor next = text.temperature > 0 ? draw(logits, text.temperature, generator)
+                                                 : logits.argmax(-1, true).to(at::kCPU);
+    const auto id = next.item<std::int64_t>();
+    if (id == end || id == text.end) {
+      break;
+    }
+    written.push_back(static_cast<std::uint32_t>(id));
+    call_if_given(after_token);
+    if (std::ssize(written) < room) {
+      logits = read_tokens(model, next.to(model.device()), cache, 1);
+    }
+  }
+  return written;
+}
+
+}  // namespace
+
+std::vector<std::vector<std::uint32_t>> continue_texts(const Model& source,
+                                                       std::span<const Continuation> texts,
+                                                       Precision precision, c10::Device device,
+                                                       const std::function<void()>& after_token,
+                                                       const std::atomic<bool>& stop) {
+  check_writes_text(source);
+  const std::optional<std::int64_t> end = end_token_of(source);
+  std::vector<std::vector<std::uint32_t>> written;
   with_torch_errors([&] {
     const at::NoGradGuard no_gradients;
-    at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(text.seed);
     const Transformer model = load_transformer(source, scalar_type_of(precision), device);
-    const std::vector<std::int64_t> ids(text.prompt.begin(), text.prompt.end());
-    KvCacheSettings slots;
-    slots.batch = 1;
-    slots.capacity = std::ssize(ids) + room;
-    KvCache cache = model.make_cache(slots);
-    at::Tensor logits =
-        read_tokens(model, at::tensor(ids).view({1, -1}).to(device), cache, std::ssize(ids));
-    while (std::ssize(written) < room) {
-      throw_if_stopped(stop, "interrupted; nothing was left behind");
-      const at::Tensor next = text.temperature > 0 ? draw(logits, text.temperature, generator)
-                                                   : logits.argmax(-1, true).to(at::kCPU);
-      const auto id = next.item<std::int64_t>();
-      if (id == end) {
-        break;
-      }
-      written.push_back(static_cast<std::uint32_t>(id));
-      call_if_given(progress, std::ssize(written));
-      if (std::ssize(written) < room) {
-        logits = read_tokens(model, next.to(device), cache, 1);
-      }
+    for (const Continuation& text : texts) {
+      written.push_back(continue_text(model, text, room_of(source, text), end, after_token, stop));
     }
   });
   return written;

@@ -11,9 +11,20 @@
 #include <c10/core/Device.h>
 
 #include "formats/model/model.h"
+#include "formats/vocabulary/vocabulary.h"
 #include "uptrain/model/device.h"
 
 namespace regroup {
+
+/// Chats that a model writes, both the user's turns and its answers.
+struct ChatSettings {
+  ChatForm form;
+  std::int64_t user_tokens = 64;     ///< of a turn at most; the next turn then begins
+  std::int64_t answer_tokens = 256;  ///< likewise
+  /// Tokens less likely than this share of the likeliest are not drawn: small models lose the
+  /// thread by them. Nguyen et al. 2024, https://arxiv.org/abs/2407.01082.
+  double min_p = 0.01;
+};
 
 struct SampleSettings {
   std::int64_t tokens = 131'072;  ///< to write, rounded up to whole sequences
@@ -24,6 +35,7 @@ struct SampleSettings {
   /// The token that a sequence begins with; default: the config's bos_token_id, or else its
   /// eos_token_id, or else none.
   std::optional<std::int64_t> first_token = std::nullopt;
+  std::optional<ChatSettings> chat = std::nullopt;  ///< none: texts, not chats
   Precision precision = Precision::kFp32;
   c10::Device device = c10::kCPU;
 };
@@ -33,22 +45,28 @@ struct Continuation {
   std::vector<std::uint32_t> prompt = {};
   std::int64_t tokens = 128;  ///< at most; fewer if the model ends the text or has fewer positions
   double temperature = 0.7;   ///< as in SampleSettings; 0: the likeliest token each time
+  std::optional<std::uint32_t> end = std::nullopt;  ///< besides the model's own
   std::uint64_t seed = 0;
 };
 
-/// The tokens that the model writes after the prompt, without the one that ends the text. Throws as
-/// sample() does, and kUsage for a prompt that is empty or as long as the model's positions.
-std::vector<std::uint32_t> continue_text(const Model& source, const Continuation& text,
-                                         Precision precision, c10::Device device,
-                                         const std::function<void(std::int64_t)>& progress,
-                                         const std::atomic<bool>& stop);
+/// Whether a model writes text token by token.
+bool writes_text(const Model& source);
+
+/// The tokens that the model writes after each prompt, without those that end the text.
+/// `after_token` may be empty. Throws as sample() does, and kUsage for a prompt that is empty or as
+/// long as the model's positions.
+std::vector<std::vector<std::uint32_t>> continue_texts(const Model& source,
+                                                       std::span<const Continuation> texts,
+                                                       Precision precision, c10::Device device,
+                                                       const std::function<void()>& after_token,
+                                                       const std::atomic<bool>& stop);
 
 /// Receives one sequence, settings.context tokens.
 using SequenceSink = std::function<void(std::span<const std::uint32_t> tokens)>;
 
 /// Draws sequences from the model's own distribution, token by token, and passes them on. The first
 /// token is followed by one drawn uniformly from the vocabulary, so that sequences differ from
-/// their beginning. `progress`, unless empty, gets the tokens written so far. The same settings
+/// their beginning. With `chat` each sequence is a chat instead, cut off at its end. `progress`, unless empty, gets the tokens written so far. The same settings
 /// give the same text on the same machine. Throws kUsage for a model that is not a decoder or has
 /// fewer positions, and for a first token outside the vocabulary; kInterrupted soon after `stop`
 /// turns true.

@@ -232,7 +232,8 @@ TextQualityMeter::TextQualityMeter(const Model& source, const TokenFile& data,
   data.check_vocabulary(source.spec.vocab_size);
   read(data, part);
   source_hidden_ = last_hidden(source, {});
-  source_quality_ = quality_of(source, source_hidden_);
+  source_quality_.loss = loss_of(source, source_hidden_);
+  source_quality_.divergence = source_quality_.loss ? std::optional(0.0) : std::nullopt;
 }
 
 void TextQualityMeter::read(const TokenFile& data, const WindowRange& part) {
@@ -266,6 +267,14 @@ Batches TextQualityMeter::last_hidden(const Model& model, const Change& change) 
   return walk.hidden();
 }
 
+LmHeadInputs TextQualityMeter::predictions(const OutputHead& head, const Batches& hidden,
+                                           std::size_t batch) const {
+  const at::Tensor all = hidden[batch].flatten(0, 1);  // [B·T, D]
+  const at::Tensor& positions = answers_[batch].positions;
+  return head.lm_head_inputs(
+      (positions.defined() ? all.index_select(0, positions.to(device_)) : all).unsqueeze(0));
+}
+
 std::optional<double> TextQualityMeter::loss_of(const Model& model, const Batches& hidden) const {
   if (answers_.empty()) {
     return std::nullopt;
@@ -273,12 +282,8 @@ std::optional<double> TextQualityMeter::loss_of(const Model& model, const Batche
   const OutputHead head(model, device_);
   double sum = 0.0;
   for (std::size_t i = 0; i < hidden.size(); ++i) {
-    const auto& [positions, targets] = answers_[i];
-    const at::Tensor all = hidden[i].flatten(0, 1);  // [B·T, D]
-    const at::Tensor predicting =
-        positions.defined() ? all.index_select(0, positions.to(device_)) : all;
-    const LmHeadInputs inputs = head.lm_head_inputs(predicting.unsqueeze(0));
-    sum += next_token_loss(inputs, targets.to(device_)).item<double>() *
+    const at::Tensor& targets = answers_[i].targets;
+    sum += next_token_loss(predictions(head, hidden, i), targets.to(device_)).item<double>() *
            static_cast<double>(targets.numel());
   }
   const double loss = sum / static_cast<double>(predicted_tokens());
@@ -289,8 +294,23 @@ std::optional<double> TextQualityMeter::loss_of(const Model& model, const Batche
   return loss;
 }
 
+std::optional<double> TextQualityMeter::divergence_of(const Model& model,
+                                                      const Batches& hidden) const {
+  if (answers_.empty() || model.spec.vocab_size != source_.spec.vocab_size) {
+    return std::nullopt;
+  }
+  const OutputHead source(source_, device_), head(model, device_);
+  double sum = 0.0;
+  for (std::size_t i = 0; i < hidden.size(); ++i) {
+    const PredictionComparison part =
+        compare(predictions(source, source_hidden_, i), predictions(head, hidden, i), stop_);
+    sum += part.kl * static_cast<double>(part.tokens);
+  }
+  return sum / static_cast<double>(predicted_tokens());
+}
+
 TextQuality TextQualityMeter::quality_of(const Model& model, const Batches& hidden) const {
-  TextQuality quality{loss_of(model, hidden)};
+  TextQuality quality{loss_of(model, hidden), divergence_of(model, hidden)};
   double sum = 0.0, tokens = 0.0;
   for (std::size_t i = 0; i < hidden.size(); ++i) {
     const at::Tensor cosines = at::cosine_similarity(hidden[i], source_hidden_[i], -1);  // [B, T]

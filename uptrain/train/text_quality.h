@@ -12,6 +12,7 @@
 #include "converter/convert/conversion_plan.h"
 #include "formats/model/model.h"
 #include "formats/vocabulary/token_file.h"
+#include "uptrain/model/language_model.h"
 #include "uptrain/train/calibrate.h"
 
 namespace regroup {
@@ -97,6 +98,8 @@ struct TextQuality {
   /// Mean loss of the model's objective, in nats per token, as evaluate() computes it. None for
   /// models without an output head and for BERT-like models whose mask token is not known.
   std::optional<double> loss;
+  /// Mean KL of the source's predictions from the model's, in nats per token; none without a loss.
+  std::optional<double> divergence;
   /// Mean cosine of the last hidden state of each token with the source's.
   double cosine = 1.0;
 };
@@ -134,7 +137,9 @@ class TextQualityMeter {
   void read(const TokenFile& data, const WindowRange& part);
   Batches last_hidden(const Model& model, const Change& change) const;
   TextQuality quality_of(const Model& model, const Batches& hidden) const;
+  LmHeadInputs predictions(const OutputHead& head, const Batches& hidden, std::size_t batch) const;
   std::optional<double> loss_of(const Model& model, const Batches& hidden) const;
+  std::optional<double> divergence_of(const Model& model, const Batches& hidden) const;
 
   const Model& source_;
   c10::Device device_;

@@ -1,6 +1,7 @@
 // Text that a model writes, against the distribution that the test computes from its logits.
 #include "uptrain/run/sample.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <vector>
@@ -79,7 +80,7 @@ TEST_CASE("a prompt is continued with the likeliest tokens, up to the model's po
   const Model model = small_model(directory);
   const Continuation text{.prompt = {1, 5, 2}, .tokens = 6, .temperature = 0};
   const auto continued = [&](const Continuation& how) {
-    return continue_text(model, how, Precision::kFp32, at::kCPU, {}, kNeverStopped);
+    return continue_texts(model, {&how, 1}, Precision::kFp32, at::kCPU, {}, kNeverStopped).front();
   };
   const std::vector<std::uint32_t> written = continued(text);
   const at::NoGradGuard no_gradients;
@@ -99,6 +100,40 @@ TEST_CASE("a prompt is continued with the likeliest tokens, up to the model's po
   CHECK_THAT(refusal_of([&] { continued({.prompt = longest}); }),
              is_wrong_usage("prompt", std::to_string(positions)));
   CHECK_THAT(refusal_of([&] { continued({}); }), is_wrong_usage("prompt of 0 tokens"));
+}
+
+TEST_CASE("chats take turns, and each turn is the model's own", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const Model model = small_model(directory);
+  const ChatForm form{"test", {1, 2}, {6, 3}, {7, 2}};
+  SampleSettings settings{.tokens = 4000, .context = 40, .batch = 50};
+  settings.chat = ChatSettings{.form = form, .user_tokens = 4, .answer_tokens = 6, .min_p = 0.0};
+  std::map<std::int64_t, int> lengths[2];
+  for (const std::vector<std::uint32_t>& tokens : sampled(model, settings)) {
+    REQUIRE(std::equal(form.opening.begin(), form.opening.end(), tokens.begin()));
+    bool answers = false;
+    std::int64_t length = 0;
+    for (std::size_t at = 2; at + 1 < tokens.size();) {
+      const std::vector<std::uint32_t>& between = answers ? form.to_user : form.to_answer;
+      if (tokens[at] != between[0]) {
+        REQUIRE((tokens[at] != 6 && tokens[at] != 7));  // else the turn would have ended
+        ++length, ++at;
+        continue;
+      }
+      CHECK(tokens[at + 1] == between[1]);
+      ++lengths[answers ? 1 : 0][length];
+      answers = !answers, length = 0, at += 2;
+    }
+  }
+  CHECK(lengths[0].rbegin()->first == 4);
+  CHECK(lengths[1].rbegin()->first == 6);
+  CHECK(lengths[0][4] > 10);   // cut off
+  CHECK(lengths[0][1] > 10);   // ended by the model
+  settings.chat->min_p = 1.0;  // only the likeliest token: all rows are alike
+  const Sequences likeliest = sampled(model, settings);
+  CHECK(std::equal(likeliest.begin() + 1, likeliest.end(), likeliest.begin()));
+  settings.context = 2;
+  CHECK_THAT(refusal_of([&] { sampled(model, settings); }), is_wrong_usage("begins with 2 tokens"));
 }
 
 TEST_CASE("a seed determines the text, and batches cover all tokens asked for", "[uptrain]") {

@@ -1,0 +1,123 @@
+// Forms of chats, with ids put together by hand.
+#include "tokens/chat_form.h"
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <catch2/catch_test_macros.hpp>
+#include <nlohmann/json.hpp>
+
+#include "formats/base/json.h"
+#include "tests/file_tree.h"
+#include "tests/temporary_directory.h"
+#include "tokens/tokenizer.h"
+
+namespace regroup {
+namespace {
+
+using TokenIds = std::vector<std::uint32_t>;
+
+// A tokenizer of characters with these special tokens from id 200 on, whose EOS is </s> (199).
+class Characters : public Tokenizer {
+ public:
+  explicit Characters(std::vector<std::string> special, const std::string& chat_template)
+      : special_(std::move(special)) {
+    set_ends({.bos = 198, .eos = 199});
+    set_chat_template(chat_template);
+  }
+  void encode(std::string_view text, bool, TokenIds& ids) const override {
+    ids.insert(ids.end(), text.begin(), text.end());
+  }
+  std::string decode(std::span<const std::uint32_t>) const override { return ""; }
+  std::optional<std::int64_t> id_of(std::string_view token) const override {
+    for (std::size_t i = 0; i < special_.size(); ++i) {
+      if (special_[i] == token) {
+        return 200 + static_cast<std::int64_t>(i);
+      }
+    }
+    return std::nullopt;
+  }
+  void for_each_token(const std::function<void(std::int64_t, std::string_view)>&) const override {}
+  std::int64_t vocabulary() const override { return 300; }
+  bool reads_utf8() const override { return true; }
+
+ private:
+  std::vector<std::string> special_;
+};
+
+// Characters as they are; ids as they are.
+TokenIds ids_of(std::initializer_list<std::variant<std::string, std::uint32_t>> parts) {
+  TokenIds ids;
+  for (const auto& part : parts) {
+    if (const auto* text = std::get_if<std::string>(&part)) {
+      ids.insert(ids.end(), text->begin(), text->end());
+    } else {
+      ids.push_back(std::get<std::uint32_t>(part));
+    }
+  }
+  return ids;
+}
+
+}  // namespace
+
+TEST_CASE("ChatML is recognised with its default system prompt", "[tokens]") {
+  const std::string chat_template =
+      R"({% if messages[0]['role'] == 'system' %}{{ '<|im_start|>system\n' + messages[0]['content'] )"
+      R"(+ '<|im_end|>\n' }}{% else %}{{ '<|im_start|>system\nBe kind.<|im_end|>\n' }}{% endif %})"
+      R"({{ '<|im_start|>assistant\n' }})";
+  const auto form = chat_form_of(Characters({"<|im_start|>", "<|im_end|>"}, chat_template));
+  REQUIRE(form);
+  CHECK(form->name == "ChatML");
+  CHECK(form->opening == ids_of({200U, "system\nBe kind.", 201U, "\n", 200U, "user\n"}));
+  CHECK(form->to_answer == ids_of({201U, "\n", 200U, "assistant\n"}));
+  CHECK(form->to_user == ids_of({201U, "\n", 200U, "user\n"}));
+}
+
+TEST_CASE("other known forms are recognised by their tokens", "[tokens]") {
+  const auto llama3 = chat_form_of(
+      Characters({"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+                 "{{ bos_token }}<|start_header_id|>{{ role }}<|end_header_id|>\n\n<|eot_id|>"));
+  REQUIRE(llama3);
+  CHECK(llama3->opening == ids_of({198U, 200U, "user", 201U, "\n\n"}));
+  CHECK(llama3->to_answer == ids_of({202U, 200U, "assistant", 201U, "\n\n"}));
+  const auto gemma = chat_form_of(Characters(
+      {"<start_of_turn>", "<end_of_turn>"},
+      "{{ bos_token }}{% set role = 'model' %}<start_of_turn>{{ role }}\n<end_of_turn>\n"));
+  REQUIRE(gemma);
+  CHECK(gemma->to_answer == ids_of({201U, "\n", 200U, "model\n"}));
+  const auto llama2 = chat_form_of(
+      Characters({}, "{{ bos_token + '[INST] ' + content + ' [/INST]' }} {{ eos_token }}"));
+  REQUIRE(llama2);
+  CHECK(llama2->opening == ids_of({198U, "[INST]"}));
+  CHECK(llama2->to_answer == ids_of({"[/INST]"}));
+  CHECK(llama2->to_user == ids_of({199U, 198U, "[INST]"}));
+  const auto zephyr = chat_form_of(
+      Characters({}, "{{ '<|user|>\\n' + message['content'] + eos_token }}'<|assistant|>'"));
+  REQUIRE(zephyr);
+  CHECK(zephyr->to_answer == ids_of({199U, "\n<|assistant|>\n"}));
+}
+
+TEST_CASE("a form is not guessed", "[tokens]") {
+  CHECK_FALSE(chat_form_of(Characters({"<|im_start|>", "<|im_end|>"}, "")));
+  CHECK_FALSE(chat_form_of(Characters({}, "<|im_start|><|im_end|>assistant")));
+  CHECK_FALSE(chat_form_of(Characters({}, "### Instruction:\n{{ content }}\n### Response:")));
+}
+
+#if REGROUP_WITH_TOKENIZER_JSON
+
+TEST_CASE("a tokenizer has its model's chat template", "[tokens]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "vocab.json", R"({"a": 0, "b": 1, "<|im_start|>": 2})");
+  put_file(directory / "merges.txt", "#version: 0.2\n");
+  put_file(directory / "config.json", R"({"model_type": "gpt2"})");
+  put_file(directory / "tokenizer_config.json", R"({"chat_template": "x"})");
+  CHECK(open_tokenizer(directory.path().string())->chat_template() == "x");
+  put_file(directory / "tokenizer_config.json", "{}");
+  put_file(directory / "chat_template.jinja", "y");
+  CHECK(open_tokenizer(directory.path().string())->chat_template() == "y");
+}
+
+#endif
+
+}  // namespace regroup

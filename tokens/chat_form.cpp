@@ -1,0 +1,198 @@
+#include "tokens/chat_form.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace regroup {
+namespace {
+
+// A form of chats. In its texts, names of special tokens stand for these tokens, and {bos} and
+// {eos} for those of the tokenizer.
+struct KnownForm {
+  std::string_view name;
+  // All of them are in the template, with line breaks instead of "\n".
+  std::array<std::string_view, 3> in_template;
+  // Empty if they are text in this form.
+  std::array<std::string_view, 3> special;
+  std::string_view system;  // what a system prompt follows; empty: the form has none
+  std::string_view to_user, end_of_user, to_answer, end_of_answer;
+};
+
+// More special forms stand before those that they resemble.
+constexpr std::array kForms{
+    KnownForm{"ChatML",
+              {"<|im_start|>", "<|im_end|>", "assistant"},
+              {"<|im_start|>", "<|im_end|>"},
+              "<|im_start|>system\n",
+              "<|im_start|>user\n",
+              "<|im_end|>",
+              "\n<|im_start|>assistant\n",
+              "<|im_end|>\n"},
+    KnownForm{"Llama 3",
+              {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+              {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+              "",
+              "<|start_header_id|>user<|end_header_id|>\n\n",
+              "<|eot_id|>",
+              "<|start_header_id|>assistant<|end_header_id|>\n\n",
+              "<|eot_id|>"},
+    KnownForm{"Gemma",
+              {"<start_of_turn>", "<end_of_turn>", "model"},
+              {"<start_of_turn>", "<end_of_turn>"},
+              "",
+              "<start_of_turn>user\n",
+              "<end_of_turn>",
+              "\n<start_of_turn>model\n",
+              "<end_of_turn>\n"},
+    // The tokenizer of Phi-3 drops white space after these tokens.
+    KnownForm{"Phi-3",
+              {"<|user|>", "<|assistant|>", "<|end|>"},
+              {"<|user|>", "<|assistant|>", "<|end|>"},
+              "",
+              "<|user|>",
+              "<|end|>",
+              "<|assistant|>",
+              "<|end|>"},
+    KnownForm{"Zephyr",
+              {"<|user|>\n' + message['content'] + eos_token", "<|assistant|>", "eos_token"},
+              {},
+              "",
+              "<|user|>\n",
+              "{eos}",
+              "\n<|assistant|>\n",
+              "{eos}\n"},
+    KnownForm{"Llama 2",
+              {"bos_token + '[INST] '", "[/INST]", "eos_token"},
+              {},
+              "",
+              "{bos}[INST]",
+              "[/INST]",
+              "",
+              "{eos}"},
+    KnownForm{
+        "Mistral", {"[INST]", "[/INST]", "eos_token"}, {}, "", "[INST]", "[/INST]", "", "{eos}"},
+};
+
+std::string with_line_breaks(std::string text) {
+  for (std::size_t at = 0; (at = text.find("\\n", at)) != std::string::npos; ++at) {
+    text.replace(at, 2, "\n");
+  }
+  return text;
+}
+
+bool is_of(const KnownForm& form, const std::string& chat_template, const Tokenizer& tokenizer) {
+  const auto in_template = [&](std::string_view text) {
+    return chat_template.find(text) != std::string::npos;
+  };
+  const auto there = [&](std::string_view token) {
+    return token.empty() || tokenizer.id_of(token).has_value();
+  };
+  const DocumentEnds& ends = tokenizer.ends();
+  if ((form.to_user.starts_with("{bos}") && !ends.bos) ||
+      (form.end_of_answer.starts_with("{eos}") && !ends.eos)) {
+    return false;
+  }
+  return std::all_of(form.in_template.begin(), form.in_template.end(), in_template) &&
+         std::all_of(form.special.begin(), form.special.end(), there);
+}
+
+// Encodes the texts of a form.
+class FormEncoder {
+ public:
+  FormEncoder(const KnownForm& form, const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
+    for (const auto& tokens : {form.special, form.in_template}) {
+      for (const std::string_view token : tokens) {
+        add(token, token.starts_with('<') || token.starts_with('[') ? tokenizer.id_of(token)
+                                                                    : std::nullopt);
+      }
+    }
+    add("{bos}", tokenizer.ends().bos);
+    add("{eos}", tokenizer.ends().eos);
+  }
+
+  std::vector<std::uint32_t> encode(std::string_view text) const {
+    std::vector<std::uint32_t> ids;
+    while (!text.empty()) {
+      const auto [at, token] = next_special(text);
+      if (at > 0) {
+        tokenizer_.encode(text.substr(0, at), /*begins_document=*/ids.empty(), ids);
+      }
+      if (at == text.size()) {
+        break;
+      }
+      ids.push_back(token->second);
+      text.remove_prefix(at + token->first.size());
+    }
+    return ids;
+  }
+
+ private:
+  using Special = std::pair<std::string_view, std::uint32_t>;
+
+  void add(std::string_view name, std::optional<std::int64_t> id) {
+    if (id) {
+      special_.emplace_back(name, static_cast<std::uint32_t>(*id));
+    }
+  }
+
+  std::pair<std::size_t, const Special*> next_special(std::string_view text) const {
+    std::pair<std::size_t, const Special*> first{text.size(), nullptr};
+    for (const Special& each : special_) {
+      if (const std::size_t at = text.find(each.first); at < first.first) {
+        first = {at, &each};
+      }
+    }
+    return first;
+  }
+
+  const Tokenizer& tokenizer_;
+  std::vector<Special> special_;
+};
+
+// The default system prompt, if the template has one that is plain text.
+std::string system_turn(const KnownForm& form, const std::string& chat_template) {
+  constexpr std::size_t kLongest = 2000;
+  for (std::size_t at = 0; !form.system.empty();) {
+    at = chat_template.find(form.system, at);
+    if (at == std::string::npos) {
+      break;
+    }
+    at += form.system.size();
+    const std::size_t end = chat_template.find(form.end_of_user, at);
+    const std::string prompt = chat_template.substr(at, std::min(end - at, kLongest + 1));
+    if (!prompt.empty() && prompt.size() <= kLongest &&
+        prompt.find_first_of("'\"{}") == std::string::npos) {
+      return std::string(form.system) + prompt + std::string(form.end_of_answer);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::optional<ChatForm> chat_form_of(const Tokenizer& tokenizer) {
+  const std::string chat_template = with_line_breaks(tokenizer.chat_template());
+  const auto form = std::find_if(kForms.begin(), kForms.end(), [&](const KnownForm& each) {
+    return is_of(each, chat_template, tokenizer);
+  });
+  if (form == kForms.end()) {
+    return std::nullopt;
+  }
+  const bool repeats_bos = form->to_user.starts_with("{bos}");
+  const bool begins =
+      !repeats_bos && chat_template.find("bos_token") != std::string::npos && tokenizer.ends().bos;
+  const FormEncoder encoder(*form, tokenizer);
+  const auto joined = [&](const auto&... texts) {
+    return encoder.encode((std::string(texts) + ...));
+  };
+  return ChatForm{std::string(form->name),
+                  joined(begins ? "{bos}" : "", system_turn(*form, chat_template), form->to_user),
+                  joined(form->end_of_user, form->to_answer),
+                  joined(form->end_of_answer, form->to_user)};
+}
+
+}  // namespace regroup
