@@ -77,11 +77,14 @@ constexpr std::array kForms{
         "Mistral", {"[INST]", "[/INST]", "eos_token"}, {}, "", "[INST]", "[/INST]", "", "{eos}"},
 };
 
-std::string with_line_breaks(std::string text) {
-  for (std::size_t at = 0; (at = text.find("\\n", at)) != std::string::npos; ++at) {
-    text.replace(at, 2, "\n");
+std::string with_line_breaks(std::string_view text) {
+  std::string lines;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const bool is_break = text.substr(at, 2) == "\\n";
+    lines += is_break ? '\n' : text[at];
+    at += is_break ? 1 : 0;
   }
-  return text;
+  return lines;
 }
 
 bool is_of(const KnownForm& form, const std::string& chat_template, const Tokenizer& tokenizer) {
@@ -162,9 +165,9 @@ std::string system_turn(const KnownForm& form, const std::string& chat_template)
       break;
     }
     at += form.system.size();
-    const std::size_t end = chat_template.find(form.end_of_user, at);
-    const std::string prompt = chat_template.substr(at, std::min(end - at, kLongest + 1));
-    if (!prompt.empty() && prompt.size() <= kLongest &&
+    const std::string rest = chat_template.substr(at, kLongest);
+    const std::string prompt = rest.substr(0, rest.find(form.end_of_user));
+    if (!prompt.empty() && prompt.size() < rest.size() &&
         prompt.find_first_of("'\"{}") == std::string::npos) {
       return std::string(form.system) + prompt + std::string(form.end_of_answer);
     }

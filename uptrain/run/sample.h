@@ -66,10 +66,11 @@ using SequenceSink = std::function<void(std::span<const std::uint32_t> tokens)>;
 
 /// Draws sequences from the model's own distribution, token by token, and passes them on. The first
 /// token is followed by one drawn uniformly from the vocabulary, so that sequences differ from
-/// their beginning. With `chat` each sequence is a chat instead, cut off at its end. `progress`, unless empty, gets the tokens written so far. The same settings
-/// give the same text on the same machine. Throws kUsage for a model that is not a decoder or has
-/// fewer positions, and for a first token outside the vocabulary; kInterrupted soon after `stop`
-/// turns true.
+/// their beginning. With `chat` each sequence is a chat instead, cut off at its end. `progress`,
+/// unless empty, gets the tokens written so far. The same settings give the same text on the same
+/// machine. Throws kUsage for a model that is not a decoder or has fewer positions, for a first
+/// token outside the vocabulary, and for chats whose beginning fills a sequence; kInterrupted soon
+/// after `stop` turns true.
 void sample(const Model& source, const SampleSettings& settings, const SequenceSink& sink,
             const std::function<void(std::int64_t)>& progress, const std::atomic<bool>& stop);
 

@@ -87,6 +87,45 @@ TEST_CASE("convert --text solves, refits and compares on held-out text", "[uptra
   CHECK(run_program({"verify", files.model, files.output}).exit_code == 0);
 }
 
+TEST_CASE("the source writes its share of the text, and answers are compared on it", "[uptrain]") {
+  const TextConversion files;
+  const ProgramResult done = files.convert(
+      {"--tokenizer", "bytes", "--json", "--distill-steps", "4", "--refit-tokens", "2048"});
+  CAPTURE(done.err);
+  REQUIRE(done.exit_code == 0);
+  const Json report = done.json();
+  const Json config =
+      Json::parse(bytes_of_file(std::filesystem::path(files.output) / "config.json"));
+  CHECK(config["regroup"]["distill"]["own_tokens"] == 1024);
+  CHECK_THAT(done.err, ContainsSubstring("1,024 of them written by the source;"));
+  const Json& held_out = report["held_out"];
+  CHECK(held_out["own_tokens"].get<int>() > 0);
+  const Json& models = held_out["models"];
+  CHECK(models[0]["divergence"] == 0.0);
+  CHECK(models[0]["own_divergence"] == 0.0);
+  CHECK(models[2]["divergence"] > 0.0);
+  CHECK(models[2]["own_divergence"] < models[1]["own_divergence"]);
+  REQUIRE(held_out["answers"].size() == 2);
+  CHECK_THAT(bytes_of_file(std::filesystem::path(files.output) / "README.md"),
+             ContainsSubstring("    this model: "));
+}
+
+TEST_CASE(
+    "--own-text 0 leaves the text as it is, and other shares are refused where nothing is written",
+    "[uptrain]") {
+  const TextConversion files;
+  const ProgramResult done =
+      files.convert({"--tokenizer", "bytes", "--json", "--own-text", "0", "--distill-steps", "4"});
+  CAPTURE(done.err);
+  REQUIRE(done.exit_code == 0);
+  CHECK_THAT(done.err, !ContainsSubstring("written by the source"));
+  CHECK(!done.json()["held_out"]["models"][2].contains("own_divergence"));
+  const ProgramResult refused = run_program({"convert", files.model, files.output + "2",
+                                             "--kv-heads", "1", "--sample", "--own-text", "0.5"});
+  CHECK(refused.exit_code == 2);
+  CHECK_THAT(refused.err, ContainsSubstring("--own-text"));
+}
+
 TEST_CASE("results of statistics that were not kept are verified by their checksums", "[uptrain]") {
   const TextConversion files;
   std::vector<std::string> quick{
