@@ -116,18 +116,21 @@ struct Sampling {
   const SampleSettings& settings;
   std::optional<std::int64_t> first, end;  // tokens of a sequence
   at::Generator generator;
+  std::function<void(std::int64_t)> progress;  // may be empty
+  std::int64_t done = 0;                       // tokens of earlier batches
 };
 
 // The tokens that the sequences of a batch begin with, [B, T].
 at::Tensor beginning(std::int64_t vocabulary, std::int64_t batch, Sampling& sampling) {
-  const auto& [settings, first, end, generator] = sampling;
+  const SampleSettings& settings = sampling.settings;
   if (settings.chat) {
     const std::vector<std::int64_t> opening(settings.chat->form.opening.begin(),
                                             settings.chat->form.opening.end());
     return at::tensor(opening).view({1, -1}).repeat({batch, 1});
   }
-  const at::Tensor second = at::randint(0, vocabulary, {batch, 1}, generator, at::kLong);
-  return first ? at::cat({at::full({batch, 1}, *first, at::kLong), second}, 1) : second;
+  const at::Tensor second = at::randint(0, vocabulary, {batch, 1}, sampling.generator, at::kLong);
+  return sampling.first ? at::cat({at::full({batch, 1}, *sampling.first, at::kLong), second}, 1)
+                        : second;
 }
 
 // [B, T] on the CPU.
@@ -151,8 +154,12 @@ at::Tensor write_batch(const Transformer& model, std::int64_t batch, Sampling& s
       ids[row] = writers[row].next(ids[row]);
     }
     tokens.push_back(next);
-    logits = read_tokens(model, next.to(settings.device), cache, 1);
+    if (length + 1 < settings.context) {
+      logits = read_tokens(model, next.to(settings.device), cache, 1);
+    }
+    call_if_given(sampling.progress, sampling.done + batch * (length + 1));
   }
+  sampling.done += batch * settings.context;
   return at::cat(tokens, 1);
 }
 
@@ -170,7 +177,7 @@ void sample(const Model& source, const SampleSettings& settings, const SequenceS
             const std::function<void(std::int64_t)>& progress, const std::atomic<bool>& stop) {
   check_can_sample(source, settings);
   Sampling sampling{settings, first_token_of(source, settings), end_token_of(source),
-                    at::make_generator<at::CPUGeneratorImpl>(settings.seed)};
+                    at::make_generator<at::CPUGeneratorImpl>(settings.seed), progress};
   const std::int64_t sequences = (settings.tokens - 1) / settings.context + 1;
   with_torch_errors([&] {
     const at::NoGradGuard no_gradients;
@@ -180,7 +187,6 @@ void sample(const Model& source, const SampleSettings& settings, const SequenceS
       const std::int64_t batch = std::min(settings.batch, sequences - done);
       pass_on(write_batch(model, batch, sampling, stop), sink);
       done += batch;
-      call_if_given(progress, done * settings.context);
     }
   });
 }
