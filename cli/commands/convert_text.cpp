@@ -99,7 +99,8 @@ std::vector<std::string> stages_of(const Model& source, const ConversionRequest&
   const bool refits =
       can_refit(source.spec) &&
       (options.given("--refit-steps") || compute_for("--text").refits_by_default(options.text));
-  const bool mixes = compute_for("--text").own_share_of(source, options.text) > 0.0;
+  const ComputeFunctions& compute = compute_for("--text");
+  const bool mixes = compute.own_share_of(source, options.text) > 0.0;
   const std::pair<const char*, bool> all[] = {{"sample", options.text.samples},
                                               {"check text", checks_text(options)},
                                               {"sample", mixes},
@@ -109,7 +110,7 @@ std::vector<std::string> stages_of(const Model& source, const ConversionRequest&
                                               {refits ? "refit" : "convert", true},
                                               {"distill", options.text.distills()},
                                               {"evaluate", true},
-                                              {"answer", true}};
+                                              {"answer", compute.answers_questions(source)}};
   std::vector<std::string> stages;
   for (const auto& [label, there] : all) {
     if (there && !options.dry_run) {

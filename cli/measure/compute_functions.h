@@ -25,6 +25,7 @@ struct ComputeFunctions {
   decltype(&regroup::why_not_distilled) why_not_distilled;
   decltype(&regroup::distillation_recipe) distillation_recipe;
   decltype(&regroup::distill_on_text) distill_on_text;
+  decltype(&regroup::answers_questions) answers_questions;
   decltype(&regroup::compare_on_text) compare_on_text;
   decltype(&regroup::compare_with_source) compare_with_source;
   decltype(&regroup::check_logits_options) check_logits_options;

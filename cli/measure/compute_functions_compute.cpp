@@ -15,6 +15,7 @@ void provide_compute_functions() {
                                                .why_not_distilled = why_not_distilled,
                                                .distillation_recipe = distillation_recipe,
                                                .distill_on_text = distill_on_text,
+                                               .answers_questions = answers_questions,
                                                .compare_on_text = compare_on_text,
                                                .compare_with_source = compare_with_source,
                                                .check_logits_options = check_logits_options,

@@ -85,6 +85,9 @@ void complete_text(const Model& source, const TextOptions& text, const RefitOpti
 void calibrate_on_text(const Model& source, const RefitOptions& refit, PreparedText& text,
                        const Console& console);
 
+/// Whether compare_on_text() lets source and result answer: if the source writes text.
+bool answers_questions(const Model& source);
+
 /// Compares the source, the mean of its heads (`mean`, a plan that is not executed) and the result
 /// on the held-out windows, and on those of the source's own text. Lets source and result answer,
 /// see HeldOut::answers.

@@ -5,7 +5,7 @@
 #include <deque>
 #include <vector>
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -65,15 +65,21 @@ void check_can_sample(const Model& source, const SampleSettings& settings) {
   }
 }
 
+at::Generator generator_of(std::uint64_t seed, c10::Device device) {
+  at::Generator generator = at::globalContext().defaultGenerator(device).clone();
+  generator.set_current_seed(seed);
+  return generator;
+}
+
 // Draws one token for each row of logits, [B, V] -> int64 [B, 1] on the CPU. Of tokens less likely
 // than `min_p` times the likeliest, none.
 at::Tensor draw(const at::Tensor& logits, double temperature, at::Generator& generator,
                 double min_p = 0.0) {
-  at::Tensor shares = (logits.to(at::kCPU, at::kFloat) / temperature).softmax(-1);
+  at::Tensor shares = (logits.to(at::kFloat) / temperature).softmax(-1);
   if (min_p > 0.0) {
     shares.masked_fill_(shares < min_p * shares.amax(-1, /*keepdim=*/true), 0.0);
   }
-  return at::multinomial(shares, 1, /*replacement=*/false, generator);
+  return at::multinomial(shares, 1, /*replacement=*/false, generator).to(at::kCPU);
 }
 
 // A sequence in the making: where it stands in its chat. Without a chat, all tokens are drawn.
@@ -128,7 +134,10 @@ at::Tensor beginning(std::int64_t vocabulary, std::int64_t batch, Sampling& samp
                                             settings.chat->form.opening.end());
     return at::tensor(opening).view({1, -1}).repeat({batch, 1});
   }
-  const at::Tensor second = at::randint(0, vocabulary, {batch, 1}, sampling.generator, at::kLong);
+  const at::Tensor second =
+      at::randint(0, vocabulary, {batch, 1}, sampling.generator,
+                  at::TensorOptions(at::kLong).device(sampling.settings.device))
+          .to(at::kCPU);
   return sampling.first ? at::cat({at::full({batch, 1}, *sampling.first, at::kLong), second}, 1)
                         : second;
 }
@@ -177,7 +186,7 @@ void sample(const Model& source, const SampleSettings& settings, const SequenceS
             const std::function<void(std::int64_t)>& progress, const std::atomic<bool>& stop) {
   check_can_sample(source, settings);
   Sampling sampling{settings, first_token_of(source, settings), end_token_of(source),
-                    at::make_generator<at::CPUGeneratorImpl>(settings.seed), progress};
+                    generator_of(settings.seed, settings.device), progress};
   const std::int64_t sequences = (settings.tokens - 1) / settings.context + 1;
   with_torch_errors([&] {
     const at::NoGradGuard no_gradients;
@@ -212,7 +221,7 @@ std::vector<std::uint32_t> continue_text(const Transformer& model, const Continu
                                          std::int64_t room, std::optional<std::int64_t> end,
                                          const std::function<void()>& after_token,
                                          const std::atomic<bool>& stop) {
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(text.seed);
+  at::Generator generator = generator_of(text.seed, model.device());
   const std::vector<std::int64_t> ids(text.prompt.begin(), text.prompt.end());
   KvCacheSettings slots;
   slots.batch = 1;
