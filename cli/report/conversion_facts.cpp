@@ -37,9 +37,12 @@ RecordedMeasurements read_measurements(const std::filesystem::path& path) {
 std::optional<RecordedMeasurements> measurements_in(const Json& config,
                                                     const std::filesystem::path& path) {
   const auto layers = ConversionRecord::in_config(config).layers;
-  return layers.recorded() ? std::optional(RecordedMeasurements{
-                                 "", layers_in(layers.stored, printable(path.string(), 0))})
-                           : std::nullopt;
+  if (!layers.recorded()) {
+    return std::nullopt;
+  }
+  RecordedMeasurements found;
+  found.layers = layers_in(layers.stored, printable(path.string(), 0));
+  return found;
 }
 
 namespace {
