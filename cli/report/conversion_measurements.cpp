@@ -14,9 +14,10 @@
 
 namespace regroup {
 
-std::string held_out_table(const HeldOut& report, const Console& console) {
-  const std::vector<HeldOutModel>& models = report.models.value();
-  const bool predicts = models.front().loss.has_value();
+Table held_out_rows(const HeldOut& report) {
+  const std::vector<HeldOutModel> models = report.models.value_or(std::vector<HeldOutModel>{});
+  const bool predicts = std::any_of(models.begin(), models.end(),
+                                    [](const HeldOutModel& row) { return row.loss.has_value(); });
   Table table;
   table.add_column("model", Table::Align::kLeft);
   if (predicts) {
@@ -25,17 +26,21 @@ std::string held_out_table(const HeldOut& report, const Console& console) {
   }
   table.add_column("cosine to source", Table::Align::kRight);
   for (const HeldOutModel& row : models) {
-    std::vector<std::string> cells{row.model.value()};
-    if (row.loss) {
-      cells.push_back(fmt::format("{:.3f}", *row.loss));
-      cells.push_back(fmt::format("{:.4g}", std::exp(*row.loss)));
+    std::vector<std::string> cells{row.model.value_or("?")};
+    if (predicts) {
+      cells.push_back(row.loss ? fmt::format("{:.3f}", *row.loss) : "-");
+      cells.push_back(row.loss ? fmt::format("{:.4g}", std::exp(*row.loss)) : "-");
     }
-    cells.push_back(fmt::format("{:.3f}", row.cosine.value()));
+    cells.push_back(row.cosine ? fmt::format("{:.3f}", *row.cosine) : "-");
     table.add_row(cells);
   }
+  return table;
+}
+
+std::string held_out_table(const HeldOut& report, const Console& console) {
   return fmt::format("on {} tokens of the text that the conversion did not use, {} at a time:\n{}",
                      with_thousands(report.tokens.value()), report.context.value(),
-                     table.text(console));
+                     held_out_rows(report).text(console));
 }
 
 namespace {
