@@ -1,6 +1,15 @@
 // The line of a progress bar, for several widths.
 #include "cli/shell/progress.h"
 
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <pty.h>
+#include <string>
+#include <thread>
+#include <unistd.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -76,6 +85,35 @@ TEST_CASE("on a narrow terminal first the bar and then the end of the line are o
   }
   CHECK_THAT(line_of(steps, detail, 79),
              !ContainsSubstring("[") && ContainsSubstring("error 12.3 %"));
+}
+
+// What `work` writes to stderr, which is a terminal meanwhile.
+template <typename Work>
+std::string on_terminal(const Work& work) {
+  int reader = -1, terminal = -1;
+  REQUIRE(::openpty(&reader, &terminal, nullptr, nullptr, nullptr) == 0);
+  const int before = ::dup(STDERR_FILENO);
+  ::dup2(terminal, STDERR_FILENO);
+  ::setenv("TERM", "xterm", 1);
+  work();
+  ::dup2(before, STDERR_FILENO);
+  std::array<char, 4096> buffer{};
+  const ssize_t size = ::read(reader, buffer.data(), buffer.size());
+  for (const int descriptor : {reader, terminal, before}) {
+    ::close(descriptor);
+  }
+  return {buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
+}
+
+TEST_CASE("a long step is shown every second", "[cli]") {
+  const std::string text = on_terminal([] {
+    const Console console;
+    Progress progress(console, "walk", 2, "layers");
+    progress.update(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  });
+  const auto shown = [&](const char* line) { return text.find(line) != std::string::npos; };
+  CHECK((shown("walk [....................]   0%") && shown(" 50%") && shown("ETA 1.")));
 }
 
 TEST_CASE("a progress line of JSON has the amounts as numbers", "[cli]") {
