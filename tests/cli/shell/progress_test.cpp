@@ -110,7 +110,7 @@ TEST_CASE("a long step is shown every second", "[cli]") {
     const Console console;
     Progress progress(console, "walk", 2, "layers");
     progress.update(1);
-    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
   });
   const auto shown = [&](const char* line) { return text.find(line) != std::string::npos; };
   CHECK((shown("walk [....................]   0%") && shown(" 50%") && shown("ETA 1.")));
