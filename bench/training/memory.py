@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The memory that uptraining needs, by model size: the table in docs/uptraining.md.
+"""The memory that uptraining needs, by model size: a table in docs/costs.md.
 
     bench/training/memory.py [--shapes 1.5b,7b,13b,70b] [--batch 4] [--sequence 2048] [--regroup PROGRAM]
 

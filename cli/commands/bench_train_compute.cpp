@@ -124,8 +124,11 @@ void run_bench_train(BenchTrainOptions options, const Console& console) {
       [&](std::int64_t step) { progress.update(static_cast<std::uint64_t>(step), ""); },
       interrupt_requested());
   progress.finish();
-  console.print(options.json ? text_of_json(json_of(options, source, speed, estimate))
-                             : text_of(options, source, speed, estimate));
+  if (options.json) {
+    console.print(text_of_json(json_of(options, source, speed, estimate)));
+  } else {
+    console.print_facts(text_of(options, source, speed, estimate), 10);
+  }
 }
 
 }  // namespace

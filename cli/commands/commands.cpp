@@ -12,7 +12,7 @@ constexpr std::array kWhole = std::to_array<WholeProgramCommand>({
     {"calibrate", "Measure the inputs of a model's attention, for convert --calibration"},
     {"eval", "Loss and perplexity of a model on a file of tokens"},
     {"init", "Make a model with random weights for a config.json, to train from scratch"},
-    {"sample", "Let a model write text, for calibrating where there is no other"},
+    {"sample", "Let a model continue a prompt, or write text to calibrate with"},
     {"teach", "Store a teacher's predictions, for uptrain --teacher-logits"},
     {"uptrain", "Train a converted model for a fraction of its pretraining, to recover quality"},
     {"completions", "Print a script that completes regroup's commands and options in a shell"},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <sstream>
 #include <vector>
 
 #include <fmt/format.h>
@@ -94,6 +95,36 @@ std::string options_text(const CommandFacts& command) {
   return text;
 }
 
+// A line of an example, such as "Example: regroup diff A B" or "Recipe: --lr 1"; all others are
+// sentences.
+bool is_command(const std::string& line) {
+  return line.starts_with(' ') || line.find(": --") != line.npos ||
+         (line.find(": ") != line.npos && line.find("regroup ") != line.npos);
+}
+
+// The examples, with backslashes where they are too long, and after them the sentences.
+std::string examples_and_sentences(const std::string& footer) {
+  constexpr std::size_t kMore = 13;  // of continuation lines
+  std::string examples, sentences;
+  std::istringstream lines(footer);
+  for (std::string line; std::getline(lines, line);) {
+    if (!is_command(line)) {
+      sentences += (sentences.empty() ? "" : " ") + line;
+      continue;
+    }
+    for (std::size_t end; width_of(line) > kColumns;) {
+      end = line.rfind(' ', kColumns - 2);
+      if (end == line.npos || end <= kMore) {
+        break;
+      }
+      examples += line.substr(0, end) + " \\\n";
+      line = std::string(kMore, ' ') + line.substr(end + 1);
+    }
+    examples += line + "\n";
+  }
+  return examples + wrapped(sentences, kColumns, 0);
+}
+
 }  // namespace
 
 std::string help_text(const CommandFacts& command, const std::string& name) {
@@ -107,10 +138,11 @@ std::string help_text(const CommandFacts& command, const std::string& name) {
   for (const CommandFacts& part : command.commands) {
     commands += entry(part.name, part.description);
   }
-  return fmt::format(
-      "{}\n\n{}{} [OPTIONS]\n{}{}{}{}{}\n{}", wrapped(command.description, kColumns, 0), usage,
-      commands.empty() ? "" : " COMMAND", arguments.empty() ? "" : "\n", arguments,
-      commands.empty() ? "" : "\nCommands:\n", commands, options_text(command), command.footer);
+  return fmt::format("{}\n\n{}{} [OPTIONS]\n{}{}{}{}{}\n{}",
+                     wrapped(command.description, kColumns, 0), usage,
+                     commands.empty() ? "" : " COMMAND", arguments.empty() ? "" : "\n", arguments,
+                     commands.empty() ? "" : "\nCommands:\n", commands, options_text(command),
+                     examples_and_sentences(command.footer));
 }
 
 }  // namespace regroup

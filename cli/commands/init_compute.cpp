@@ -9,6 +9,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/shell/command.h"
+#include "cli/shell/progress.h"
 #include "cli/shell/quantity.h"
 #include "cli/shell/text.h"
 #include "formats/base/file.h"
@@ -37,9 +38,12 @@ const std::map<std::string, DType> kDtypes{
 void run_init(const InitOptions& options, const Console& console) {
   check_directory_name(options.output);
   constexpr std::uint64_t kMaxConfigBytes = 16U << 20;
-  write_new_model(
-      {.text = read_text(options.config, kMaxConfigBytes), .name = printable(options.config, 0)},
-      options.seed, kDtypes.at(options.dtype), options.output);
+  {
+    const Progress progress(console, "init", 0, "bytes");
+    write_new_model(
+        {.text = read_text(options.config, kMaxConfigBytes), .name = printable(options.config, 0)},
+        options.seed, kDtypes.at(options.dtype), options.output);
+  }
   const Model made = open_model(options.output);
   for (const std::string& note :
        notes_on_code(code_in(made.config, made.path, made.companions, {}))) {

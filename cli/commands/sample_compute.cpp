@@ -163,15 +163,17 @@ void add_sample_command(Command program, Console& console) {
                 "the answers")
       .excludes("--prompt");
   add_count(command, "--tokens", settings.tokens,
-            "tokens to write, in whole sequences (default with --prompt: at most 128)");
+            "tokens to write, in whole sequences (default: 131072; with --prompt, at most 128)")
+      .default_text("");
   add_count(command, "--context", settings.context,
             "tokens in a sequence (default: 512, or the model's positions if fewer)",
             {2, kMostContext})
       .default_text("");
   add_count(command, "--batch", settings.batch, "sequences at a time", {1, kMostBatch});
   add_number(command, "--temperature", settings.temperature,
-             "softmax temperature that tokens are drawn at (default with --prompt: 0.7)",
-             {0.01, 100.0});
+             "softmax temperature that tokens are drawn at (default: 1; with --prompt, 0.7)",
+             {0.01, 100.0})
+      .default_text("");
   add_count(command, "--seed", settings.seed, "seed of the draws", kAnySeed);
   add_count(command, "--first-token", settings.first_token,
             "the token that each sequence begins with (default: the config's bos_token_id, or "

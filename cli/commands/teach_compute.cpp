@@ -52,15 +52,18 @@ Json json_of(const TeachPlan& plan, const std::string& output) {
 
 std::string text_of(const TeachPlan& plan) {
   const TeacherLogitsFacts& facts = plan.facts;
+  const auto digits = [](std::int64_t count) {
+    return with_thousands(static_cast<std::uint64_t>(count));
+  };
   return fmt::format(
       "windows   {} of {} tokens, {} predictions in each ({}), seed {}\n"
       "stored    the {} most likely of {} tokens and the sum of the rest, temperature {:g}\n"
-      "size      {}, {:.3g} bytes per prediction, in {} files",
-      with_thousands(static_cast<std::uint64_t>(facts.samples)), *plan.run.sequence_length,
-      facts.predictions, name_of(plan.task.objective), plan.run.seed, facts.top, facts.vocab_size,
+      "size      {}, {:.3g} bytes per prediction, in {} file{}",
+      digits(facts.samples), digits(*plan.run.sequence_length), digits(facts.predictions),
+      name_of(plan.task.objective), plan.run.seed, facts.top, digits(facts.vocab_size),
       facts.temperature, text_of_bytes(plan.bytes()),
       static_cast<double>(facts.sample_bytes()) / static_cast<double>(facts.predictions),
-      facts.files());
+      facts.files(), facts.files() == 1 ? "" : "s");
 }
 
 void run_teach(TeachOptions options, const Console& console) {
@@ -85,7 +88,7 @@ void run_teach(TeachOptions options, const Console& console) {
     console.note("dry run: nothing was written");
     return;
   }
-  console.note(text_of(plan));
+  console.note(text_of(plan), 10);
   Progress progress(console, "teach", static_cast<std::uint64_t>(plan.facts.samples), "windows");
   teach(
       plan, teacher, data, options.output,

@@ -303,7 +303,7 @@ void plan_and_train(UptrainOptions& options, const Launch& launch,
     print_dry_run(plan, options.json, console);
     return;
   }
-  console.note_facts(plan_text(plan), kPlanIndent);
+  console.note(plan_text(plan), kPlanIndent);
   if (plan.rate_trials) {
     choose_rate_aloud(plan, source, data, ranks.get(), console);
   }

@@ -83,16 +83,19 @@ void print_text(const Verified& verified, const Console& console) {
   print_differences(found, console);
   if (found.passed()) {
     const std::size_t written = found.refitted.size();
-    console.print(fmt::format(
-        "verified: {} tensors equal the source's, {} equal those computed again{} ({}); the "
-        "settings agree",
-        with_thousands(found.copied), with_thousands(found.computed),
-        written > 0 ? fmt::format(", {} were not computed again (they were refitted or distilled, "
-                                  "or solved on a GPU or from statistics that were not kept), and "
-                                  "match the checksums in the result's record",
-                                  with_thousands(written))
-                    : "",
-        text_of_bytes(found.bytes)));
+    console.print_facts(
+        fmt::format(
+            "verified: {} tensors equal the source's, {} equal those computed again{} ({}); the "
+            "settings agree",
+            with_thousands(found.copied), with_thousands(found.computed),
+            written > 0
+                ? fmt::format(", {} match the checksums in the result's record, because they "
+                              "cannot be computed again (trained, or solved on a GPU or from "
+                              "statistics that were not kept)",
+                              with_thousands(written))
+                : "",
+            text_of_bytes(found.bytes)),
+        2);
   }
   for (const std::string& remark : found.remarks) {
     console.note("note: " + remark);

@@ -39,16 +39,15 @@ std::string budget_table(const KvBudget& budget, const Console& console) {
                    text_of_bytes(layer.bytes), fmt::format("{:.2g} nats", layer.divergence)});
   }
   std::string text = table.text(console) +
-                     fmt::format(
-                         "\nbudget    {} of {} per token, {} used; KL {:.3g} nats, the sum over "
-                         "layers changed one at a time: together they may lose more, eval measures",
-                         text_of_bytes(budget.budget), text_of_bytes(budget.source_bytes),
-                         text_of_bytes(budget.bytes()), budget.divergence());
+                     fmt::format("\nbudget    {} of {} per token, {} used; KL {:.3g} nats",
+                                 text_of_bytes(budget.budget), text_of_bytes(budget.source_bytes),
+                                 text_of_bytes(budget.bytes()), budget.divergence());
   if (budget.uniform_kv_heads > 0) {
-    text += fmt::format(" ({} kv heads everywhere: {:.3g})", budget.uniform_kv_heads,
-                        budget.uniform_divergence);
+    text += fmt::format(" ({} kv head{} everywhere: {:.3g})", budget.uniform_kv_heads,
+                        budget.uniform_kv_heads == 1 ? "" : "s", budget.uniform_divergence);
   }
-  return text;
+  return text +
+         "\n          the sum over layers changed one at a time; together they may lose more";
 }
 
 Json budget_json(const KvBudget& budget) {

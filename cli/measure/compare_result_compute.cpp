@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
 #include "converter/convert/conversion_plan.h"
 #include "converter/convert/equivalence.h"
@@ -124,6 +125,7 @@ std::optional<OutputComparison> compare_with_source(const Model& source,
     return std::nullopt;
   }
   OutputComparison comparison;
+  const Progress progress(console, "compare logits", 0, "steps");
   const auto compare = [&](const ConversionPlan& expected) {
     with_torch_errors([&] {
       const LogitComparison found =

@@ -62,12 +62,13 @@ LogitsResult measure_logits(const LogitsOptions& options, const Model& source, c
   const std::int64_t context = settings_of(options, source, result).context;
   warn_of_context(source, context, console);
   warn_of_device(parse_device(options.device), console);
-  Progress progress(console, "logits", layers_to_compare(source, result), "layers");
+  const Batches windows = windows_of(options, source, result);
+  Progress progress(console, "logits", steps_to_compare(source, result, windows), "steps");
   PredictionComparison found;
   with_torch_errors([&] {
     found = compare_predictions(
-        source, result, windows_of(options, source, result), parse_device(options.device),
-        [&](std::size_t layers) { progress.update(layers); }, interrupt_requested());
+        source, result, windows, parse_device(options.device),
+        [&](std::size_t steps) { progress.update(steps); }, interrupt_requested());
   });
   progress.finish();
   return {options.data,

@@ -233,9 +233,9 @@ std::string svg_document(const Chart& chart) { return element(chart, true); }
 
 namespace {
 
-constexpr double kPlotHeight = 200.0;
+constexpr double kPlotHeight = 180.0;
 constexpr double kLetter = 6.8;
-constexpr double kWidestEndLabel = 120.0;
+constexpr double kWidestEndLabel = 100.0;
 
 // All values that an axis has to include. Bars begin at y = 0 and need room at both sides.
 std::vector<double> values(const Chart& chart, const Axis& axis, double ChartPoint::* coordinate) {

@@ -65,8 +65,8 @@ std::string svg_document(const Chart& chart);
 
 // Where the parts of a chart are drawn.
 
-/// Lengths in units of the drawing: about a pixel on a phone, more on a desktop.
-inline constexpr double kChartWidth = 420.0;
+/// Lengths in units of the drawing: about a pixel, on a phone and in columns on a desktop.
+inline constexpr double kChartWidth = 360.0;
 inline constexpr double kChartLine = 16.0;  ///< height of a line of text
 inline constexpr double kChartEdge = 4.0;   ///< margin of the whole chart
 

@@ -16,25 +16,29 @@ namespace regroup {
 
 namespace {
 
-std::string plain_divergence(const std::optional<double>& divergence) {
-  return divergence ? fmt::format("{:.3f}", *divergence) : "";
+// "-" where it was not measured.
+std::string shown(const std::optional<double>& number) {
+  return number ? fmt::format("{:.3f}", *number) : "-";
 }
 
 // How source and result go on, one line each.
 std::string answers_text(const HeldOut& report) {
   std::string text;
   for (const HeldOutAnswer& answer : report.answers.value_or(std::vector<HeldOutAnswer>())) {
-    text += fmt::format("\n> {}\n  source  {}\n  result  {}\n", printable(answer.prompt.value()),
-                        printable(answer.source.value()), printable(answer.result.value()));
+    text += fmt::format("\n> {}\n  source  {}\n  result  {}\n",
+                        printable(answer.prompt.value_or("")),
+                        printable(answer.source.value_or("")),
+                        printable(answer.result.value_or("")));
   }
   return text;
 }
 
 }  // namespace
 
-std::string held_out_table(const HeldOut& report, const Console& console) {
-  const std::vector<HeldOutModel>& models = report.models.value();
-  const bool predicts = models.front().loss.has_value();
+Table held_out_rows(const HeldOut& report) {
+  const std::vector<HeldOutModel> models = report.models.value_or(std::vector<HeldOutModel>{});
+  const bool predicts = std::any_of(models.begin(), models.end(),
+                                    [](const HeldOutModel& row) { return row.loss.has_value(); });
   Table table;
   table.add_column("model", Table::Align::kLeft);
   if (predicts) {
@@ -47,25 +51,29 @@ std::string held_out_table(const HeldOut& report, const Console& console) {
   }
   table.add_column("cosine to source", Table::Align::kRight);
   for (const HeldOutModel& row : models) {
-    std::vector<std::string> cells{row.model.value()};
-    if (row.loss) {
-      cells.push_back(fmt::format("{:.3f}", *row.loss));
-      cells.push_back(fmt::format("{:.4g}", std::exp(*row.loss)));
-      cells.push_back(plain_divergence(row.divergence));
+    std::vector<std::string> cells{row.model.value_or("?")};
+    if (predicts) {
+      cells.push_back(shown(row.loss));
+      cells.push_back(row.loss ? fmt::format("{:.4g}", std::exp(*row.loss)) : "-");
+      cells.push_back(shown(row.divergence));
     }
     if (report.own_tokens) {
-      cells.push_back(plain_divergence(row.own_divergence));
+      cells.push_back(shown(row.own_divergence));
     }
-    cells.push_back(fmt::format("{:.3f}", row.cosine.value()));
+    cells.push_back(shown(row.cosine));
     table.add_row(cells);
   }
+  return table;
+}
+
+std::string held_out_table(const HeldOut& report, const Console& console) {
   return fmt::format(
       "on {} tokens of the text that the conversion did not use, {} at a time{}:\n{}{}",
       with_thousands(report.tokens.value()), report.context.value(),
       report.own_tokens
           ? fmt::format(",\nand on {} that the source wrote", with_thousands(*report.own_tokens))
           : "",
-      table.text(console), answers_text(report));
+      held_out_rows(report).text(console), answers_text(report));
 }
 
 namespace {

@@ -18,7 +18,9 @@ namespace regroup {
 
 // The comparison of models on held-out text.
 
-/// A line that names the text, and a table with a row for each model.
+/// A row for each model.
+Table held_out_rows(const HeldOut& report);
+/// The same under a line that names the text.
 std::string held_out_table(const HeldOut& report, const Console& console);
 
 // What a conversion measured of its layers, for its report.

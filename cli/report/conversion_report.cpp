@@ -248,6 +248,8 @@ Table steps_table(const ConversionPlan& plan, const Checkpoint& source) {
   return table;
 }
 
+constexpr std::size_t kReportIndent = 10;  // the width of the labels
+
 std::string exactness_text(const OutputComparison& comparison, const ConversionPlan& plan) {
   const std::string rounding =
       comparison.without_rounding
@@ -255,7 +257,7 @@ std::string exactness_text(const OutputComparison& comparison, const ConversionP
                 ", {:.3g} without rounding{}", *comparison.without_rounding,
                 plan.request.dtype ? fmt::format(" to {}", name_of(*plan.request.dtype)) : "")
           : "";
-  return fmt::format("exactness  largest logit difference {:.3g} (logits up to {:.3g}){}",
+  return fmt::format("\nexactness largest logit difference {:.3g} (logits up to {:.3g}){}",
                      comparison.largest_difference, comparison.largest_output, rounding);
 }
 
@@ -273,14 +275,14 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
       console.print(layers_table(done.layers).text(console) + "\n");
     }
     if (done.budget) {
-      console.print(budget_table(*done.budget, console) + "\n");
+      console.print_facts(budget_table(*done.budget, console) + "\n", kReportIndent);
     }
-    console.print(
-        summary_text(plan) + (plan.request.calibration ? grouping_text(done.groupings) : "") +
-        kept_text(done.layers) + refit_text(done.layers) + distillation_text(done.distillation));
-    if (done.comparison) {
-      console.print(exactness_text(*done.comparison, plan));
-    }
+    console.print_facts(summary_text(plan) +
+                            (plan.request.calibration ? grouping_text(done.groupings) : "") +
+                            kept_text(done.layers) + refit_text(done.layers) +
+                            distillation_text(done.distillation) +
+                            (done.comparison ? exactness_text(*done.comparison, plan) : ""),
+                        kReportIndent);
     if (done.held_out) {
       console.print("\n" + held_out_table(*done.held_out, console));
     }

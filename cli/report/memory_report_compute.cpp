@@ -114,7 +114,7 @@ std::string memory_text(const UptrainPlan& plan) {
     }
   }
   if (memory.not_at_once > 0) {
-    parts += fmt::format("; {} of these are not needed at the same time",
+    parts += fmt::format(", less {} that is not needed at the same time",
                          text_of_bytes(memory.not_at_once));
   }
   const std::optional<double>& free = plan.memory_free.device;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "cli/report/conversion_facts.h"
+#include "cli/report/conversion_measurements.h"
 #include "cli/report/page.h"
 #include "cli/report/tensor_report.h"
 #include "cli/report/training_charts.h"
@@ -242,6 +243,11 @@ namespace {
 void add_summary(Page& page, const ModelPage& facts) {
   page.begin_section("summary", "Summary");
   page.add_warnings(facts.summary.disagreements);
+  if (const auto& held_out = facts.summary.record.held_out.value) {
+    page.add_table(held_out_rows(*held_out),
+                   fmt::format("Compared on {} tokens that the conversion did not use",
+                               with_thousands(held_out->tokens.value_or(0))));
+  }
   Facts lines;
   for (auto& [name, value] : summary_facts(facts.summary, facts.load)) {
     if (name == "converted") {

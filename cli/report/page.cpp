@@ -29,9 +29,9 @@ namespace {
 
 constexpr std::string_view kStyle = R"(
 :root{color-scheme:light dark;--ground:#fff;--card:#f6f8fa;--ink:#1b1f24;--soft:#57606a;--rule:#d8dee4;--link:#0068a8;
---warn:#8a4b00;--warn-ground:#fff4e0;--good:#00694e;--bad:#a3261d}
+--edge:#0003;--warn:#8a4b00;--warn-ground:#fff4e0;--good:#00694e;--bad:#a3261d}
 @media screen and (prefers-color-scheme:dark){:root{--ground:#14171a;--card:#1c2024;--ink:#e6e9ec;--soft:#a3abb3;
---rule:#343a40;--link:#7cc0f2;--warn:#ffc069;--warn-ground:#33270f;--good:#4fd0a8;--bad:#ff9189}}
+--rule:#343a40;--edge:#fff5;--link:#7cc0f2;--warn:#ffc069;--warn-ground:#33270f;--good:#4fd0a8;--bad:#ff9189}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:76rem;padding:1.2rem 1rem 3rem;background:var(--ground);color:var(--ink);
 font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
@@ -51,20 +51,25 @@ margin:0 0 .4rem;overflow-wrap:anywhere}.warnings strong{color:var(--warn)}
 .verdict span{font-weight:700;margin-right:.3rem}.verdict.good{border-color:var(--good)}.verdict.good span{color:var(--good)}
 .verdict.bad{border-color:var(--bad)}.verdict.bad span{color:var(--bad)}
 pre{background:var(--card);border:1px solid var(--rule);border-radius:6px;padding:.7rem .9rem;overflow-x:auto;font-size:.875rem}
-.scroll{overflow-x:auto;margin:0 0 1.2rem}
+.scroll{overflow-x:auto;margin:0 0 1.2rem;background:linear-gradient(90deg,var(--ground) 30%,transparent) local,
+linear-gradient(270deg,var(--ground) 30%,transparent) 100% 0 local,linear-gradient(90deg,var(--edge),transparent) scroll,
+linear-gradient(270deg,var(--edge),transparent) 100% 0 scroll;background-repeat:no-repeat;
+background-size:2.5rem 100%,2.5rem 100%,.8rem 100%,.8rem 100%}
 table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums}
 section>h3{margin:1.6rem 0 .4rem}
 th,td{padding:.25rem .9rem .25rem 0;text-align:left;border-bottom:1px solid var(--rule);white-space:nowrap}
 th{font-weight:600;vertical-align:bottom}td{vertical-align:top}.number{text-align:right}.long{white-space:normal;overflow-wrap:anywhere;min-width:12rem}
-.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr));gap:1rem;margin:0 0 1.2rem}
+.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,22rem),1fr));gap:1rem;margin:0 0 1.2rem}
 figure{margin:0;background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:.8rem}
-.figures>figure{max-width:46rem}
+.figures>figure{max-width:30rem}
 figcaption p{margin:.1rem 0 .6rem;color:var(--soft);font-size:.875rem;line-height:1.4}
 figure .chart{--ground:var(--card);display:block;width:100%;height:auto}
 summary{color:var(--link);cursor:pointer;font-size:.875rem;padding:.3rem 0;width:fit-content}
 figure .scroll{max-height:20rem;overflow:auto;margin:0}
 footer{margin-top:3rem;color:var(--soft);font-size:.875rem}
-@media (max-width:34rem){dl div{grid-template-columns:1fr}h1{font-size:1.35rem}}
+figure .scroll{--ground:var(--card)}
+@media (max-width:34rem){dl div{grid-template-columns:1fr}h1{font-size:1.35rem}figure{padding:.8rem .5rem}
+th,td{padding-right:.55rem}table{font-size:.8125rem}}
 @media print{body{max-width:none;padding:0;font-size:10pt}nav,.skip,figure details{display:none}h2{break-after:avoid}
 figure,dl div,tr{break-inside:avoid}.figures{grid-template-columns:1fr 1fr}.scroll{overflow:visible}
 table{font-size:7.5pt}th,td{white-space:normal;overflow-wrap:anywhere;padding-right:.5rem}thead{display:table-header-group}

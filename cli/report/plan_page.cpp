@@ -121,7 +121,10 @@ std::string plan_page(const ServingPlan& plan) {
       page.add_paragraph(choice.advice);
     }
   }
-  page.begin_section("costs", "What fewer kv heads cost");
+  page.begin_section("costs", "What fewer kv heads cost, estimated");
+  page.add_paragraph(
+      "Computed from the shapes of the tensors, not measured. Only weights and cache are counted, "
+      "not the other memory and time that an engine needs.");
   std::vector<Chart> charts{cache_chart(plan)};
   if (plan.vram) {
     charts.push_back(memory_chart(plan));
@@ -133,8 +136,6 @@ std::string plan_page(const ServingPlan& plan) {
   for (const PlanTable& table : plan_tables(plan)) {
     page.add_table(table.table, table.caption);
   }
-  page.add_paragraph(
-      "Only weights and cache are counted, not the other memory that an engine needs.");
   return page.text();
 }
 

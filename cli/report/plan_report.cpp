@@ -228,8 +228,9 @@ std::vector<PlanTable> plan_tables(const ServingPlan& plan) {
 
 PlanChoice choice_of(const ServingPlan& plan) {
   const ServingCost& cost = plan.costs[*plan.chosen];
-  const std::string what = cost.kv_heads ? fmt::format("{} kv heads fit", *cost.kv_heads)
-                                         : std::string("The model fits as it is");
+  const std::string what = !cost.kv_heads        ? std::string("The model fits as it is")
+                           : *cost.kv_heads == 1 ? std::string("1 kv head fits")
+                                                 : fmt::format("{} kv heads fit", *cost.kv_heads);
   return {fmt::format("{} in {} ({})", what, text_of_bytes(*plan.vram), needs_of(plan, cost)),
           cost.kv_heads ? command_for(plan, *cost.kv_heads) : "",
           takes_text(plan) ? "TEXT is a file of a few megabytes of what the model will read."
@@ -242,9 +243,10 @@ std::string text_of_sequences(std::uint64_t count) {
 
 std::string text_of_shortage(const ServingPlan& plan) {
   const ServingCost& fewest = plan.costs.back();
-  return fmt::format("{} of {} tokens do not fit in {} even with {} kv heads: {}",
+  const std::string heads = text_of_heads(fewest.spec.kv_heads);
+  return fmt::format("{} of {} tokens do not fit in {} even with {}: {}",
                      text_of_sequences(plan.batch), with_thousands(plan.contexts.front()),
-                     text_of_bytes(*plan.vram), text_of_heads(fewest.spec.kv_heads),
+                     text_of_bytes(*plan.vram), heads == "1" ? "1 kv head" : heads + " kv heads",
                      needs_of(plan, fewest));
 }
 

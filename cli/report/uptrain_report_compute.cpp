@@ -1,5 +1,6 @@
 #include "cli/report/uptrain_report.h"
 
+#include <cmath>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -15,6 +16,22 @@ namespace regroup {
 namespace {
 
 std::string count_text(std::int64_t count) { return text_of_count(static_cast<double>(count)); }
+
+std::string digits_of(std::int64_t count) {
+  return with_thousands(static_cast<std::uint64_t>(count));
+}
+
+// "1 sequence", "8 sequences".
+std::string sequences_text(std::int64_t count) {
+  return fmt::format("{} sequence{}", digits_of(count), count == 1 ? "" : "s");
+}
+
+// "read 3.8 times", "5.6 % of it read".
+std::string reading_text(double epochs) {
+  return epochs < 1      ? fmt::format("{:.2g} % of it read", 100 * epochs)
+         : epochs < 1000 ? fmt::format("read {:.3g} times", epochs)
+                         : fmt::format("read {} times", digits_of(std::llround(epochs)));
+}
 
 // "2e-4", or how it will be found.
 std::string peak_text(const UptrainPlan& plan) {
@@ -37,10 +54,10 @@ std::string schedule_text(const UptrainPlan& plan) {
     case LrScheduleKind::kConstant: text = peak_text(plan) + ", constant"; break;
     case LrScheduleKind::kInverseSqrt:
       text = fmt::format("{:g} / sqrt(max(step, 10000)) from step {} on", schedule.peak,
-                         with_thousands(static_cast<std::uint64_t>(schedule.start_step)));
+                         digits_of(schedule.start_step));
       break;
   }
-  return text + fmt::format(", warm-up {} steps", schedule.warmup_steps);
+  return text + fmt::format(", warm-up {} steps", digits_of(schedule.warmup_steps));
 }
 
 // The teacher and its weights; empty without a teacher.
@@ -80,18 +97,16 @@ std::string published_text(const UptrainSettings& settings) {
              : fmt::format(
                    "          {:g} of {} pretraining tokens, published for {}; --pretrain-tokens "
                    "overrides this\n",
-                   *settings.alpha,
-                   with_thousands(static_cast<std::uint64_t>(*settings.pretrain_tokens)),
-                   settings.published);
+                   *settings.alpha, digits_of(*settings.pretrain_tokens), settings.published);
 }
 
 // A line per file if there are several.
 std::string sources_text(const UptrainPlan& plan) {
   std::string text;
   for (const UptrainPlan::Source& source : plan.sources) {
-    text += fmt::format("          {:.3g} % from {}, {} tokens, seen {:.2f} times\n",
-                        100 * source.share, printable(source.path.string(), 0),
-                        count_text(source.tokens), source.epochs);
+    text += fmt::format("          {:.3g} % from {}, {} tokens, {}\n", 100 * source.share,
+                        printable(source.path.string(), 0), count_text(source.tokens),
+                        reading_text(source.epochs));
   }
   return plan.sources.size() > 1 ? text : "";
 }
@@ -163,18 +178,19 @@ std::string ranks_text(const UptrainPlan& plan) {
 std::string plan_text(const UptrainPlan& plan) {
   const UptrainSettings& settings = plan.settings;
   return fmt::format(
-      "steps     {} of {} tokens ({} sequences of {}), {} tokens in all\n"
+      "steps     {} of {} tokens ({} of {}), {} tokens in all\n"
       "{}{}"
-      "data      {} tokens, seen {:.2f} times\n"
+      "data      {} tokens, {}\n"
       "{}{}{}"
       "model     {} parameters, {} on {}\n"
       "compute   {:.3g} FLOPs\n"
       "memory    {}\n"
       "states    {}",
-      with_thousands(static_cast<std::uint64_t>(plan.steps)), count_text(plan.tokens_per_step),
-      settings.batch * settings.accumulation, plan.sequence_length, count_text(plan.tokens),
-      published_text(settings), ranks_text(plan), count_text(plan.data_tokens), plan.epochs,
-      sources_text(plan), padding_text(plan), recipe_text(plan), count_text(plan.parameters),
+      digits_of(plan.steps), digits_of(plan.tokens_per_step),
+      sequences_text(settings.batch * settings.accumulation), digits_of(plan.sequence_length),
+      count_text(plan.tokens), published_text(settings), ranks_text(plan),
+      count_text(plan.data_tokens), reading_text(plan.epochs), sources_text(plan),
+      padding_text(plan), recipe_text(plan), count_text(plan.parameters),
       name_of(settings.precision), settings.device.str(), plan.flops, memory_text(plan),
       saving_text(plan));
 }

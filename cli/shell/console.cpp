@@ -103,19 +103,17 @@ void Console::print(std::string_view text) const {
   }
 }
 
-void Console::note(std::string_view text) const {
-  if (verbosity_ != Verbosity::kQuiet) {
-    put_message(text);
+void Console::note(std::string_view text, std::size_t indent) const {
+  if (verbosity_ == Verbosity::kQuiet) {
+    return;
   }
+  const auto width = static_cast<std::size_t>(std::max(columns(), 20));
+  const bool wraps = progress_format_ == ProgressFormat::kText && ::isatty(STDERR_FILENO) == 1;
+  put_message(wraps ? wrapped(text, width, indent) : std::string(text));
 }
 
 void Console::print_facts(std::string_view text, std::size_t indent) const {
   print(shows_results() ? wrapped(text, result_columns(), indent) : std::string(text));
-}
-
-void Console::note_facts(std::string_view text, std::size_t indent) const {
-  const auto width = static_cast<std::size_t>(std::max(columns(), 20));
-  note(::isatty(STDERR_FILENO) == 1 ? wrapped(text, width, indent) : std::string(text));
 }
 
 void Console::detail(std::string_view text) const {

@@ -52,10 +52,8 @@ class Console {
   /// Writes a result of several lines. On a terminal, long lines are broken between words and the
   /// continuation lines are indented by `indent` columns.
   void print_facts(std::string_view text, std::size_t indent) const;
-  /// The same for a note.
-  void note_facts(std::string_view text, std::size_t indent) const;
-  /// Writes a note or warning to stderr, unless --quiet.
-  void note(std::string_view text) const;
+  /// Writes a note or warning to stderr, unless --quiet; long lines as by print_facts().
+  void note(std::string_view text, std::size_t indent = 2) const;
   /// Writes a detail to stderr, with --verbose only.
   void detail(std::string_view text) const;
   /// Writes one line to stderr, always.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <utility>
 
@@ -16,6 +17,7 @@ namespace {
 constexpr std::size_t kBarColumns = 20, kLeastBar = 5;
 constexpr auto kRedraw = std::chrono::milliseconds(100);
 constexpr auto kPlainLine = std::chrono::seconds(15);
+constexpr auto kBeat = std::chrono::seconds(1);
 
 // Ignores write errors: a closed stderr must not stop the work.
 void draw(const std::string& text) {
@@ -33,6 +35,12 @@ std::string amount(double value, const std::string& unit) {
 double rate_of(const ProgressState& state) {
   return static_cast<double>(state.done - std::min(state.done_before, state.done)) /
          std::max(state.seconds - state.prepared, 1e-3);
+}
+
+// "2 steps/s", or "32 s each" for slow ones.
+std::string pace_of(double rate, const std::string& unit) {
+  return rate >= 0.5 || rate <= 0 || unit == "bytes" ? amount(rate, unit) + "/s"
+                                                     : text_of_duration(1 / rate) + " each";
 }
 
 // "[####......] ", at most `room` columns; empty if there is too little room.
@@ -53,18 +61,19 @@ std::string line_of(const ProgressState& state, std::string_view detail, std::si
   const std::string label = state.stage + state.label;
   const std::string end = detail.empty() ? "" : fmt::format("  {}", detail);
   if (state.total == 0) {
-    return code_points(
-        fmt::format("{} {}  {}/s{}", label, amount(static_cast<double>(state.done), state.unit),
-                    amount(rate, state.unit), end),
-        0, columns);
+    const std::string so_far =
+        rate > 0 ? fmt::format("{}  {}", amount(static_cast<double>(state.done), state.unit),
+                               pace_of(rate, state.unit))
+                 : text_of_duration(state.seconds);
+    return code_points(fmt::format("{} {}{}", label, so_far, end), 0, columns);
   }
   const auto total = static_cast<double>(state.total);
   const double done = std::min(static_cast<double>(state.done), total);
-  std::string rest = fmt::format("{:3.0f}%  {}/s", 100 * done / total, amount(rate, state.unit));
-  if (rate > 0) {
-    rest += "  ETA " + text_of_duration((total - done) / rate);
-  }
-  rest += end;
+  const std::string left =
+      done < total ? "ETA " + text_of_duration((total - done) / rate) : "finishing";
+  const std::string pace = rate > 0 ? fmt::format("{}  {}", pace_of(rate, state.unit), left)
+                                    : text_of_duration(state.seconds);
+  const std::string rest = fmt::format("{:3.0f}%  {}{}", 100 * done / total, pace, end);
   const std::size_t used = width_of(label) + 1 + width_of(rest);
   const std::string bar = bar_of(done / total, columns > used ? columns - used : 0);
   return code_points(fmt::format("{} {}{}", label, bar, rest), 0, columns);
@@ -85,40 +94,72 @@ std::string json_line_of(const ProgressState& state, std::string_view detail) {
 Progress::Progress(const Console& console, std::string label, std::uint64_t total, std::string unit)
     : console_(console), state_{std::move(label), std::move(unit), total} {
   state_.stage = console.stage_of(state_.label);
-  if (console_.redraws() && !is_json()) {
-    update(0);  // so that a long first step is not silent
-  } else if (!is_json()) {
+  if (is_json() || console_.verbosity() == Verbosity::kQuiet) {
+    return;
+  }
+  if (console_.redraws()) {
+    show_if_due();
+  } else {
     next_ = begin_ + kPlainLine;
   }
+  beat_ = std::jthread([this](const std::stop_token& stopped) { keep_alive(stopped); });
 }
 
-Progress::~Progress() { clear(); }
+Progress::~Progress() {
+  beat_ = {};  // waits for it
+  clear();
+}
 
 double Progress::seconds() const {
   return std::chrono::duration<double>(Clock::now() - begin_).count();
 }
 
+void Progress::set_start(std::uint64_t done) {
+  const std::lock_guard lock(guard_);
+  state_.done_before = done;
+}
+
+void Progress::keep_alive(const std::stop_token& stopped) {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals interrupt what the main thread waits for
+  std::unique_lock lock(guard_);
+  while (!wake_.wait_for(lock, stopped, kBeat, [&] { return stopped.stop_requested(); })) {
+    if (!finished_) {
+      show_if_due();
+    }
+  }
+}
+
 void Progress::update(std::uint64_t done, std::string_view detail) {
+  const std::lock_guard lock(guard_);
   state_.done = done;
-  const auto now = Clock::now();
+  detail_ = detail;
   if (done <= state_.done_before) {
     state_.prepared = seconds();
   }
-  if (now < next_ || console_.verbosity() == Verbosity::kQuiet) {
+  if (console_.verbosity() != Verbosity::kQuiet) {
+    show_if_due();
+  }
+}
+
+void Progress::show_if_due() {
+  const auto now = Clock::now();
+  if (now < next_) {
     return;
   }
   state_.seconds = seconds();
   constexpr std::size_t kLogColumns = 120;  // of lines in a log
   if (is_json()) {
-    console_.note(json_line_of(state_, detail));
+    console_.note(json_line_of(state_, detail_));
     next_ = now + kRedraw;
   } else if (console_.redraws()) {
     const auto width = static_cast<std::size_t>(std::max(console_.columns() - 1, 20));
-    draw(fmt::format("\r\x1b[2K{}", line_of(state_, detail, width)));
+    draw(fmt::format("\r\x1b[2K{}", line_of(state_, detail_, width)));
     drawn_ = true;
     next_ = now + kRedraw;
   } else {
-    console_.note(line_of(state_, detail, kLogColumns));
+    console_.note(line_of(state_, detail_, kLogColumns));
     next_ = now + kPlainLine;
   }
 }
@@ -131,12 +172,14 @@ void Progress::clear() {
 }
 
 void Progress::interrupt_with(std::string_view text) {
+  const std::lock_guard lock(guard_);
   clear();
   next_ = console_.redraws() ? Clock::now() : next_;
   console_.note(text);
 }
 
 void Progress::finish() {
+  const std::lock_guard lock(guard_);
   clear();
   if (std::exchange(finished_, true)) {
     return;
@@ -147,9 +190,9 @@ void Progress::finish() {
   } else {
     const auto moved = static_cast<double>(state_.done - state_.done_before);
     const double taken = seconds();
-    console_.note(fmt::format("{}{}: {} in {} ({}/s)", state_.stage, state_.label,
+    console_.note(fmt::format("{}{}: {} in {} ({})", state_.stage, state_.label,
                               amount(moved, state_.unit), text_of_duration(taken),
-                              amount(moved / std::max(taken, 1e-3), state_.unit)));
+                              pace_of(moved / std::max(taken, 1e-3), state_.unit)));
   }
 }
 

@@ -1,11 +1,15 @@
-// A progress bar with rate and ETA on a terminal; without a terminal, a line every 15 seconds. With
-// --json-progress, lines of JSON.
+// A progress bar with rate and ETA on a terminal, redrawn at least every second; without a
+// terminal, a line every 15 seconds. With --json-progress, lines of JSON.
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <mutex>
+#include <stop_token>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "cli/shell/console.h"
 
@@ -24,7 +28,7 @@ struct ProgressState {
 };
 
 /// A line of at most `columns` code points. The bar gets the columns that the rest leaves. While
-/// nothing is done, the line has no ETA.
+/// nothing is done, the line has the time since the beginning instead of rate and ETA.
 std::string line_of(const ProgressState& state, std::string_view detail, std::size_t columns);
 
 /// The same as a line of JSON: "progress" (the label), "unit", "done", "total" (null if unknown),
@@ -52,21 +56,27 @@ class Progress {
 
   /// Sets the work done before this run, such as the steps of a resumed run. It does not count in
   /// the rate.
-  void set_start(std::uint64_t done) { state_.done_before = done; }
+  void set_start(std::uint64_t done);
 
  private:
   using Clock = std::chrono::steady_clock;
 
   double seconds() const;
+  void show_if_due();
+  void keep_alive(const std::stop_token& stopped);
   bool is_json() const { return console_.progress_format() == ProgressFormat::kJson; }
   void clear();
 
   const Console& console_;
+  std::mutex guard_;  // of what follows: long steps are shown by another thread
   ProgressState state_;
+  std::string detail_;
   Clock::time_point begin_ = Clock::now();
   Clock::time_point next_ = begin_;
   bool drawn_ = false;
   bool finished_ = false;
+  std::condition_variable_any wake_;
+  std::jthread beat_;
 };
 
 }  // namespace regroup

@@ -11,6 +11,7 @@ Errors are exceptions with the program's one line (`RegroupError` and its subcla
 stops the program; see `StateSaved`.
 """
 
+import difflib
 import subprocess
 from importlib import metadata
 
@@ -76,7 +77,8 @@ __all__ = [
 def __getattr__(name: str) -> str:
     """`__version__`: that of the installed package, or of the program that a checkout runs."""
     if name != "__version__":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        near = difflib.get_close_matches(name, __all__, 1)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
     try:
         return metadata.version("regroup")
     except metadata.PackageNotFoundError:

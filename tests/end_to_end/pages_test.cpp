@@ -66,6 +66,27 @@ TEST_CASE("the page of inspect has heads and caches and slopes and requested tab
   }
 }
 
+TEST_CASE("the page of a compared result begins with the losses", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const fs::path model = put_model(directory / "model", tiny_llama({}));
+  std::string config = bytes_of_file(model / "config.json");
+  config.insert(config.find('{') + 1, R"("regroup": {"held_out": {"tokens": 4096, "context": 512,
+    "models": [{"model": "source", "loss": 3.5, "cosine": 1.0}, {"model": "mean", "cosine": 0.5},
+               {"model": "result", "loss": 3.75, "cosine": 0.9}]}},)");
+  put_file(model / "config.json", config);
+  const std::string text = page_of({"inspect", model.string()}, directory / "p.html").text;
+  const std::size_t losses = text.find("Compared on 4,096 tokens that the conversion did not use");
+  REQUIRE(losses != text.npos);
+  CHECK(losses < text.find("hidden size"));
+  CHECK_THAT(text, ContainsSubstring("3.750") && ContainsSubstring("42.52"));
+}
+
+TEST_CASE("the page of a plan says that it is an estimate", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const Markup page = page_of({"plan", golden("llama_mha").string()}, directory / "p.html");
+  CHECK_THAT(page.text, ContainsSubstring("estimated") && ContainsSubstring("not measured"));
+}
+
 TEST_CASE("inspect writes a page for every kind of input", "[end_to_end]") {
   const TemporaryDirectory directory;
   for (const char* name : {"t5", "bert", "nemotron_nas", "gguf/llama.gguf", "llama_torch",

@@ -69,7 +69,7 @@ TEST_CASE("plan says if no conversion is needed or none suffices", "[end_to_end]
   CHECK(none.exit_code == 2);
   CHECK(none.one_line_of_error());
   CHECK_THAT(none.err, ContainsSubstring("16 sequences of 4,096 tokens do not fit in 11 GiB even "
-                                         "with 1 kv heads"));
+                                         "with 1 kv head:"));
 }
 
 TEST_CASE("plan counts the cache in the given dtype", "[end_to_end]") {

@@ -85,6 +85,18 @@ TEST_CASE("lines of facts are wrapped on a terminal only", "[end_to_end]") {
   CHECK(cache.substr(0, cache.find('\n')).size() > 60);
 }
 
+TEST_CASE("notes and warnings are wrapped on a terminal only", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::vector<std::string> command{
+      "convert",  golden("llama_mha").string(), (directory / "out").string(), "--kv-heads", "1",
+      "--dry-run"};
+  const ProgramResult narrow = run_on_terminal(command, 60);
+  const std::string text = narrow.out + narrow.err;
+  REQUIRE(text.find("warning: --pool mean") != text.npos);
+  CHECK(widest_line(text.substr(text.find("warning: --pool mean"))) <= 60);
+  CHECK(widest_line(run_program(command).err) > 80);
+}
+
 TEST_CASE("shortened file names keep the numbers of their shards", "[end_to_end]") {
   const std::string text =
       run_on_terminal({"inspect", golden("llama_sharded").string(), "--tensors"}, 72).out;

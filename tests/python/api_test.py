@@ -216,6 +216,12 @@ class Errors(unittest.TestCase):
             with self.assertRaisesRegex(regroup.EnvironmentFailedError, "/nowhere/regroup is not a program"):
                 regroup.inspect(LLAMA)
 
+    def test_a_wrong_choice_is_named_with_the_right_ones(self):
+        with self.assertRaisesRegex(regroup.UsageError, "lowrnk.*mean,first,random,lowrank"):
+            regroup.convert(LLAMA, "nowhere", kv_heads=2, pool="lowrnk")
+        with self.assertRaisesRegex(AttributeError, "'convrt'; did you mean convert"):
+            regroup.convrt
+
     def test_a_signal_is_named_instead_of_the_last_message(self):
         with a_program("echo 'warning: of something else' >&2; kill -KILL $$"), self.assertLogs("regroup"):
             with self.assertRaisesRegex(regroup.RegroupError, "^regroup was ended by signal 9") as found:

@@ -22,6 +22,11 @@ class Document(unittest.TestCase):
         for name in ("corpus.bin", "held-out.bin"):
             regroup.tokenize(ROOT / "docs/python.md", name, tokenizer="bytes")
 
+    def test_it_lists_every_name_of_the_package(self):
+        text = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+        for name in set(regroup.__all__) - {"Callback", "Option", "Path", "Report"}:  # types
+            self.assertRegex(text, rf"`{name}[`(]")
+
     def test_its_code_runs(self):
         text = (ROOT / "docs/python.md").read_text(encoding="utf-8")
         blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

@@ -3,15 +3,26 @@
 import json
 import os
 import pathlib
+import shutil
 import unittest
+from unittest import mock
 
 import program
 
-NOTEBOOKS = sorted((pathlib.Path(__file__).resolve().parents[2] / "examples/notebook").glob("*.ipynb"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def code_of(notebook):
-    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+def run(name):
+    """The names that a notebook has at its end."""
+    notebook = json.loads((ROOT / "examples/notebook" / name).read_text(encoding="utf-8"))
+    assert notebook["nbformat"] == 4
+    for cell in notebook["cells"]:
+        assert not cell.get("outputs"), "outputs are stripped: they would not stay true"
+    names = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), name, "exec"), names)
+    return names
 
 
 class Notebooks(unittest.TestCase):
@@ -22,20 +33,31 @@ class Notebooks(unittest.TestCase):
         os.chdir(scratch.name)
 
     def test_fewer_kv_heads_shows_what_conversion_costs_and_uptraining_recovers(self):
-        [path] = NOTEBOOKS
-        notebook = json.loads(path.read_text(encoding="utf-8"))
-        self.assertEqual(notebook["nbformat"], 4)
-        for cell in notebook["cells"]:
-            self.assertFalse(cell.get("outputs"), "outputs are stripped: they would not stay true")
-        names = {}
-        for code in code_of(notebook):
-            exec(compile(code, str(path), "exec"), names)
+        names = run("fewer_kv_heads.ipynb")
         losses = names["losses"]
         self.assertLess(losses["mha"], losses["lowrank"])
         self.assertLess(losses["lowrank"], losses["mean"])
         self.assertLess(losses["mean-uptrained"], losses["mean"])
         self.assertLess(losses["lowrank-uptrained"], losses["mean"])
         self.assertIn("<svg", names["Drawing"]()._repr_svg_())
+        self.real_model_follows()
+
+    def real_model_follows(self):
+        """On the model of the first notebook, which is trained: no test has a real one."""
+        shutil.copy(ROOT / "tests/docs/tokenizer.json", "kv-heads/mha")
+        pathlib.Path("corpus.txt").write_bytes(b"".join(path.read_bytes() for path in sources()))
+        with mock.patch.dict(os.environ, MODEL="kv-heads/mha", TEXT="corpus.txt"):
+            names = run("real_model.ipynb")
+        losses = {name: row["loss"] for name, row in names["compared"].items()}
+        self.assertLess(losses["result"], losses["mean"])
+        self.assertTrue(names["verified"]["passed"])
+        self.assertEqual(set(names["continuations"]), {"source", "result"})
+        self.assertIn("<table", pathlib.Path("real-model/report.html").read_text(encoding="utf-8"))
+
+
+def sources():
+    """Text of the kind that the model was trained on."""
+    return sorted(pathlib.Path(json.__file__).parent.parent.glob("*.py"))[:20]
 
 
 if __name__ == "__main__":

@@ -165,7 +165,7 @@ void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data
   plan.recipe["teacher_top"] = answers.facts().top;
 }
 
-// A conversion's result learns more with its source as the teacher (docs/uptraining.md).
+// A conversion's result learns more with its source as the teacher (docs/choices.md).
 void advise_teacher(UptrainPlan& plan, const Model& student) {
   if (plan.settings.teacher.any()) {
     return;

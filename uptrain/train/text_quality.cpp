@@ -132,15 +132,22 @@ at::Tensor wide_logits(const LmHeadInputs& inputs, std::int64_t begin, std::int6
   return logits_of(inputs, begin, count).to(at::kDouble);
 }
 
+// How many predictions are compared at a time.
+std::int64_t predictions_at_once(std::int64_t vocab_size) {
+  return std::max<std::int64_t>(1, kLogitsAtOnce / vocab_size);
+}
+
 PredictionComparison compare(const LmHeadInputs& source, const LmHeadInputs& result,
+                             const std::function<void()>& step_done,
                              const std::atomic<bool>& stop) {
   const std::int64_t tokens = source.hidden.size(0);
-  const std::int64_t step = std::max<std::int64_t>(1, kLogitsAtOnce / source.head.size(0));
+  const std::int64_t step = predictions_at_once(source.head.size(0));
   PredictionComparison comparison;
   for (std::int64_t begin = 0; begin < tokens; begin += step) {
     throw_if_stopped(stop, "interrupted");
     const std::int64_t count = std::min(step, tokens - begin);
     add(comparison, wide_logits(source, begin, count), wide_logits(result, begin, count));
+    step_done();
   }
   const auto count = static_cast<double>(tokens);
   comparison.kl /= count;
@@ -151,8 +158,15 @@ PredictionComparison compare(const LmHeadInputs& source, const LmHeadInputs& res
 
 }  // namespace
 
-std::size_t layers_to_compare(const Model& source, const Model& result) {
-  return layers_of(source) + layers_of(result);
+std::size_t steps_to_compare(const Model& source, const Model& result, const Batches& windows) {
+  std::int64_t tokens = 0;
+  for (const at::Tensor& window : windows) {
+    // Half of the tokens of an encoder-decoder go to the encoder.
+    tokens += source.spec.has_encoder() ? window.numel() / 2 : window.numel();
+  }
+  const std::int64_t each = predictions_at_once(source.spec.vocab_size);
+  return layers_of(source) + layers_of(result) +
+         static_cast<std::size_t>((tokens + each - 1) / each);
 }
 
 void check_same_vocabulary(const Model& source, const Model& result) {
@@ -170,9 +184,9 @@ PredictionComparison compare_predictions(const Model& source, const Model& resul
   const at::NoGradGuard no_gradients;
   check_same_vocabulary(source, result);
   std::size_t done = 0;
-  const auto layer_done = [&] { call_if_given(progress, ++done); };
-  const LmHeadInputs expected = run(source, windows, device, layer_done, stop);
-  return compare(expected, run(result, windows, device, layer_done, stop), stop);
+  const auto step_done = [&] { call_if_given(progress, ++done); };
+  const LmHeadInputs expected = run(source, windows, device, step_done, stop);
+  return compare(expected, run(result, windows, device, step_done, stop), step_done, stop);
 }
 
 Batches random_windows(std::int64_t vocab_size, const WindowSettings& settings) {

@@ -62,15 +62,15 @@ struct PredictionComparison {
   double agreement = 0.0;           ///< how often the most likely token is the same, 0 to 1
 };
 
-/// Layers that compare_predictions() computes, of both models.
-std::size_t layers_to_compare(const Model& source, const Model& result);
+/// Steps of compare_predictions(): layers of both models, and parts of the logits.
+std::size_t steps_to_compare(const Model& source, const Model& result, const Batches& windows);
 
 /// Throws kBadInput if the two have different vocabularies or numbers of logits.
 void check_same_vocabulary(const Model& source, const Model& result);
 
 /// Runs both models over `windows` (int64 [B, T] each) in fp32, without masking. Holds one layer at
 /// a time in memory, plus the hidden states of all windows and two output projections. Calls
-/// `progress`, unless it is empty, with the number of layers done. Throws what
+/// `progress`, unless it is empty, with the number of steps done. Throws what
 /// check_same_vocabulary() does, kInterrupted soon after `stop` turns true.
 PredictionComparison compare_predictions(const Model& source, const Model& result,
                                          const Batches& windows, c10::Device device,

@@ -59,7 +59,7 @@ TEST_CASE("the report of a conversion separates rounding only if --dtype rounds"
     words.insert(words.end(), more.begin(), more.end());
     const ProgramResult result = run_program(words);
     CHECK(result.exit_code == 0);
-    const std::size_t begin = result.out.find("exactness  largest logit difference ");
+    const std::size_t begin = result.out.find("exactness largest logit difference ");
     REQUIRE(begin != std::string::npos);
     return result.out.substr(begin, result.out.find('\n', begin) - begin);
   };

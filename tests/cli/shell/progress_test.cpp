@@ -1,6 +1,15 @@
 // The line of a progress bar, for several widths.
 #include "cli/shell/progress.h"
 
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <pty.h>
+#include <string>
+#include <thread>
+#include <unistd.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -20,6 +29,13 @@ TEST_CASE("a progress line has the rate and the remaining time in units of the w
   const ProgressState bytes{
       .label = "convert", .unit = "bytes", .total = 1U << 30, .done = 1U << 29, .seconds = 2.0};
   CHECK_THAT(line_of(bytes, "", 120), ContainsSubstring("50%  256 MiB/s  ETA 2.0 s"));
+}
+
+TEST_CASE("slow work has the time of each unit, and work that is done no remaining time", "[cli]") {
+  ProgressState slow{.label = "distill", .unit = "steps", .total = 32, .done = 4, .seconds = 120.0};
+  CHECK_THAT(line_of(slow, "", 120), ContainsSubstring("12%  30 s each  ETA 14 min 00 s"));
+  slow.done = 32;
+  CHECK_THAT(line_of(slow, "", 120), ContainsSubstring("100%  3.8 s each  finishing"));
 }
 
 TEST_CASE("earlier work counts as done but not in the rate", "[cli]") {
@@ -44,10 +60,12 @@ TEST_CASE("the time before any work counted is not in the rate", "[cli]") {
              ContainsSubstring("4/5 distill") && ContainsSubstring("1 steps/s  ETA 50 s"));
 }
 
-TEST_CASE("no remaining time is shown before any work is done", "[cli]") {
+TEST_CASE("the time so far is shown before any work is done", "[cli]") {
   const ProgressState none{
       .label = "refit", .unit = "steps", .total = 400, .done = 0, .seconds = 5.0};
-  CHECK_THAT(line_of(none, "", 120), ContainsSubstring("0%") && !ContainsSubstring("ETA"));
+  CHECK(line_of(none, "", 120) == "refit [....................]   0%  5.0 s");
+  const ProgressState unknown{.label = "learning rate", .unit = "trials", .seconds = 70.0};
+  CHECK(line_of(unknown, "", 120) == "learning rate 1 min 10 s");
 }
 
 TEST_CASE("work of unknown length has no percentage", "[cli]") {
@@ -67,6 +85,35 @@ TEST_CASE("on a narrow terminal first the bar and then the end of the line are o
   }
   CHECK_THAT(line_of(steps, detail, 79),
              !ContainsSubstring("[") && ContainsSubstring("error 12.3 %"));
+}
+
+// What `work` writes to stderr, which is a terminal meanwhile.
+template <typename Work>
+std::string on_terminal(const Work& work) {
+  int reader = -1, terminal = -1;
+  REQUIRE(::openpty(&reader, &terminal, nullptr, nullptr, nullptr) == 0);
+  const int before = ::dup(STDERR_FILENO);
+  ::dup2(terminal, STDERR_FILENO);
+  ::setenv("TERM", "xterm", 1);
+  work();
+  ::dup2(before, STDERR_FILENO);
+  std::array<char, 4096> buffer{};
+  const ssize_t size = ::read(reader, buffer.data(), buffer.size());
+  for (const int descriptor : {reader, terminal, before}) {
+    ::close(descriptor);
+  }
+  return {buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
+}
+
+TEST_CASE("a long step is shown every second", "[cli]") {
+  const std::string text = on_terminal([] {
+    const Console console;
+    Progress progress(console, "walk", 2, "layers");
+    progress.update(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  });
+  const auto shown = [&](const char* line) { return text.find(line) != std::string::npos; };
+  CHECK((shown("walk [....................]   0%") && shown(" 50%") && shown("ETA 1.")));
 }
 
 TEST_CASE("a progress line of JSON has the amounts as numbers", "[cli]") {
