@@ -17,7 +17,7 @@ namespace regroup {
 namespace {
 
 // "-" where it was not measured.
-std::string shown(const std::optional<double>& number) {
+std::string decimals_of(const std::optional<double>& number) {
   return number ? fmt::format("{:.3f}", *number) : "-";
 }
 
@@ -25,10 +25,9 @@ std::string shown(const std::optional<double>& number) {
 std::string answers_text(const HeldOut& report) {
   std::string text;
   for (const HeldOutAnswer& answer : report.answers.value_or(std::vector<HeldOutAnswer>())) {
-    text += fmt::format("\n> {}\n  source  {}\n  result  {}\n",
-                        printable(answer.prompt.value_or("")),
-                        printable(answer.source.value_or("")),
-                        printable(answer.result.value_or("")));
+    text +=
+        fmt::format("\n> {}\n  source  {}\n  result  {}\n", printable(answer.prompt.value_or("")),
+                    printable(answer.source.value_or("")), printable(answer.result.value_or("")));
   }
   return text;
 }
@@ -53,14 +52,14 @@ Table held_out_rows(const HeldOut& report) {
   for (const HeldOutModel& row : models) {
     std::vector<std::string> cells{row.model.value_or("?")};
     if (predicts) {
-      cells.push_back(shown(row.loss));
+      cells.push_back(decimals_of(row.loss));
       cells.push_back(row.loss ? fmt::format("{:.4g}", std::exp(*row.loss)) : "-");
-      cells.push_back(shown(row.divergence));
+      cells.push_back(decimals_of(row.divergence));
     }
     if (report.own_tokens) {
-      cells.push_back(shown(row.own_divergence));
+      cells.push_back(decimals_of(row.own_divergence));
     }
-    cells.push_back(shown(row.cosine));
+    cells.push_back(decimals_of(row.cosine));
     table.add_row(cells);
   }
   return table;
