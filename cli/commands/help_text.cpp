@@ -1,8 +1,10 @@
 #include "cli/commands/help_text.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <sstream>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -95,6 +97,21 @@ std::string options_text(const CommandFacts& command) {
   return text;
 }
 
+// Those that most people need first, in the order of their use, before all others.
+std::string commands_text(const CommandFacts& command) {
+  constexpr std::array<std::string_view, 7> kFirst{"inspect", "plan", "convert", "verify",
+                                                   "sample",  "eval", "uptrain"};
+  std::array<std::string, kFirst.size() + 1> texts;
+  for (const CommandFacts& part : command.commands) {
+    const auto place = std::find(kFirst.begin(), kFirst.end(), part.name) - kFirst.begin();
+    texts.at(static_cast<std::size_t>(place)) += entry(part.name, part.description);
+  }
+  const std::string first = fmt::format("{}", fmt::join(texts.begin(), texts.end() - 1, ""));
+  const std::string& others = texts.back();
+  return (first.empty() ? "" : "\nMost used:\n" + first) +
+         (others.empty() ? "" : (first.empty() ? "\nCommands:\n" : "\nMore:\n") + others);
+}
+
 // A line of an example, such as "Example: regroup diff A B" or "Recipe: --lr 1"; all others are
 // sentences.
 bool is_command(const std::string& line) {
@@ -128,21 +145,18 @@ std::string examples_and_sentences(const std::string& footer) {
 }  // namespace
 
 std::string help_text(const CommandFacts& command, const std::string& name) {
-  std::string usage = "Usage: " + name, arguments, commands;
+  std::string usage = "Usage: " + name, arguments;
+  const std::string commands = commands_text(command);
   for (const OptionFacts& option : command.options) {
     if (option.positional) {
       usage += fmt::format(fmt::runtime(option.required ? " {}" : " [{}]"), name_of(option));
       arguments += entry(name_of(option), description_of(option));
     }
   }
-  for (const CommandFacts& part : command.commands) {
-    commands += entry(part.name, part.description);
-  }
-  return fmt::format("{}\n\n{}{} [OPTIONS]\n{}{}{}{}{}\n{}",
+  return fmt::format("{}\n\n{}{} [OPTIONS]\n{}{}{}{}\n{}",
                      wrapped(command.description, kColumns, 0), usage,
                      commands.empty() ? "" : " COMMAND", arguments.empty() ? "" : "\n", arguments,
-                     commands.empty() ? "" : "\nCommands:\n", commands, options_text(command),
-                     examples_and_sentences(command.footer));
+                     commands, options_text(command), examples_and_sentences(command.footer));
 }
 
 }  // namespace regroup

@@ -196,7 +196,7 @@ void add_page_options(Command command, InspectOptions& options) {
 void add_inspect_command(Command program, Console& console) {
   auto options = std::make_shared<InspectOptions>();
   Command command = program.add_command(
-      "inspect", "Show what a checkpoint is: heads per layer, cache cost, dtypes, provenance");
+      "inspect", "Show what a checkpoint is: heads per layer, cache cost, dtypes, how it was made");
   command.add_option("path", options->path, "model directory, index, or one weight file")
       .required();
   command.add_option("--layout", options->layout,

@@ -39,7 +39,7 @@ Paths = Union[Path, Sequence[Path]]
 
 
 def inspect(path: Path, *, on_progress: Callback | None = None, **options: Unpack[InspectOptions]) -> Report:
-    """What a checkpoint is: heads per layer, KV cache, dtypes, provenance, disagreements. Reads headers only."""
+    """What a checkpoint is: heads per layer, KV cache, dtypes, how it was made, disagreements. Reads headers only."""
     return run("inspect", [path], options, on_progress)
 
 
