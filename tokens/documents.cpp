@@ -45,7 +45,11 @@ std::uint64_t size_of_all(const std::vector<std::string>& inputs) {
 
 // What the settings and the name say about an input.
 std::optional<bool> stated_json_lines(const std::string& name, const TextSettings& settings) {
-  const fs::path extension = fs::path(name).extension();
+  fs::path path = name;
+  if (path.extension() == ".gz" || path.extension() == ".zst") {
+    path.replace_extension();
+  }
+  const fs::path extension = path.extension();
   const bool named = extension == ".jsonl" || extension == ".ndjson";
   return settings.json_lines || !named ? settings.json_lines : std::optional(true);
 }
@@ -188,6 +192,7 @@ void DocumentReader::finish_stream() {
     emit(pending_.size(), true);
   }
   finished_ += stream_->given();
+  finished_stored_ += stream_->position();
   stream_.reset();
 }
 

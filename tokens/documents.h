@@ -52,15 +52,17 @@ class DocumentReader {
   /// JSON than JSON lines. Throws kInterrupted soon after `stop` becomes true.
   bool next(TextPart& part);
 
-  /// Bytes read so far, of all inputs.
+  /// Bytes of text read so far, of all inputs.
   std::uint64_t bytes_read() const { return finished_ + (stream_ ? stream_->given() : 0); }
+  /// How much of bytes_in_all() that is.
+  std::uint64_t position() const { return finished_stored_ + (stream_ ? stream_->position() : 0); }
   /// The inputs so far that are JSON lines.
   std::int64_t json_inputs() const { return json_inputs_; }
   /// Invalid bytes, and halves of surrogate pairs in JSON, that were replaced by U+FFFD.
   std::int64_t replaced_bytes() const { return replaced_bytes_; }
   /// Lines that were skipped.
   std::int64_t skipped_lines() const { return skipped_lines_; }
-  /// Total bytes of all inputs; 0 if the size of one is unknown.
+  /// Total bytes of all inputs, as stored; 0 if the size of one is unknown.
   std::uint64_t bytes_in_all() const { return bytes_in_all_; }
 
  private:
@@ -91,7 +93,8 @@ class DocumentReader {
   bool separated_ = false;           // this stream has had a separator
   std::deque<TextPart> ready_;
   std::int64_t json_inputs_ = 0, replaced_bytes_ = 0, skipped_lines_ = 0;
-  std::uint64_t finished_ = 0;  // bytes of finished streams
+  std::uint64_t finished_ = 0;         // bytes of text of finished streams
+  std::uint64_t finished_stored_ = 0;  // and of their files
   std::uint64_t bytes_in_all_ = 0;
 };
 

@@ -220,6 +220,34 @@ std::size_t TextStream::read_from_pipe(std::span<char> room) const {
   }
 }
 
+std::size_t TextStream::read_stored(std::span<char> room) {
+  throw_if_stopped(stop_, "reading text was stopped");
+  const std::size_t got = file_ ? read_from_file(room) : read_from_pipe(room);
+  read_ += got;
+  return got;
+}
+
+std::size_t TextStream::read_text(std::span<char> room) {
+  constexpr std::size_t kEnoughToKnow = 4;
+  if (decompressor_) {
+    return decompressor_->read(room);
+  }
+  const bool first = read_ == 0;
+  std::size_t got = read_stored(room);
+  while (first && got > 0 && got < kEnoughToKnow) {
+    const std::size_t more = read_stored(room.subspan(got));
+    if (more == 0) {
+      break;
+    }
+    got += more;
+  }
+  if (first && got > 0) {
+    decompressor_ = decompressor_for(
+        {room.data(), got}, [this](std::span<char> next) { return read_stored(next); }, name_);
+  }
+  return decompressor_ ? decompressor_->read(room) : got;
+}
+
 bool TextStream::read_block() {
   throw_if_stopped(stop_, "reading text was stopped");
   buffer_.erase(0, std::exchange(at_, 0));
@@ -227,9 +255,8 @@ bool TextStream::read_block() {
   scanned_ = kept;
   buffer_.resize(kept + kBlock);
   const auto room = std::span(buffer_).subspan(kept);
-  const std::size_t got = file_ ? read_from_file(room) : read_from_pipe(room);
+  const std::size_t got = read_text(room);
   buffer_.resize(kept + got);
-  read_ += got;
   return got > 0;
 }
 
