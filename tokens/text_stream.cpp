@@ -107,10 +107,6 @@ bool begins_like_json(std::string_view text) {
          without_spaces(inner.substr(end_of_string(inner))).starts_with(':');
 }
 
-std::string_view reader_of_json(std::string_view start) {
-  return without_spaces(start).starts_with('[') ? "jq -c '.[]' FILE" : "jq -c . FILE";
-}
-
 // How to give the text that `reader` writes.
 std::string advice_to_pipe(std::string_view reader) {
   return fmt::format("{} | regroup …, with - in place of FILE", reader);
@@ -145,14 +141,6 @@ void check_is_text(std::string_view start, std::string_view name, bool utf8) {
   if (utf8 && is_binary(start)) {
     throw_bad_input("{}: binary data, text is needed", name);
   }
-}
-
-void refuse_json(std::string_view start, std::string_view name) {
-  throw_bad_input(
-      "{}: JSON that is not one object per line, JSON lines are needed: {}; --no-jsonl takes it "
-      "for "
-      "text",
-      name, advice_to_pipe(reader_of_json(start)));
 }
 
 namespace {
@@ -207,7 +195,7 @@ std::size_t TextStream::read_from_pipe(std::span<char> room) const {
   while (true) {
     throw_if_stopped(stop_, "reading text was stopped");
     struct pollfd waiting{pipe_, POLLIN, 0};
-    if (::poll(&waiting, 1, kMilliseconds) == 0) {
+    if (::poll(&waiting, 1, kMilliseconds) <= 0) {  // also if a signal interrupted it
       continue;
     }
     const ssize_t got = ::read(pipe_, room.data(), room.size());

@@ -35,7 +35,7 @@ inline constexpr std::size_t kTextSample = 64U << 10;
 enum class TextKind {
   kPlain,
   kJsonLines,  ///< one JSON object per line
-  kJson,       ///< other JSON: an array, objects over several lines or several on one
+  kJson,       ///< a list of objects or strings, objects over several lines or several on one
 };
 
 /// The kind of text that begins with `start`.
@@ -45,9 +45,6 @@ TextKind text_kind_of(std::string_view start);
 /// to be UTF-8, for other bytes that are no text. The message names `name`, the format and a way to
 /// read it.
 void check_is_text(std::string_view start, std::string_view name, bool utf8);
-
-/// Throws kBadInput for JSON that is not JSON lines.
-[[noreturn]] void refuse_json(std::string_view start, std::string_view name);
 
 // Reads text line by line from a file, a pipe or standard input of any length. What is compressed
 // with gzip or zstd, by its first bytes, is decompressed.

@@ -50,6 +50,7 @@ class TokenizeOptions(ProgramOptions, total=False):
     bos_token: int | None
     eos: bool | None
     eos_token: int | None
+    parse_special: bool | None
     replace_invalid: bool | None
     skip_invalid: bool | None
     threads: int | None

@@ -82,7 +82,7 @@ TEST_CASE("compressed text is read as the text, whatever its name", "[tokens]") 
     CAPTURE(compression.extension);
     put_file(directory / "lines", bytes);
     CHECK(texts_in(directory / "lines") == expected);
-    CHECK(is_json_lines(directory / "lines", {}) == true);
+    CHECK(is_json(directory / "lines", {}) == true);
     put_file(directory / ("broken.jsonl" + compression.extension),
              compressed(compression, directory, {"no JSON"}));
     CHECK_THAT(refusal_of([&] { texts_in(directory / ("broken.jsonl" + compression.extension)); }),
