@@ -271,6 +271,7 @@ class UptrainOptions(ProgramOptions, total=False):
     eval_every: int | None
     eval_max_tokens: int | None
     save_every: int | None
+    keep_state: bool | None
     resume: bool | None
     dry_run: bool | None
     ranks: int | None
