@@ -3,7 +3,7 @@
 
 include(PublicHeaders)
 
-# The packages include libraries that distributions may lack: libfmt and those that read tokenizers, in lib/regroup.
+# The packages include libraries that distributions may lack: libfmt and those that read tokenizers and compressed text, in lib/regroup.
 # LibTorch is found through a link from lib/regroup/torch to the torch/ folder of a wheel, or else where it
 # was at build time.
 set(REGROUP_PRIVATE_LIBRARIES "${CMAKE_INSTALL_LIBDIR}/regroup")
@@ -94,7 +94,7 @@ macro(regroup_install_package)
     string(REGEX MATCH "^[0-9]+" _fmt_abi "${fmt_VERSION}")
     _regroup_install_private_library("${_fmt}" "libfmt.so.${_fmt_abi}")
   endif()
-  foreach(_library IN ITEMS SentencePiece PCRE2 Utf8proc)
+  foreach(_library IN ITEMS SentencePiece PCRE2 Utf8proc Zstd)
     if(${_library}_FOUND AND ${_library}_LIBRARY MATCHES "([^/]+)\\.so")
       set(_library_name "${CMAKE_MATCH_1}")
       file(REAL_PATH "${${_library}_LIBRARY}" _library_file)

@@ -45,9 +45,39 @@ std::uint64_t size_of_all(const std::vector<std::string>& inputs) {
 
 // What the settings and the name say about an input.
 std::optional<bool> stated_json_lines(const std::string& name, const TextSettings& settings) {
-  const fs::path extension = fs::path(name).extension();
+  fs::path path = name;
+  if (path.extension() == ".gz" || path.extension() == ".zst") {
+    path.replace_extension();
+  }
+  const fs::path extension = path.extension();
   const bool named = extension == ".jsonl" || extension == ".ndjson";
   return settings.json_lines || !named ? settings.json_lines : std::optional(true);
+}
+
+// The member "a.b", or else the member "b" of the member "a"; null if there is none.
+const nlohmann::json* member_at(const nlohmann::json& document, const std::string& field) {
+  if (const auto found = document.find(field); found != document.end()) {
+    return &*found;
+  }
+  const std::size_t dot = field.find('.');
+  const auto outer =
+      dot == std::string::npos ? document.end() : document.find(field.substr(0, dot));
+  return outer != document.end() && outer->is_object() ? member_at(*outer, field.substr(dot + 1))
+                                                       : nullptr;
+}
+
+// Whether `value` is a list of objects, as chats are stored.
+bool is_chat(const nlohmann::json* value) {
+  return value != nullptr && value->is_array() && !value->empty() && value->front().is_object();
+}
+
+[[noreturn]] void refuse_chat(const std::string& where, std::string_view field) {
+  throw_bad_input(
+      "{}: \"{}\" is a list of chat messages, which the model's template makes a text of: python "
+      "-m "
+      "regroup.documents FILE --chat MODEL | regroup tokenize - --parse-special --no-bos --no-eos "
+      "--tokenizer MODEL -o chats.bin",
+      where, field);
 }
 
 // The keys of `document` whose values are strings, for a message; not all if there are many.
@@ -91,7 +121,7 @@ std::int64_t replace_lone_surrogates(std::string& line) {
 
 }  // namespace
 
-std::optional<bool> is_json_lines(const std::string& input, const TextSettings& settings) {
+std::optional<bool> is_json(const std::string& input, const TextSettings& settings) {
   static const std::atomic<bool> never{false};
   if (const auto stated = stated_json_lines(input, settings)) {
     return stated;
@@ -100,7 +130,7 @@ std::optional<bool> is_json_lines(const std::string& input, const TextSettings& 
   if (input == "-" || (fs::exists(input, fault) && !fs::is_regular_file(input, fault))) {
     return std::nullopt;
   }
-  return text_kind_of(TextStream(input, never).start()) == TextKind::kJsonLines;
+  return text_kind_of(TextStream(input, never).start()) != TextKind::kPlain;
 }
 
 DocumentReader::DocumentReader(std::vector<std::string> inputs, TextSettings settings,
@@ -133,14 +163,20 @@ void DocumentReader::look_at_start() {
   const bool marked = start.starts_with(kByteOrderMark);
   start.remove_prefix(marked ? kByteOrderMark.size() : 0);
   const auto stated = stated_json_lines(inputs_[next_input_ - 1], settings_);
-  const TextKind kind =
-      stated ? *stated ? TextKind::kJsonLines : TextKind::kPlain : text_kind_of(start);
-  if (kind == TextKind::kJson) {
-    refuse_json(start, stream_->name());
-  }
+  TextKind kind = stated == false ? TextKind::kPlain : text_kind_of(start);
+  // Among JSON lines, an object over several lines is a faulty line.
+  const bool list = kind == TextKind::kJson && start[start.find_first_not_of(" \t\r\n")] == '[';
+  kind = stated == true && !list ? TextKind::kJsonLines : kind;
   json_ = kind == TextKind::kJsonLines;
-  json_inputs_ += json_ ? 1 : 0;
-  if (marked && (json_ || settings_.utf8)) {
+  json_values_.reset();
+  if (kind == TextKind::kJson) {
+    json_values_.emplace(stream_->name(), kLongestLine,
+                         [this](std::string text, std::uint64_t line) {
+                           take_json_document(std::move(text), line);
+                         });
+  }
+  json_inputs_ += kind == TextKind::kPlain ? 0 : 1;
+  if (marked && (kind != TextKind::kPlain || settings_.utf8)) {
     stream_->skip(kByteOrderMark.size());
     pending_begin_ = kByteOrderMark.size();
   }
@@ -170,7 +206,9 @@ void DocumentReader::read_line() {
   }
   const bool whole = at_line_start_;
   at_line_start_ = line.ends_with('\n');
-  if (json_) {
+  if (json_values_) {
+    json_values_->read(line);
+  } else if (json_) {
     read_json_line(line);
   } else if (whole && settings_.separator && without_line_end(line) == *settings_.separator) {
     emit(pending_.size(), true);
@@ -182,12 +220,15 @@ void DocumentReader::read_line() {
 }
 
 void DocumentReader::finish_stream() {
-  if (json_ && !json_line_.empty()) {
-    take_json_document();
-  } else if (!json_ && (!pending_.empty() || !separated_)) {
+  if (json_values_) {
+    json_values_->finish();
+  } else if (json_) {
+    take_json_line();
+  } else if (!pending_.empty() || !separated_) {
     emit(pending_.size(), true);
   }
   finished_ += stream_->given();
+  finished_stored_ += stream_->position();
   stream_.reset();
 }
 
@@ -198,22 +239,25 @@ void DocumentReader::read_json_line(std::string_view chunk) {
                     kLongestLine);
   }
   if (at_line_start_) {
-    take_json_document();
+    take_json_line();
   }
 }
 
-void DocumentReader::take_json_document() {
+void DocumentReader::take_json_line() {
   ++line_number_;
   std::string line = std::exchange(json_line_, {});
-  if (line.find_first_not_of(" \t\r\n") == std::string::npos) {
-    return;
+  if (line.find_first_not_of(" \t\r\n") != std::string::npos) {
+    take_json_document(std::move(line), line_number_);
   }
+}
+
+void DocumentReader::take_json_document(std::string text, std::uint64_t line) {
   if (settings_.replace_invalid) {
-    line = replaced(line);
-    replaced_bytes_ += replace_lone_surrogates(line);
+    text = replaced(text);
+    replaced_bytes_ += replace_lone_surrogates(text);
   }
   try {
-    take_json_text(line);
+    take_json_text(text, line);
   } catch (const Error& fault) {
     if (!settings_.skip_invalid || fault.kind() != ErrorKind::kBadInput) {
       throw;
@@ -222,16 +266,23 @@ void DocumentReader::take_json_document() {
   }
 }
 
-void DocumentReader::take_json_text(const std::string& line) {
-  const std::string where = fmt::format("{}:{}", stream_->name(), line_number_);
-  const nlohmann::json document = parse_sorted_json_object(line, where);
-  const auto field = document.find(settings_.field);
-  if (field == document.end() || !field->is_string()) {
-    throw_bad_input(
-        "{}: \"{}\" is {}, allowed is a string: the document; {}", where,
-        printable(settings_.field),
-        field == document.end() ? "missing" : fmt::format("a JSON {}", field->type_name()),
-        text_keys_of(document));
+void DocumentReader::take_json_text(const std::string& text, std::uint64_t line) {
+  const std::string where = fmt::format("{}:{}", stream_->name(), line);
+  const bool string = json_values_ && text.starts_with('"');  // an element of a list
+  const std::string field_name = string ? "" : settings_.field;
+  const nlohmann::json document =
+      parse_sorted_json_object(string ? "{\"\":" + text + "}" : text, where);
+  const nlohmann::json* field = member_at(document, field_name);
+  if (field == nullptr || !field->is_string()) {
+    for (const char* key : {settings_.field.c_str(), "messages", "conversations"}) {
+      if ((field == nullptr || is_chat(field)) && is_chat(member_at(document, key))) {
+        refuse_chat(where, printable(key));
+      }
+    }
+    throw_bad_input("{}: \"{}\" is {}, allowed is a string: the document; {}", where,
+                    printable(settings_.field),
+                    field == nullptr ? "missing" : fmt::format("a JSON {}", field->type_name()),
+                    text_keys_of(document));
   }
   take_text(field->get_ref<const std::string&>());
   emit(pending_.size(), true);

@@ -29,6 +29,10 @@ class JsonTokenizer : public Tokenizer {
               std::vector<std::uint32_t>& ids) const override {
     pipeline_.encode(text, begins_document, ids);
   }
+  bool parse_special() override {
+    pipeline_.parse_special();
+    return true;
+  }
   std::string decode(std::span<const std::uint32_t> ids) const override {
     std::call_once(listed_, [&] {
       pipeline_.for_each_token([&](std::int64_t id, std::string_view text) {

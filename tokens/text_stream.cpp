@@ -107,10 +107,6 @@ bool begins_like_json(std::string_view text) {
          without_spaces(inner.substr(end_of_string(inner))).starts_with(':');
 }
 
-std::string_view reader_of_json(std::string_view start) {
-  return without_spaces(start).starts_with('[') ? "jq -c '.[]' FILE" : "jq -c . FILE";
-}
-
 // How to give the text that `reader` writes.
 std::string advice_to_pipe(std::string_view reader) {
   return fmt::format("{} | regroup …, with - in place of FILE", reader);
@@ -145,14 +141,6 @@ void check_is_text(std::string_view start, std::string_view name, bool utf8) {
   if (utf8 && is_binary(start)) {
     throw_bad_input("{}: binary data, text is needed", name);
   }
-}
-
-void refuse_json(std::string_view start, std::string_view name) {
-  throw_bad_input(
-      "{}: JSON that is not one object per line, JSON lines are needed: {}; --no-jsonl takes it "
-      "for "
-      "text",
-      name, advice_to_pipe(reader_of_json(start)));
 }
 
 namespace {
@@ -207,7 +195,7 @@ std::size_t TextStream::read_from_pipe(std::span<char> room) const {
   while (true) {
     throw_if_stopped(stop_, "reading text was stopped");
     struct pollfd waiting{pipe_, POLLIN, 0};
-    if (::poll(&waiting, 1, kMilliseconds) == 0) {
+    if (::poll(&waiting, 1, kMilliseconds) <= 0) {  // also if a signal interrupted it
       continue;
     }
     const ssize_t got = ::read(pipe_, room.data(), room.size());
@@ -220,6 +208,34 @@ std::size_t TextStream::read_from_pipe(std::span<char> room) const {
   }
 }
 
+std::size_t TextStream::read_stored(std::span<char> room) {
+  throw_if_stopped(stop_, "reading text was stopped");
+  const std::size_t got = file_ ? read_from_file(room) : read_from_pipe(room);
+  read_ += got;
+  return got;
+}
+
+std::size_t TextStream::read_text(std::span<char> room) {
+  constexpr std::size_t kEnoughToKnow = 4;
+  if (decompressor_) {
+    return decompressor_->read(room);
+  }
+  const bool first = read_ == 0;
+  std::size_t got = read_stored(room);
+  while (first && got > 0 && got < kEnoughToKnow) {
+    const std::size_t more = read_stored(room.subspan(got));
+    if (more == 0) {
+      break;
+    }
+    got += more;
+  }
+  if (first && got > 0) {
+    decompressor_ = decompressor_for(
+        {room.data(), got}, [this](std::span<char> next) { return read_stored(next); }, name_);
+  }
+  return decompressor_ ? decompressor_->read(room) : got;
+}
+
 bool TextStream::read_block() {
   throw_if_stopped(stop_, "reading text was stopped");
   buffer_.erase(0, std::exchange(at_, 0));
@@ -227,9 +243,8 @@ bool TextStream::read_block() {
   scanned_ = kept;
   buffer_.resize(kept + kBlock);
   const auto room = std::span(buffer_).subspan(kept);
-  const std::size_t got = file_ ? read_from_file(room) : read_from_pipe(room);
+  const std::size_t got = read_text(room);
   buffer_.resize(kept + got);
-  read_ += got;
   return got > 0;
 }
 

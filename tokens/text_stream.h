@@ -4,11 +4,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "formats/base/file.h"
+#include "tokens/decompression.h"
 
 namespace regroup {
 
@@ -32,7 +35,7 @@ inline constexpr std::size_t kTextSample = 64U << 10;
 enum class TextKind {
   kPlain,
   kJsonLines,  ///< one JSON object per line
-  kJson,       ///< other JSON: an array, objects over several lines or several on one
+  kJson,       ///< a list of objects or strings, objects over several lines or several on one
 };
 
 /// The kind of text that begins with `start`.
@@ -43,10 +46,8 @@ TextKind text_kind_of(std::string_view start);
 /// read it.
 void check_is_text(std::string_view start, std::string_view name, bool utf8);
 
-/// Throws kBadInput for JSON that is not JSON lines.
-[[noreturn]] void refuse_json(std::string_view start, std::string_view name);
-
-// Reads text line by line from a file, a pipe or standard input of any length.
+// Reads text line by line from a file, a pipe or standard input of any length. What is compressed
+// with gzip or zstd, by its first bytes, is decompressed.
 
 class TextStream {
  public:
@@ -74,16 +75,21 @@ class TextStream {
   std::uint64_t size() const { return file_ ? file_->size() : 0; }
   /// Bytes returned by next() so far.
   std::uint64_t given() const { return given_; }
+  /// The same as a part of size(): of a compressed input, the bytes read.
+  std::uint64_t position() const { return decompressor_ ? read_ : given_; }
 
  private:
   bool read_block();
+  std::size_t read_text(std::span<char> room);
+  std::size_t read_stored(std::span<char> room);
   std::size_t read_from_file(std::span<char> room);
   std::size_t read_from_pipe(std::span<char> room) const;
 
   std::string name_;
   const std::atomic<bool>& stop_;
-  std::optional<File> file_;  // set for a regular file
-  int pipe_ = -1;             // set otherwise
+  std::optional<File> file_;                    // set for a regular file
+  int pipe_ = -1;                               // set otherwise
+  std::unique_ptr<Decompressor> decompressor_;  // set for a compressed one, once it is read
   std::string buffer_;
   std::size_t at_ = 0;       // next byte to return, in buffer_
   std::size_t scanned_ = 0;  // no line end before this

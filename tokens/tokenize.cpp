@@ -170,6 +170,7 @@ TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& sett
   DocumentWriter documents(writer, tokenizer);
   const int threads = std::max(settings.threads, 1);
   TokenizeResult result;
+  std::uint64_t stored_bytes = 0;
   auto groups = groups_of(settings);
   for (std::size_t group = 0; group < groups.size(); ++group) {
     if (settings.max_tokens) {
@@ -184,10 +185,11 @@ TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& sett
       for (std::size_t i = 0; i < batch.parts.size(); ++i) {
         documents.add(batch.parts[i], batch.ids[i]);
       }
-      call_if_given(progress, result.text_bytes + reader.bytes_read(),
+      call_if_given(progress, stored_bytes + reader.position(),
                     groups.size() == 1 ? reader.bytes_in_all() : 0);
     }
     result.text_bytes += reader.bytes_read();
+    stored_bytes += reader.position();
     result.json_inputs += reader.json_inputs();
     result.replaced_bytes += reader.replaced_bytes();
     result.skipped_lines += reader.skipped_lines();

@@ -37,6 +37,10 @@ class Tokenizer {
   virtual void encode(std::string_view text, bool begins_document,
                       std::vector<std::uint32_t>& ids) const = 0;
 
+  /// From now on, special tokens spelled out in a text are those tokens. Returns false if this kind
+  /// of tokenizer does not find them.
+  virtual bool parse_special() { return false; }
+
   /// The text of these tokens, without special ones. Bytes that are not UTF-8, such as half a
   /// character, become U+FFFD. Throws kBadInput if the file's way of decoding is not supported.
   virtual std::string decode(std::span<const std::uint32_t> ids) const = 0;

@@ -158,6 +158,12 @@ void add_pooling_options(Command command, ConvertOptions& options) {
 void add_budget_options(Command command, KvBudgetOptions& options) {
   command.begin_group("Kv heads by layer");
   const auto take_budget = [&options](const std::string& typed) {
+    const bool digits =
+        std::all_of(typed.begin(), typed.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (digits && typed.size() <= 2) {
+      throw_usage("--kv-budget: {0} is {0} bytes per token; a share of the source's is {0}%",
+                  typed);
+    }
     parse_bytes_or_share("--kv-budget", typed, kMostTokens);  // the whole is not known yet
     options.budget = typed;
   };

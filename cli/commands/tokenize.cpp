@@ -37,6 +37,7 @@ struct TokenizeOptions {
   std::optional<bool> bos, eos;
   std::optional<std::int64_t> bos_token, eos_token;
   int threads = 0;
+  bool parse_special = false;
   bool json = false;
 };
 
@@ -122,8 +123,8 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
       "wrote      {}: {}, {} bits each",
       tokenizer.file().empty() ? "bytes" : printable(tokenizer.file().string(), 0),
       counted(result.tokens), text / static_cast<double>(result.tokens), counted(result.documents),
-      result.json_inputs == std::ssize(options.settings.inputs) ? " of JSON lines"
-      : result.json_inputs > 0                                  ? " of JSON lines and text"
+      result.json_inputs == std::ssize(options.settings.inputs) ? " of JSON"
+      : result.json_inputs > 0                                  ? " of JSON and text"
                                                                 : "",
       ends_text(tokenizer.ends()),
       result.empty_documents > 0
@@ -136,8 +137,9 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
                               counted(result.replaced_bytes)));
   }
   if (result.skipped_lines > 0) {
-    console.print(fmt::format("skipped    {} lines that are no JSON object with the text",
-                              counted(result.skipped_lines)));
+    console.print(
+        fmt::format("skipped    {} lines or elements that are no JSON object with the text",
+                    counted(result.skipped_lines)));
   }
   if (tokenizer.left_out() > 0) {
     console.print(fmt::format("left out   {} characters: the tokenizer has no tokens for them",
@@ -145,28 +147,28 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
   }
 }
 
-// --field applies to JSON lines, --document-separator to all other text.
+// --field applies to JSON, --document-separator to all other text.
 void choose_document_options(TokenizeOptions& options) {
   TokenizeSettings& settings = options.settings;
   const auto& inputs = settings.inputs;
-  // Whether all inputs are JSON lines, or none is.
-  const auto all_are = [&](bool json_lines) {
+  // Whether all inputs are JSON, or none is.
+  const auto all_are = [&](bool json) {
     return std::all_of(inputs.begin(), inputs.end(), [&](const std::string& input) {
-      return is_json_lines(input, settings.text) == json_lines;
+      return is_json(input, settings.text) == json;
     });
   };
   if (!options.field.empty()) {
     if (all_are(false)) {
-      refuse_without_effect("--field", "no input is JSON lines; --jsonl declares that they are");
+      refuse_without_effect("--field", "no input is JSON; --jsonl declares that they are");
     }
     settings.text.field = options.field;
   }
   if (settings.text.skip_invalid && all_are(false)) {
-    refuse_without_effect("--skip-invalid", "no input is JSON lines");
+    refuse_without_effect("--skip-invalid", "no input is JSON");
   }
   if (!options.separator.empty()) {
     if (all_are(true)) {
-      refuse_without_effect("--document-separator", "each JSON line is a document");
+      refuse_without_effect("--document-separator", "each JSON object is a document");
     }
     settings.text.separator = options.separator;
   }
@@ -183,6 +185,10 @@ void run_tokenize(TokenizeOptions options, const Console& console) {
   check_is_new(settings.output);
   const std::unique_ptr<Tokenizer> tokenizer =
       open_tokenizer(options.tokenizer, interrupt_requested());
+  if (options.parse_special && !tokenizer->parse_special()) {
+    throw_usage("--parse-special needs a tokenizer.json or a GGUF file, {} is none",
+                options.tokenizer == "bytes" ? "bytes" : printable(tokenizer->file().string(), 0));
+  }
   settings.origin = origin_of(*tokenizer);
   tokenizer->set_ends(ends_of(options, *tokenizer));
   const auto begin = std::chrono::steady_clock::now();
@@ -215,8 +221,9 @@ void add_document_options(Command command, TokenizeOptions& options) {
   TextSettings& text = options.settings.text;
   add_jsonl_option(command, text.json_lines);
   command
-      .add_option("--field", options.field,
-                  "JSON lines: the field that holds the document (default: text)")
+      .add_option(
+          "--field", options.field,
+          "JSON: the field that holds the document, such as body or data.text (default: text)")
       .default_text("");
   command
       .add_option("--document-separator", options.separator,
@@ -225,10 +232,14 @@ void add_document_options(Command command, TokenizeOptions& options) {
       .default_text("");
   add_end_options(command, "bos", "begin", options.bos, options.bos_token);
   add_end_options(command, "eos", "end", options.eos, options.eos_token);
+  command.add_flag("--parse-special", options.parse_special,
+                   "read special tokens that the text spells out, such as <|im_end|>, as those "
+                   "tokens: for text that you trust, such as chats");
   command.add_flag("--replace-invalid", text.replace_invalid,
                    "replace bytes that are not UTF-8 by U+FFFD");
-  command.add_flag("--skip-invalid", text.skip_invalid,
-                   "JSON lines: leave out lines that are no JSON object with that field");
+  command.add_flag(
+      "--skip-invalid", text.skip_invalid,
+      "JSON: leave out lines and elements of lists that are no JSON object with that field");
 }
 
 }  // namespace
@@ -239,7 +250,7 @@ void add_tokenize_command(Command program, Console& console) {
       program.add_command("tokenize", "Make a token file of text, for uptrain and eval");
   command
       .add_option("inputs", options->settings.inputs,
-                  "text files or JSON lines; - for standard input")
+                  "text or JSON, also in .gz or .zst; - for standard input")
       .required()
       .default_text("");
   command
@@ -264,7 +275,8 @@ void add_tokenize_command(Command program, Console& console) {
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
       "Example: regroup tokenize articles.jsonl --tokenizer Llama-2-7b-hf -o corpus.bin\n"
-      "Documents are JSON lines, files, or the text between separators; empty ones are skipped.\n"
+      "Documents are JSON lines, elements of a JSON list, files, or the text between separators; "
+      "empty ones are skipped.\n"
       "Ids have 16 bits if the vocabulary allows it, otherwise 32. Special tokens spelled out in\n"
       "text, such as \"</s>\", are encoded as text.");
   command.on_run([options, &console] { run_tokenize(*options, console); });

@@ -153,6 +153,9 @@ void complete_settings(UptrainOptions& options, const Launch& launch, const Json
   if (!options.teacher_precision.empty()) {
     settings.teacher.precision = parse_precision(options.teacher_precision);
   }
+  if (settings.eval_max_tokens == 0) {
+    settings.eval_max_tokens.reset();
+  }
   take_published_length(settings);
   settings.validate();
 }

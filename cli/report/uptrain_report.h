@@ -32,6 +32,7 @@ class ConsoleObserver : public UptrainObserver {
   void on_start(const TrainingProgress& progress) override;
   void on_step(const StepReport& report) override;
   void on_metrics(const Json& line) override;
+  void on_evaluating(std::int64_t step, std::int64_t done, std::int64_t all) override;
   void on_evaluation(std::int64_t step, const Evaluation& evaluation) override;
   void on_saved(const std::filesystem::path& run, std::int64_t step) override;
   void on_warning(const std::string& text) override;

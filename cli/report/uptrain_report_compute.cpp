@@ -129,6 +129,15 @@ std::string saving_text(const UptrainPlan& plan) {
                      plan.background_saving ? "in the background" : "while training waits");
 }
 
+// What evaluations cost; empty without evaluation data.
+std::string evaluations_text(const UptrainPlan& plan) {
+  return plan.evaluations
+             ? fmt::format("evaluate  {} times {} tokens of {}, {:.3g} FLOPs\n",
+                           plan.evaluations->count, count_text(plan.evaluations->tokens),
+                           printable(plan.settings.eval_data.string(), 0), plan.evaluations->flops)
+             : "";
+}
+
 Json sources_json(const UptrainPlan& plan) {
   Json sources = Json::array();
   for (const UptrainPlan::Source& source : plan.sources) {
@@ -184,6 +193,7 @@ std::string plan_text(const UptrainPlan& plan) {
       "{}{}{}"
       "model     {} parameters, {} on {}\n"
       "compute   {:.3g} FLOPs\n"
+      "{}"
       "memory    {}\n"
       "states    {}",
       digits_of(plan.steps), digits_of(plan.tokens_per_step),
@@ -191,8 +201,8 @@ std::string plan_text(const UptrainPlan& plan) {
       count_text(plan.tokens), published_text(settings), ranks_text(plan),
       count_text(plan.data_tokens), reading_text(plan.epochs), sources_text(plan),
       padding_text(plan), recipe_text(plan), count_text(plan.parameters),
-      name_of(settings.precision), settings.device.str(), plan.flops, memory_text(plan),
-      saving_text(plan));
+      name_of(settings.precision), settings.device.str(), plan.flops,
+      evaluations_text(plan), memory_text(plan), saving_text(plan));
 }
 
 Json plan_json(const UptrainPlan& plan) {
@@ -208,6 +218,10 @@ Json plan_json(const UptrainPlan& plan) {
       {"data", sources_json(plan)},
       {"parameters", plan.parameters},
       {"flops", plan.flops},
+      {"evaluations", plan.evaluations ? Json{{"count", plan.evaluations->count},
+                                              {"tokens", plan.evaluations->tokens},
+                                              {"flops", plan.evaluations->flops}}
+                                       : Json()},
       {"state_bytes", plan.state_bytes},
       {"background_saving", plan.background_saving},
       {"published", plan.settings.published.empty() ? Json() : Json(plan.settings.published)},
@@ -267,6 +281,11 @@ void ConsoleObserver::on_metrics(const Json& line) {
   if (console_.progress_format() == ProgressFormat::kJson) {
     console_.note(line.dump());
   }
+}
+
+void ConsoleObserver::on_evaluating(std::int64_t step, std::int64_t done, std::int64_t all) {
+  progress_.update(static_cast<std::uint64_t>(step),
+                   fmt::format("evaluating, window {} of {}", done, all));
 }
 
 void ConsoleObserver::on_evaluation(std::int64_t step, const Evaluation& evaluation) {

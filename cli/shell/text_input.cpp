@@ -20,7 +20,7 @@ void add_text_input(Command command, TextInput& input, const std::string& purpos
   add_jsonl_option(command, input.json_lines);
   command
       .add_option("--field", input.field,
-                  "--text of JSON lines: the field that holds the document (default: text)")
+                  "--text of JSON: the field that holds the document (default: text)")
       .default_text("");
 }
 

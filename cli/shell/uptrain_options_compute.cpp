@@ -1,5 +1,7 @@
 #include "cli/shell/uptrain_options.h"
 
+#include <fmt/format.h>
+
 #include "cli/shell/command.h"
 #include "cli/shell/quantity.h"
 
@@ -7,6 +9,7 @@ namespace regroup {
 namespace {
 
 constexpr CountRange kStepsOrNone{0, kMostCount};
+constexpr std::int64_t kUsualEvaluation = 65'536;
 
 void add_length_options(Command command, UptrainOptions& options) {
   UptrainSettings& settings = options.settings;
@@ -129,10 +132,17 @@ void add_run_options(Command command, UptrainOptions& options) {
   command.add_option("--eval-data", settings.eval_data, "token file to evaluate on");
   add_count(command, "--eval-every", settings.eval_every,
             "steps between evaluations; 0: only before and after the run", kStepsOrNone);
-  add_count(command, "--eval-max-tokens", settings.eval_max_tokens,
-            "evaluate on about this many tokens");
+  settings.eval_max_tokens = kUsualEvaluation;
+  add_count(
+      command, "--eval-max-tokens", settings.eval_max_tokens,
+      fmt::format("evaluate on about this many tokens; 0: on all (default: {})", kUsualEvaluation),
+      kStepsOrNone);
   add_count(command, "--save-every", settings.save_every,
             "steps between saved states; 0: only at the end and when stopped", kStepsOrNone);
+  command.add_flag(
+      "--keep-state", settings.keep_state,
+      "keep the last state of the complete run, so that --resume with more --steps can "
+      "go on once the output has been moved away");
   command
       .add_flag(
           "--resume{yes}", options.resuming,

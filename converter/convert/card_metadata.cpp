@@ -21,9 +21,9 @@ namespace regroup {
 
 namespace {
 
-constexpr std::array<std::string_view, 7> kLastingKeys{"base_model",   "license",  "license_name",
-                                                       "license_link", "language", "library_name",
-                                                       "pipeline_tag"};
+constexpr std::array<std::string_view, 8> kLastingKeys{"base_model",   "model_name",   "license",
+                                                       "license_name", "license_link", "language",
+                                                       "library_name", "pipeline_tag"};
 constexpr std::string_view kFence = "---";
 
 // A key with its value, or with an item in each of the following lines.
@@ -154,6 +154,53 @@ std::string lasting_metadata(std::string_view card) {
     seen.push_back(entry.key);
   }
   return kept;
+}
+
+namespace {
+
+// A text of a GGUF file that fits into a line of metadata; empty for others.
+std::string line_in(const GgufMetadata& gguf, std::string_view key) {
+  const GgufMetadata::Entry* entry = gguf.find(key);
+  const std::string text(entry != nullptr && entry->type == GgufType::kString ? *gguf.text(key)
+                                                                              : "");
+  return text.find_first_of("\r\n") == std::string::npos ? text : "";
+}
+
+// "owner/name" of an address on the hub, or of such a name.
+std::string hub_repository(std::string text) {
+  constexpr std::string_view kHub = "https://huggingface.co/";
+  text.erase(0, text.starts_with(kHub) ? kHub.size() : 0);
+  return std::count(text.begin(), text.end(), '/') == 1 ? text : "";
+}
+
+}  // namespace
+
+std::string lasting_metadata(const GgufMetadata& gguf) {
+  std::string base;
+  for (const std::string_view key :
+       {"general.source.huggingface.repository", "general.source.repo_url", "general.repo_url",
+        "general.base_model.0.repo_url"}) {
+    base = base.empty() ? hub_repository(line_in(gguf, key)) : base;
+  }
+  std::string name = line_in(gguf, "general.name");
+  std::replace(name.begin(), name.end(), ' ', '-');
+  std::string card = fmt::format("{0}\nbase_model: {1}\nmodel_name: {2}\n", kFence, base, name);
+  for (const std::string_view suffix : {"", "_name", "_link"}) {
+    card +=
+        fmt::format("license{}: {}\n", suffix,
+                    line_in(gguf, "general.license" +
+                                      (suffix.empty() ? "" : "." + std::string(suffix.substr(1)))));
+  }
+  const GgufMetadata::Entry* languages = gguf.find("general.languages");
+  if (languages != nullptr && languages->type == GgufType::kArray) {
+    card += "language:\n";
+    for (const std::string_view language :
+         gguf.array("general.languages")->strings().value_or(std::vector<std::string_view>())) {
+      const bool one_line = language.find_first_of("\r\n") == std::string_view::npos;
+      card += one_line ? fmt::format("- {}\n", language) : "";
+    }
+  }
+  return lasting_metadata(card + std::string(kFence) + "\n");
 }
 
 bool has_metadata(std::string_view metadata, std::string_view key) {

@@ -7,6 +7,7 @@
 #include "formats/base/json.h"
 #include "formats/families/foreign_code.h"
 #include "formats/spec/model_spec.h"
+#include "formats/tensors/gguf_metadata.h"
 
 namespace regroup {
 
@@ -17,11 +18,15 @@ namespace regroup {
 /// letter, has only letters, digits and "._-/:+~%?=", and is none of YAML's words, such as yes.
 std::string yaml_text(std::string_view text);
 
-/// The lines of `card`'s metadata that also hold for a model made from it: base_model, the license,
-/// language, library and task, each with a plain value or a list of plain values. Other values are
-/// left out, so that no text of a card becomes another key. Values are written by yaml_text(). Ends
-/// with a line break unless empty.
+/// The lines of `card`'s metadata that also hold for a model made from it: base_model, its name,
+/// the license, language, library and task, each with a plain value or a list of plain values.
+/// Other values are left out, so that no text of a card becomes another key. Values are written by
+/// yaml_text(). Ends with a line break unless empty.
 std::string lasting_metadata(std::string_view card);
+
+/// The same of a GGUF file: license, languages, model_name with dashes for spaces, and as
+/// base_model the repository that it names as its own, or else as the one it was made from.
+std::string lasting_metadata(const GgufMetadata& gguf);
 
 /// Whether `metadata`, such lines, has a value for `key`.
 bool has_metadata(std::string_view metadata, std::string_view key);

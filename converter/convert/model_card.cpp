@@ -269,7 +269,7 @@ void write_model_card(const Model& source, const fs::path& directory,
                       const std::string& config_text, const ModelSpec& spec) {
   const Json config = parse_json_object(config_text, "config.json");
   const std::string copied = card_in(directory);
-  std::string metadata = lasting_metadata(copied);
+  std::string metadata = source.gguf ? lasting_metadata(*source.gguf) : lasting_metadata(copied);
   const auto source_card = [&] {
     const DirectoryCode code =
         code_in(source.config, source.path, source.companions, carried_files(source.path));

@@ -25,10 +25,7 @@ constexpr std::string_view bytes_of(const char (&text)[kSize]) {
   return {text, kSize - 1};
 }
 
-constexpr std::string_view kFromParquet =
-    "python -c \"import datasets; datasets.Dataset.from_parquet('FILE').to_json('/dev/stdout')\"";
-constexpr std::string_view kFromArrow =
-    "python -c \"import datasets; datasets.Dataset.from_file('FILE').to_json('/dev/stdout')\"";
+constexpr std::string_view kByPyarrow = "python -m regroup.documents FILE";
 
 constexpr auto kMagics = std::to_array<Magic>({
     {bytes_of("\x1f\x8b\x08"), {"gzip data", "zcat FILE"}},
@@ -40,9 +37,9 @@ constexpr auto kMagics = std::to_array<Magic>({
     {bytes_of("7z\xbc\xaf\x27\x1c"), {"a 7z archive", "7z e -so FILE"}},
     {bytes_of("Rar!\x1a\x07"), {"a rar archive", "unrar p -inul FILE"}},
     {bytes_of("ustar"), {"a tar archive", "tar -xOf FILE"}, 257, true},
-    {bytes_of("PAR1"), {"a Parquet file", kFromParquet}, 0, true},
-    {bytes_of("ARROW1"), {"an Arrow file", kFromArrow}, 0, true},
-    {bytes_of("\xff\xff\xff\xff"), {"an Arrow stream", kFromArrow}},
+    {bytes_of("PAR1"), {"a Parquet file", kByPyarrow}, 0, true},
+    {bytes_of("ARROW1"), {"an Arrow file", kByPyarrow}, 0, true},
+    {bytes_of("\xff\xff\xff\xff"), {"an Arrow stream", kByPyarrow}},
     {bytes_of("Obj\x01"), {"an Avro file", ""}},
     {bytes_of("ORC"), {"an ORC file", ""}, 0, true},
     {bytes_of("\x89HDF\r\n"), {"an HDF5 file", ""}},

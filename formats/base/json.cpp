@@ -197,8 +197,11 @@ class JsonCheck : public nlohmann::json_sax<AnyJson> {
 // The constant that is a value at `at`, of those that Python writes and JSON does not have.
 std::string_view constant_at(std::string_view text, std::size_t at) {
   for (const std::string_view constant : {"NaN", "Infinity", "-Infinity"}) {
+    if (!text.substr(at).starts_with(constant)) {
+      continue;
+    }
     const std::size_t next = text.find_first_not_of(" \t\r\n", at + constant.size());
-    if (text.substr(at).starts_with(constant) && next != std::string_view::npos &&
+    if (next != std::string_view::npos &&
         std::string_view(",]}").find(text[next]) != std::string_view::npos) {
       return constant;
     }

@@ -8,10 +8,12 @@ which is called up to ten times a second with a line of `--json-progress`: `prog
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Union
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Union
 
+from regroup._errors import UsageError
 from regroup._program import Callback, Path, Report, run
+from regroup.documents import is_columns, rows_of, texts_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -71,10 +73,27 @@ def expand(
 
 
 def tokenize(
-    inputs: Paths, output: Path, *, on_progress: Callback | None = None, **options: Unpack[TokenizeOptions]
+    inputs: Paths | Iterable[str | Mapping[str, Any]],
+    output: Path,
+    *,
+    on_progress: Callback | None = None,
+    **options: Unpack[TokenizeOptions],
 ) -> Report:
-    """Makes the token file `output` of text or JSON lines. `tokenizer`: a tokenizer.model, a model, or "bytes"."""
-    return run("tokenize", _several(inputs), {"output": output, **options}, on_progress)
+    """Makes the token file `output` of text or JSON. `tokenizer`: a tokenizer.json, a model, or "bytes".
+
+    `inputs` are paths (one, or a list or tuple), also of Parquet and Arrow files (with pyarrow); or any other iterable
+    of texts or of rows with `field` (default: "text"), such as a generator or a `datasets.Dataset`. It is streamed to
+    the program, from another thread.
+    """
+    words: dict[str, Any] = {"output": output, **options}
+    paths = _several(inputs) if isinstance(inputs, (str, bytes, os.PathLike, list, tuple)) else None
+    if paths is not None and not any(map(is_columns, paths)):
+        return run("tokenize", paths, words, on_progress)
+    if paths is not None and not all(map(is_columns, paths)):
+        raise UsageError("Parquet and Arrow files cannot be mixed with others", 2)
+    rows = inputs if paths is None else (row for path in paths for row in rows_of(path))
+    texts = texts_of(rows, words.pop("field", None) or "text")
+    return run("tokenize", ["-"], {**words, "jsonl": True}, on_progress, documents=texts)
 
 
 def calibrate(

@@ -50,6 +50,7 @@ class TokenizeOptions(ProgramOptions, total=False):
     bos_token: int | None
     eos: bool | None
     eos_token: int | None
+    parse_special: bool | None
     replace_invalid: bool | None
     skip_invalid: bool | None
     threads: int | None
@@ -270,6 +271,7 @@ class UptrainOptions(ProgramOptions, total=False):
     eval_every: int | None
     eval_max_tokens: int | None
     save_every: int | None
+    keep_state: bool | None
     resume: bool | None
     dry_run: bool | None
     ranks: int | None

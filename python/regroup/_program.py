@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import numbers
@@ -11,7 +12,8 @@ import signal
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, Union
 
 from regroup._errors import EnvironmentFailedError, StateSaved, UsageError, error_of
@@ -89,9 +91,11 @@ def run(
     options: Mapping[str, Any],
     on_progress: Callback | None = None,
     on_step: Callback | None = None,
+    documents: Iterable[str] | None = None,
 ) -> Report:
     """Runs a command with --json and returns its report; an empty one if it prints none.
 
+    `documents` become its standard input, as JSON lines.
     Notes and warnings of the program go to the logger "regroup". Raises the exception of the exit code.
     """
     _check_options(command, options, quiet_allowed=on_progress is None and on_step is None)
@@ -100,8 +104,9 @@ def run(
     words += [] if command == "plot" else ["--json"]  # plot reports nothing
     words += ["--", *(os.fsdecode(each) for each in operands)]
     with tempfile.TemporaryFile() as printed:
-        child = _start(words, printed)
-        line = _follow(child, on_progress, on_step)
+        child = _start(words, printed, documents is not None)
+        with _feeding(child, documents):
+            line = _follow(child, on_progress, on_step)
         printed.seek(0)
         text = printed.read()
     report: Report = json.loads(text) if text.strip() else {}
@@ -117,7 +122,7 @@ def _check_options(command: str, options: Mapping[str, Any], quiet_allowed: bool
         raise UsageError(f"regroup {command}: with quiet=True there is no progress to call back with", 2)
 
 
-def _start(words: list[str], printed: IO[bytes]) -> subprocess.Popen[str]:
+def _start(words: list[str], printed: IO[bytes], fed: bool) -> subprocess.Popen[str]:
     """Starts the program, in a session of its own: Ctrl-C must reach it once, and a second one, a second later, ends it at once.
 
     With REGROUP_PARENT it stops by itself if this process is killed. It has this process's standard input: which
@@ -125,6 +130,7 @@ def _start(words: list[str], printed: IO[bytes]) -> subprocess.Popen[str]:
     """
     return subprocess.Popen(
         words,
+        stdin=subprocess.PIPE if fed else None,
         stdout=printed,
         stderr=subprocess.PIPE,
         encoding="utf-8",
@@ -132,6 +138,38 @@ def _start(words: list[str], printed: IO[bytes]) -> subprocess.Popen[str]:
         env={**os.environ, "REGROUP_PARENT": str(os.getpid())},
         start_new_session=True,
     )
+
+
+@contextlib.contextmanager
+def _feeding(child: subprocess.Popen[str], documents: Iterable[str] | None) -> Iterator[None]:
+    """Writes documents to the program from a thread. What they raise stops the program, and is raised here."""
+    faults: list[BaseException] = []
+
+    def feed() -> None:
+        assert child.stdin is not None and documents is not None
+        try:
+            child.stdin.writelines(json.dumps({"text": text}) + "\n" for text in documents)
+            child.stdin.close()
+        except BrokenPipeError:  # the program has ended and said why
+            pass
+        except BaseException as fault:
+            faults.append(fault)
+            child.send_signal(signal.SIGINT)
+
+    if documents is None or child.stdin is None:
+        yield
+        return
+    thread = threading.Thread(target=feed, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        # After a failure, an iterable may take long to notice that nobody reads it.
+        thread.join(None if child.returncode == 0 else 1)
+        with contextlib.suppress(OSError):
+            child.stdin.close()
+    if faults:
+        raise faults[0]
 
 
 def _follow(child: subprocess.Popen[str], on_progress: Callback | None, on_step: Callback | None) -> str:

@@ -53,6 +53,16 @@ def check_ends(regroup, scratch, name, described):
     expect(megatron(output) == [Tokenizer.from_str(described).encode("a text").ids], f"{name}: other tokens at the ends")
 
 
+def check_parsed(regroup, scratch, name, described):
+    """With --parse-special, spelled-out special tokens are those that Python finds."""
+    (scratch / "spelled.txt").write_text(SPELLED)
+    output = scratch / f"{name}-parsed.bin"
+    regroup.run("tokenize", scratch / "spelled.txt", "--tokenizer", scratch / f"{name}.json", "-o", output, "--no-bos",
+                "--no-eos", "--parse-special")
+    ids = Tokenizer.from_str(described).encode(SPELLED, add_special_tokens=False).ids
+    expect(megatron(output) == [ids], f"{name}: other tokens with --parse-special")
+
+
 def check(regroup, scratch):
     texts = [text for text in documents() if text]
     (scratch / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -60,6 +70,7 @@ def check(regroup, scratch):
         described = make([TEXT[:60_000]], 600).to_str()
         check_ids(regroup, scratch, name, described, texts)
         check_ends(regroup, scratch, name, described)
+        check_parsed(regroup, scratch, name, described)
 
 
 if __name__ == "__main__":

@@ -87,8 +87,11 @@ class Uptrain(unittest.TestCase):
         return (self.scratch / output / "model.safetensors").read_bytes()
 
     def test_each_step_is_a_line_of_the_metrics(self):
-        lines = []
-        report = self.run_here("out", eval_data=self.scratch / "tokens.bin", eval_max_tokens=120, on_step=lines.append)
+        lines, progress = [], []
+        report = self.run_here("out", eval_data=self.scratch / "tokens.bin", eval_max_tokens=120, on_step=lines.append,
+                               on_progress=progress.append)
+        self.assertTrue(any("evaluating, window" in line.get("detail", "") for line in progress), progress)
+        self.assertEqual(report["evaluations"]["tokens"], 120)
         metrics = (self.scratch / "out.run/metrics.jsonl").read_text().splitlines()
         self.assertEqual(lines, [json.loads(line) for line in metrics])
         self.assertEqual([line["step"] for line in lines if "loss" in line], list(range(1, STEPS + 1)))

@@ -134,7 +134,7 @@ void AddedTokenFinder::for_each_section(std::string_view text,
     }
     const std::size_t begin = at;
     at += length;
-    if (token->special ||
+    if ((token->special && !finds_special_) ||
         (token->single_word && (word_ends_at(text, begin) || word_begins_at(text, at)))) {
       continue;
     }

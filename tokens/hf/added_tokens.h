@@ -15,7 +15,8 @@ namespace regroup {
 struct AddedToken {
   std::uint32_t id = 0;
   std::string content;
-  bool special = false;      ///< not found in a text; it keeps its place in the search, however
+  bool special =
+      false;  ///< found in a text only after find_special(); it keeps its place in the search
   bool normalized = false;   ///< looked for after normalization
   bool single_word = false;  ///< only between characters that are not part of a word
   bool strips_left = false, strips_right = false;  ///< takes the white space there, too
@@ -33,6 +34,9 @@ class AddedTokenFinder {
   /// Is to be called after the last add().
   void finish();
 
+  /// From now on, special tokens are found, too.
+  void find_special() { finds_special_ = true; }
+
   bool empty() const { return tokens_.empty(); }
 
   /// A section of a text: between tokens, or one of them.
@@ -48,6 +52,7 @@ class AddedTokenFinder {
  private:
   const AddedToken* longest_at(std::string_view text, std::size_t& length) const;
 
+  bool finds_special_ = false;
   std::vector<AddedToken> tokens_;
   std::vector<std::string> contents_;  // until finish()
   ByteTrie trie_;                      // from contents to places in tokens_

@@ -202,6 +202,11 @@ void Pipeline::find_added_tokens(const std::vector<AddedToken>& added, const Jso
   normalized_.finish();
 }
 
+void Pipeline::parse_special() {
+  literal_.find_special();
+  normalized_.find_special();
+}
+
 void Pipeline::normalize(NormalText& text) const {
   Work& work = Work::of_thread();
   for (const auto& normalizer : normalizers_) {

@@ -47,6 +47,9 @@ class Pipeline {
   /// that takes more time or memory than Work allows, kInterrupted if Work is to stop.
   void encode(std::string_view text, bool begins_document, std::vector<std::uint32_t>& ids) const;
 
+  /// From now on, special tokens are found in a text, too.
+  void parse_special();
+
   /// All ids are below this.
   std::int64_t vocabulary() const { return vocabulary_; }
   /// Characters that encode() left out so far: the vocabulary cannot represent them.

@@ -133,7 +133,7 @@ class Run {
     }
     save_result();
     states_.finish_saving();
-    on_first([&] { states_.directory().remove_states(); });
+    on_first([&] { states_.directory().remove_states(plan_.settings.keep_state ? 1 : 0); });
     return finish();
   }
 
@@ -224,8 +224,8 @@ class Run {
   std::optional<Evaluation> evaluate_share() {
     try {
       return evaluate(
-          student_.model(), *eval_file_, evaluation_settings(plan_, group_), [](auto, auto) {},
-          stop_);
+          student_.model(), *eval_file_, evaluation_settings(plan_, group_),
+          [&](auto done, auto all) { observer_.on_evaluating(progress_.step, done, all); }, stop_);
     } catch (const Error& fault) {
       if (fault.kind() == ErrorKind::kInterrupted) {
         return std::nullopt;

@@ -25,6 +25,8 @@ class UptrainObserver {
   virtual void on_step(const StepReport&) {}
   /// A line of metrics.jsonl, when it is in the file.
   virtual void on_metrics(const Json& /*line*/) {}
+  /// During an evaluation, of the windows of this process.
+  virtual void on_evaluating(std::int64_t /*step*/, std::int64_t /*done*/, std::int64_t /*all*/) {}
   virtual void on_evaluation(std::int64_t /*step*/, const Evaluation&) {}
   virtual void on_saved(const std::filesystem::path& /*run directory*/, std::int64_t /*step*/) {}
   virtual void on_warning(const std::string&) {}

@@ -9,13 +9,16 @@
 
 #include "converter/convert/loader_choice.h"
 #include "formats/base/error.h"
+#include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
 #include "formats/model/serving_cost.h"
 #include "formats/spec/published_pretraining.h"
+#include "formats/vocabulary/token_file.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/run/planned_memory.h"
+#include "uptrain/train/evaluate.h"
 #include "uptrain/train/metrics.h"
 #include "uptrain/train/teacher_logits_file.h"
 
@@ -324,6 +327,34 @@ Model open_teacher(const UptrainSettings& settings, const Model& student) {
   return teacher;
 }
 
+namespace {
+
+// The forward pass takes a third of the operations of training. A file that cannot be read is
+// refused where all ranks can say so.
+void plan_evaluations(UptrainPlan& plan, const ModelSpec& spec) {
+  const UptrainSettings& settings = plan.settings;
+  if (settings.eval_data.empty() || !path_exists(settings.eval_data)) {
+    return;
+  }
+  const std::int64_t context = plan.sequence_length;
+  const std::int64_t windows = evaluation_windows(TokenFile::open(settings.eval_data),
+                                                  {.context = context,
+                                                   .batch = settings.batch,
+                                                   .max_tokens = settings.eval_max_tokens,
+                                                   .task = settings.task,
+                                                   .documents = settings.documents},
+                                                  spec);
+  const std::int64_t every = settings.eval_every > 0 ? settings.eval_every : plan.steps;
+  UptrainPlan::Evaluations all;
+  all.count = 1 + (plan.steps + every - 1) / every;
+  all.tokens = std::min(windows * context, settings.eval_max_tokens.value_or(windows * context));
+  all.flops = training_flops_per_token(spec, plan.task, context) / 3.0 *
+              static_cast<double>(all.count * all.tokens);
+  plan.evaluations = all;
+}
+
+}  // namespace
+
 UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
                             const DataLoader& data) {
   settings.validate();
@@ -350,6 +381,7 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   } else if (settings.teacher.any()) {
     add_answers(plan, source, data);
   }
+  plan_evaluations(plan, source.spec);
   advise_teacher(plan, source);
   advise_held_out(plan);
   advise_size(plan);

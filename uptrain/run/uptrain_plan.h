@@ -47,6 +47,12 @@ struct UptrainPlan {
   std::vector<Source> sources;  ///< one per training file
   std::int64_t parameters = 0;
   double flops = 0.0;  ///< of the whole run, see training_flops_per_token()
+  /// Evaluations, each of about `tokens`; `flops` are those of all.
+  struct Evaluations {
+    std::int64_t count = 0, tokens = 0;
+    double flops = 0.0;
+  };
+  std::optional<Evaluations> evaluations;  ///< none without evaluation data that can be read
   TrainingMemory memory;
   MemoryChoice memory_choice;  ///< of the mode in `settings`
   ShardingChoice sharding_choice;

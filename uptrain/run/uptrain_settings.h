@@ -106,7 +106,8 @@ struct UptrainSettings {
 
   std::filesystem::path eval_data;  ///< empty: no evaluation
   std::int64_t eval_every = 0;      ///< steps between evaluations; 0: before and after only
-  std::optional<std::int64_t> eval_max_tokens;
+  std::optional<std::int64_t> eval_max_tokens;  ///< of one evaluation; none: all
+  bool keep_state = false;  ///< the last one stays, so that the complete run can be continued
   /// A resumed run that saved no state begins again; otherwise it refuses to go on.
   bool begin_again = false;
   std::int64_t save_every = 500;  ///< steps between saved states; 0: at the end and on a stop

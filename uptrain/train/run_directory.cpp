@@ -96,6 +96,13 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return whole && name == state_name(step) ? std::optional(step) : std::nullopt;
 }
 
+bool has_states(const fs::path& run) {
+  const auto is_state = [](const fs::directory_entry& entry) {
+    return step_of(entry.path().filename().string()).has_value();
+  };
+  return std::any_of(fs::directory_iterator(run), fs::directory_iterator(), is_state);
+}
+
 }  // namespace
 
 RunDirectory::RunDirectory(fs::path path, std::string identity)
@@ -125,11 +132,15 @@ bool RunDirectory::exists(const fs::path& output) {
 void RunDirectory::check_output(const fs::path& output, bool resume) {
   const fs::path run = path_for(output);
   if (fs::exists(fs::symlink_status(output))) {
-    throw_usage("{}: exists already; {}", shown(output),
-                resume && fs::exists(run / kRunFile)
-                    ? "its run is complete and its states are removed: to go on, uptrain it as the "
-                      "model, with the further --steps and another output"
-                    : "name an output that does not exist yet");
+    const bool complete = resume && fs::exists(run / kRunFile);
+    throw_usage(
+        "{}: exists already; {}", shown(output),
+        !complete ? "name an output that does not exist yet"
+        : has_states(run)
+            ? "its run is complete: to go on from the state that it kept, move the output away and "
+              "give more --steps"
+            : "its run is complete and its states are removed: to go on, uptrain it as the model, "
+              "with the further --steps and another output");
   }
   if (fs::exists(run / kRunFile) && !resume) {
     throw_usage("{}: holds a run already; resume it, or name another output", shown(run));
@@ -303,9 +314,13 @@ void RunDirectory::remove_state(std::int64_t step) const {
   remove_training_state(state_path(step), identity_);
 }
 
-void RunDirectory::remove_states() const {
+void RunDirectory::remove_states(std::size_t kept) const {
   for (const std::int64_t step : steps_there()) {
-    remove_state(step);
+    if (kept == 0) {
+      remove_state(step);
+    } else if (is_saved(step)) {
+      --kept;
+    }
   }
 }
 

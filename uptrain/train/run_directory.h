@@ -87,9 +87,9 @@ class RunDirectory {
                                               const Agree& agree = {},
                                               const Check& check = {}) const;
 
-  /// The run is complete: removes its states. Those that were set aside stay, and so does whatever
-  /// the run has not written.
-  void remove_states() const;
+  /// The run is complete: removes its states but the newest `kept`. Those that were set aside stay,
+  /// and so does whatever the run has not written.
+  void remove_states(std::size_t kept = 0) const;
 
  private:
   RunDirectory(std::filesystem::path path, std::string identity);

@@ -14,6 +14,26 @@ TEST_CASE("license, language, task, library and base model of a card last", "[co
         "license_link: https://x.org/a_b-c\npipeline_tag: text-generation\n");
 }
 
+TEST_CASE("a GGUF file's license, languages, name and repository last", "[converter]") {
+  GgufMetadata gguf;
+  CHECK(lasting_metadata(gguf).empty());
+  gguf.set_string("general.name", "A Model 3.1");
+  gguf.set_string("general.license", "other");
+  gguf.set_string("general.license.name", "acme-1");
+  gguf.set_string("general.license.link", "mit\nlibrary_name: evil");
+  const std::vector<std::string> languages{"en", "no", "de\nlibrary_name: evil"};
+  gguf.set_array("general.languages", languages);
+  gguf.set_string("general.base_model.0.repo_url", "https://huggingface.co/acme/older");
+  CHECK(lasting_metadata(gguf) ==
+        "base_model: acme/older\nmodel_name: A-Model-3.1\nlicense: other\nlicense_name: acme-1\n"
+        "language:\n- en\n- \"no\"\n");
+  gguf.set_string("general.repo_url", "https://huggingface.co/acme/own");
+  gguf.set_string("general.name", "<script>");
+  gguf.set_u32("general.license", 3);
+  gguf.set_u32("general.languages", 3);
+  CHECK(lasting_metadata(gguf) == "base_model: acme/own\nlicense_name: acme-1\n");
+}
+
 TEST_CASE("a card without metadata between two fences has none", "[converter]") {
   for (const char* card : {"", "---", "---\n", "# Title\n---\nlicense: mit\n---\n",
                            "---\nlicense: mit\n", "license: mit\n"}) {

@@ -24,6 +24,9 @@ fs::path put_named_gguf(const fs::path& path, std::string_view pre) {
   GgufMetadata metadata = open_gguf(golden("gguf") / "llama.gguf").metadata;
   metadata.set_string("general.name", "A name");
   metadata.set_string("general.license", "apache-2.0");
+  const std::vector<std::string> languages{"en", "no"};
+  metadata.set_array("general.languages", languages);
+  metadata.set_string("general.repo_url", "https://huggingface.co/acme/a-name");
   metadata.set({"general.odd", GgufType::kU8, "\x07"});
   metadata.set_string("acme.note", "kept");
   metadata.set_string("tokenizer.ggml.pre", pre);
@@ -93,6 +96,9 @@ TEST_CASE("a directory made from a GGUF file has its tokenizer's settings", "[co
   const auto object = [&](const char* name) {
     return parse_json_object(bytes_of_file(directory / "out" / name), name);
   };
+  const std::string card = bytes_of_file(directory / "out/README.md");
+  CHECK(card.find("base_model: acme/a-name\n") != std::string::npos);
+  CHECK(card.find("license: apache-2.0\nlanguage:\n- en\n- \"no\"\n") != std::string::npos);
   CHECK(object("config.json")["eos_token_id"] == 7);
   CHECK(object("generation_config.json")["eos_token_id"] == 7);
   CHECK(object("tokenizer_config.json")["eos_token"] == "token 7");

@@ -28,6 +28,21 @@ TEST_CASE("special tokens spelled out in a text are text", "[tokens]") {
   CHECK(ids_with({{{"content", "<y>"}}}, "a<y>b") == Ids{0, 6, 1});
 }
 
+TEST_CASE("special tokens spelled out in a text are found on request", "[tokens]") {
+  nlohmann::json tokenizer = character_tokenizer({"a", "b", "<", ">", "y"});
+  tokenizer["normalizer"] = {{"type", "Lowercase"}};
+  for (const bool normalized : {true, false}) {
+    tokenizer["added_tokens"] = {added_token(
+        {{"content", "<y>"}, {"id", 5}, {"special", true}, {"normalized", normalized}})};
+    const auto made = opened(tokenizer);
+    REQUIRE(made->parse_special());
+    Ids ids;
+    made->encode("a<y>b<Y>", true, ids);
+    CHECK(ids == (normalized ? Ids{0, 5, 1, 5} : Ids{0, 5, 1, 2, 4, 3}));
+  }
+  CHECK_FALSE(open_tokenizer("bytes")->parse_special());
+}
+
 TEST_CASE("a special token of the vocabulary is not found in a text", "[tokens]") {
   nlohmann::json tokenizer = character_tokenizer({"a", "[U]"});
   tokenizer["model"] = {

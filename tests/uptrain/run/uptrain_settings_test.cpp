@@ -63,6 +63,25 @@ TEST_CASE("a plan counts parameters and operations and passes over the data", "[
   const auto per_token = static_cast<double>(6 * (parameters - 16 * 36) + 6 * 2 * 36 * 12);
   CHECK(plan.flops == per_token * 720);
   CHECK(plan.epochs == 60.0 / 166.0);  // 2000 tokens hold 166 windows
+  CHECK_FALSE(plan.evaluations.has_value());
+}
+
+TEST_CASE("a plan says what evaluations cost", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "gpt2", 10);
+  settings.eval_data = settings.data.front();
+  const auto planned = [&] { return plan_of(settings).evaluations.value(); };
+  CHECK(planned().count == 2);          // before and after
+  CHECK(planned().tokens == 166 * 12);  // all windows
+  CHECK(planned().flops == plan_of(settings).flops / 720 / 3 * 2 * 166 * 12);
+  settings.eval_max_tokens = 100;
+  settings.eval_every = 4;
+  CHECK(planned().count == 4);  // before, after 4, 8 and 10
+  CHECK(planned().tokens == 100);
+  settings.eval_every = 5;
+  CHECK(planned().count == 3);
+  settings.eval_data = directory / "none";
+  CHECK_FALSE(plan_of(settings).evaluations.has_value());  // the run refuses it
 }
 
 TEST_CASE("a plan says that a text is read several times unless other text is measured",

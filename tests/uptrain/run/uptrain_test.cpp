@@ -343,6 +343,28 @@ TEST_CASE("a resumed run may become longer, and no shorter than it is", "[uptrai
              is_wrong_usage("longer: exists already", "complete", "--steps"));
 }
 
+TEST_CASE("a complete run that kept its state goes on as if it had been longer", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 6);
+  settings.schedule = LrScheduleKind::kConstant;
+  settings.warmup_steps = 0;
+  run_to_end(settings);
+  settings.output = directory / "kept";
+  settings.steps = 4;
+  settings.keep_state = true;
+  run_to_end(settings);
+  CHECK(tree_of(directory / "kept.run").contains("state-00000004/"));
+  CHECK_FALSE(tree_of(directory / "kept.run").contains("state-00000003/"));
+  settings.steps = 6;
+  CHECK_THAT(refusal_of([&] { run_to_end(settings, true); }),
+             is_wrong_usage("kept: exists already", "move the output away", "--steps"));
+  fs::rename(directory / "kept", directory / "shorter");
+  settings.keep_state = false;
+  run_to_end(settings, true);
+  CHECK(tree_of(directory / "kept") == tree_of(directory / "out"));
+  CHECK_FALSE(tree_of(directory / "kept.run").contains("state-00000006/"));
+}
+
 TEST_CASE("resuming with other settings or data or weights is refused", "[uptrain]") {
   const TemporaryDirectory directory;
   fs::copy(golden("llama"), directory / "model");

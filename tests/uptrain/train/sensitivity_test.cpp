@@ -133,6 +133,8 @@ TEST_CASE("convert --kv-budget shares a cache among layers and reports how", "[u
   CHECK(convert("a", {"--kv-budget", "50%"}).err.find("--kv-budget-data") != std::string::npos);
   CHECK(convert("b", {"--kv-budget", "1B", "--kv-budget-data", data}).err.find("fewest kv heads") !=
         std::string::npos);
+  CHECK(convert("c", {"--kv-budget", "25", "--kv-budget-data", data}).err.find("is 25%") !=
+        std::string::npos);
   CHECK(convert("c", {"--kv-budget", "x", "--kv-budget-data", data}).exit_code == 2);
   CHECK(
       convert("d", {"--kv-budget", "50%", "--kv-heads", "2", "--kv-budget-data", data}).exit_code ==
