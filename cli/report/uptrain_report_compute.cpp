@@ -201,8 +201,8 @@ std::string plan_text(const UptrainPlan& plan) {
       count_text(plan.tokens), published_text(settings), ranks_text(plan),
       count_text(plan.data_tokens), reading_text(plan.epochs), sources_text(plan),
       padding_text(plan), recipe_text(plan), count_text(plan.parameters),
-      name_of(settings.precision), settings.device.str(), plan.flops,
-      evaluations_text(plan), memory_text(plan), saving_text(plan));
+      name_of(settings.precision), settings.device.str(), plan.flops, evaluations_text(plan),
+      memory_text(plan), saving_text(plan));
 }
 
 Json plan_json(const UptrainPlan& plan) {
