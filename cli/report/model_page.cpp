@@ -245,8 +245,9 @@ void add_summary(Page& page, const ModelPage& facts) {
   page.add_warnings(facts.summary.disagreements);
   if (const auto& held_out = facts.summary.record.held_out.value) {
     page.add_table(held_out_rows(*held_out),
-                   fmt::format("Compared on {} tokens that the conversion did not use",
-                               with_thousands(held_out->tokens.value_or(0))));
+                   fmt::format("Compared on {} tokens that the conversion did not use{}",
+                               with_thousands(held_out->tokens.value_or(0)),
+                               facts.summary.record.trained() ? ", before its training" : ""));
   }
   Facts lines;
   for (auto& [name, value] : summary_facts(facts.summary, facts.load)) {
