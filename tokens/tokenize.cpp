@@ -122,7 +122,8 @@ class DocumentWriter {
     throw_bad_input(
         "{}: the text gives the token {}, which has the id {}, but the model has {} tokens: add "
         "rows to its embedding, or use the tokenizer that it was trained with",
-        printable(tokenizer_.file().string(), 0), printable(token, 60), unknown, rows_);
+        tokenizer_.file().empty() ? "bytes" : printable(tokenizer_.file().string(), 0),
+        printable(token, 60), unknown, rows_);
   }
 
   TokenWriter& writer_;

@@ -225,6 +225,21 @@ std::optional<fs::path> weights_in(const fs::path& directory) {
   return std::nullopt;
 }
 
+// nanoGPT stores the projections of GPT-2 as torch does, and not as GPT-2, and no config.
+void refuse_nanogpt(const fs::path& path) {
+  if (path.filename() != "ckpt.pt" || !fs::is_regular_file(path)) {
+    return;
+  }
+  const Checkpoint checkpoint = open_checkpoint(path);
+  const TensorInfo* fused = checkpoint.find("transformer.h.0.attn.c_attn.weight");
+  if (fused != nullptr && fused->shape.size() == 2 && fused->shape[0] == 3 * fused->shape[1]) {
+    throw_bad_input(
+        "{}: a checkpoint of nanoGPT: python -m regroup.nanogpt ckpt.pt DIRECTORY makes a GPT-2 of "
+        "it (with torch and transformers)",
+        printable(path.string(), 0));
+  }
+}
+
 // transformers silently adds such an adapter to the weights in the same directory.
 void refuse_adapter(const fs::path& directory) {
   if (path_exists(directory / "adapter_config.json")) {
@@ -299,10 +314,11 @@ ModelDirectory open_model_directory(const fs::path& given) {
   const fs::path config_path = directory / kConfigFile;
   refuse_adapter(directory);
   if (!path_exists(config_path)) {
+    refuse_nanogpt(path);
     throw_bad_input("{}: {} {}; not a model directory{}", printable(path.string(), 0),
                     path == directory ? "contains no" : "is in a directory without", kConfigFile,
                     path != directory && path.extension() == ".bin"
-                        ? ", and files of llama2.c are not read"
+                        ? ", and files of llama2.c and llm.c are not read"
                         : "");
   }
   std::string text = read_text(config_path, kMaxConfigBytes);

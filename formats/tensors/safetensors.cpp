@@ -281,6 +281,10 @@ namespace {
 
 constexpr std::uint64_t kLengthBytes = 8;
 
+// How the weight files of llm.c begin: 20240326 (GPT-2) and 20240803 (Llama 3), as 32-bit integers.
+constexpr std::string_view kLlmcGpt2 = "\xc6\xd7\x34\x01";
+constexpr std::string_view kLlmcLlama = "\xa3\xd9\x34\x01";
+
 // Recognises the files that are often mistaken for safetensors files.
 std::string_view wrong_file_hint(std::string_view first, const std::filesystem::path& path) {
   if (first.starts_with("version ")) {
@@ -292,6 +296,10 @@ std::string_view wrong_file_hint(std::string_view first, const std::filesystem::
   }
   if (first.starts_with("\x1f\x8b")) {
     return " (gzip data: decompress it first)";
+  }
+  if (first.starts_with(kLlmcGpt2) || first.starts_with(kLlmcLlama)) {
+    return " (weights of llm.c: its dev/eval/export_hf.py --input FILE --output DIRECTORY makes a "
+           "directory that is read)";
   }
   if (first.starts_with("GGUF")) {
     return " (a GGUF file)";

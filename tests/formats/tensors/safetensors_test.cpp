@@ -175,6 +175,10 @@ TEST_CASE("reader says what kind of file a wrong file is", "[formats]") {
              is_bad_input(kSafetensorsFile, "HTML"));
   CHECK_THAT(refusal_of_file("<HTML><BODY>Not found"), is_bad_input(kSafetensorsFile, "HTML"));
   CHECK_THAT(refusal_of_file("<html><body>Not found"), is_bad_input(kSafetensorsFile, "HTML"));
+  for (const std::int32_t magic : {20240326, 20240803}) {
+    CHECK_THAT(refusal_of_file(bytes_of_numbers(std::vector{magic, 3, 1024, 50257})),
+               is_bad_input("llm.c", "export_hf.py"));
+  }
   CHECK_THAT(refusal_of_file("GGUF\x03 followed by counts"),
              is_bad_input(kSafetensorsFile, "GGUF"));
   CHECK_THAT(refusal_of_file("PK\x03\x04\x14 and so on"), is_bad_input(kSafetensorsFile, "ZIP"));
