@@ -317,7 +317,7 @@ std::optional<double> TextQualityMeter::divergence_of(const Model& model,
   double sum = 0.0;
   for (std::size_t i = 0; i < hidden.size(); ++i) {
     const PredictionComparison part =
-        compare(predictions(source, source_hidden_, i), predictions(head, hidden, i), stop_);
+        compare(predictions(source, source_hidden_, i), predictions(head, hidden, i), [] {}, stop_);
     sum += part.kl * static_cast<double>(part.tokens);
   }
   return sum / static_cast<double>(predicted_tokens());
