@@ -90,6 +90,7 @@ class ConvertOptions(ProgramOptions, total=False):
     field: Path | None
     sample: bool | None
     effort: Literal["quick", "normal", "thorough"] | None
+    own_text: float | None
     distill_steps: int | None
     distill_lr: float | None
     distill_attention: float | None
@@ -184,6 +185,8 @@ class InitOptions(ProgramOptions, total=False):
 
 class SampleOptions(ProgramOptions, total=False):
     prompt: Path | None
+    plain: bool | None
+    chats: bool | None
     tokens: int | None
     context: int | None
     batch: int | None
