@@ -108,7 +108,8 @@ TEST_CASE("every count accepts k and every size needs a unit", "[cli]") {
     if (option.value == kCount || option.value == kCounts) {
       CHECK_THAT(refusal_of_value(command, option, "1k"), !ContainsSubstring("not a whole number"));
     } else if (option.value == kSize || option.value == kSizeOrShare) {
-      CHECK_THAT(refusal_of_value(command, option, "24"), ContainsSubstring("24GiB"));
+      CHECK_THAT(refusal_of_value(command, option, "24"),
+                 ContainsSubstring(option.value == kSize ? "24GiB" : "24%"));
       CHECK_THAT(refusal_of_value(command, option, "24G"),
                  ContainsSubstring("24GiB") && ContainsSubstring("24GB"));
       CHECK_THAT(refusal_of_value(command, option, "24GiB"), !ContainsSubstring("24GiB"));

@@ -95,18 +95,25 @@ TEST_CASE("losses on held-out text are recorded and shown, without text that is 
   const TemporaryDirectory directory;
   convert(golden("llama_mha"), directory / "out", {.kv_heads = {1}});
   const ModelSpec spec = open_model(directory / "out").spec;
-  const Json row = {{"model", "mean"}, {"loss", 4.5}, {"cosine", 0.25}};
+  const Json row = {{"model", "mean"}, {"loss", 4.5}, {"own_divergence", 0.75}, {"cosine", 0.25}};
   const Json hostile = {{"model", "</td><script>"}, {"loss", nullptr}, {"cosine", "x"}};
-  const Json fact = {{"tokens", 64}, {"context", 16}, {"models", {row, hostile}}};
+  const Json fact = {
+      {"tokens", 64},
+      {"context", 16},
+      {"own_tokens", 32},
+      {"models", {row, hostile}},
+      {"answers", {{{"prompt", "Hi\n\n# <b>"}, {"source", "Hello"}, {"result", 3}}}}};
   const std::string text = bytes_of_file(directory / "out" / "config.json");
   rewrite_record(directory / "out", spec, with_member(text, {"regroup", "held_out"}, fact.dump()));
   const Json config = Json::parse(bytes_of_file(directory / "out" / "config.json"));
   CHECK(config["regroup"]["held_out"] == fact);
   const std::string card = card_of(directory / "out");
   CHECK_THAT(card, ContainsSubstring("| On 64 held-out tokens |"));
-  CHECK_THAT(card, ContainsSubstring("\n| mean | 4.5000 | 0.2500 |\n"));
+  CHECK_THAT(card, ContainsSubstring("\n| mean | 4.5000 | 0.2500 | not recorded | 0.7500 |\n"));
   CHECK_THAT(card, ContainsSubstring("\n| not recorded | not recorded | not recorded |\n"));
   CHECK(card.find("script") == std::string::npos);
+  // Text stays on a line of its code block, whatever it is.
+  CHECK_THAT(card, ContainsSubstring("\n    > Hi\\x0a\\x0a# <b>\n    source: Hello\n"));
 }
 
 TEST_CASE("a card promises no runtime what it cannot load", "[converter]") {

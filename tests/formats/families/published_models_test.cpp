@@ -78,7 +78,7 @@ TEST_CASE("the table of published models says what regroup finds in their config
     converted += row.converted == "yes" ? 1 : 0;
   }
   const std::string document = bytes_of_file(kTests.parent_path() / "docs/models.md");
-  CHECK(document.find("It converts " + std::to_string(converted) + " of them") !=
+  CHECK(document.find("it converts " + std::to_string(converted) + " of them") !=
         std::string::npos);
 }
 

@@ -307,9 +307,9 @@ TEST_CASE("convert --text writes GGUF and verifies it", "[uptrain]") {
 TEST_CASE("a GGUF result is distilled as one in safetensors is", "[uptrain]") {
   TextConversion files;
   files.train();
-  const std::vector<std::string> distilled{"--tokenizer", "bytes",        "--json",
-                                           "--pool",      "mean",         "--distill-steps",
-                                           "40",          "--distill-lr", "0.02"};
+  const std::vector<std::string> distilled{
+      "--tokenizer", "bytes",        "--json", "--pool",     "mean", "--distill-steps",
+      "40",          "--distill-lr", "0.02",   "--own-text", "0"};
   const Json expected = files.convert(distilled).json();
   REQUIRE(expected["distill"]["kept"] == true);
   REQUIRE(loss_of(expected, 2) < loss_of(expected, 1) - 0.1);
@@ -381,9 +381,9 @@ TEST_CASE("a conversion uses windows from all over its texts", "[uptrain]") {
   const std::string same(40'000, 'a');  // statistics of it alone give no heads
   const auto other = files.directory / "same.txt";
   put_file(other, same);
-  // 32 of 544 windows are used.
-  const std::vector<std::string> few{"--tokenizer", "bytes",          "--effort",
-                                     "quick",       "--refit-tokens", "1024"};
+  // 32 of 544 windows are used, all of them of the text.
+  const std::vector<std::string> few{"--tokenizer",    "bytes", "--effort",   "quick",
+                                     "--refit-tokens", "1024",  "--own-text", "0"};
   SECTION("of a text that hardly varies") {
     files.text = other.string();
     const ProgramResult refused = files.convert(few);
