@@ -47,15 +47,19 @@ def is_right(answer, accepted):
 
 class Model:
     def __init__(self, path):
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left")
+        self.tokenizer.pad_token = self.tokenizer.pad_token or self.tokenizer.eos_token
         self.model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
 
     @torch.no_grad()
-    def answer(self, question):
-        chat = [{"role": "user", "content": question}]
-        ids = self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-        out = self.model.generate(**ids, max_new_tokens=32, do_sample=False, pad_token_id=0)
-        return self.tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True)
+    def answers(self, asked, batch=40):
+        for first in range(0, len(asked), batch):
+            chats = [[{"role": "user", "content": question}] for question in asked[first : first + batch]]
+            ids = self.tokenizer.apply_chat_template(
+                chats, add_generation_prompt=True, padding=True, return_tensors="pt", return_dict=True
+            )
+            out = self.model.generate(**ids, max_new_tokens=24, do_sample=False, pad_token_id=self.tokenizer.pad_token_id)
+            yield from self.tokenizer.batch_decode(out[:, ids["input_ids"].shape[1] :], skip_special_tokens=True)
 
     @torch.no_grad()
     def choice(self, prompt, choices):
@@ -91,12 +95,11 @@ def own_divergence(options, result, chats):
 
 def row_of(options, path, chats, texts, tasks):
     model = Model(path)
-    right = 0
-    for question, *accepted in questions():
-        answer = model.answer(question)
+    asked, right = questions(), 0
+    for (question, *accepted), answer in zip(asked, model.answers([question for question, *_ in asked])):
         right += is_right(answer, accepted)
         if options.answers:
-            print(f"{'right' if is_right(answer, accepted) else 'wrong'}: {question} -> {answer!r}")
+            print(f"{'right' if is_right(answer, accepted) else 'wrong'}: {question} -> {answer!r}", flush=True)
     losses = {}
     for name, file in texts.items():
         words = ["--text", file, "--context", 512, "--max-tokens", options.tokens]
