@@ -111,7 +111,7 @@ TEST_CASE("the source writes its share of the text, and answers are compared on 
 }
 
 TEST_CASE(
-    "--own-text 0 leaves the text as it is, and other shares are refused where nothing is written",
+    "a share of 0 leaves the text as it is, and other shares are refused where nothing is written",
     "[uptrain]") {
   const TextConversion files;
   const ProgramResult done =
