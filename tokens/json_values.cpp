@@ -17,9 +17,9 @@ void JsonValues::read(std::string_view bytes) {
 }
 
 void JsonValues::read_byte(char byte) {
-  constexpr std::string_view kSpaces = " \t\r\n";
+  constexpr std::string_view kBetweenValues = " \t\r\n";
   const bool between = depth_ == 0 && !quoted_;
-  if (between && value_.empty() && kSpaces.find(byte) != std::string_view::npos) {
+  if (between && value_.empty() && kBetweenValues.find(byte) != std::string_view::npos) {
     return;
   }
   if (list_ended_) {
