@@ -10,8 +10,8 @@
 namespace regroup {
 namespace {
 
-// A form of chats. In its texts, names of special tokens stand for these tokens, and {bos} and
-// {eos} for those of the tokenizer.
+// How one kind of template writes a chat. A text names its special tokens as the tokenizer does;
+// {bos} and {eos} are the tokenizer's tokens of these roles.
 struct KnownForm {
   std::string_view name;
   // All of them are in the template, with line breaks instead of "\n".

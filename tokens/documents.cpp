@@ -73,10 +73,9 @@ bool is_chat(const nlohmann::json* value) {
 
 [[noreturn]] void refuse_chat(const std::string& where, std::string_view field) {
   throw_bad_input(
-      "{}: \"{}\" is a list of chat messages, which the model's template makes a text of: python "
-      "-m "
-      "regroup.documents FILE --chat MODEL | regroup tokenize - --parse-special --no-bos --no-eos "
-      "--tokenizer MODEL -o chats.bin",
+      "{}: \"{}\" is a list of chat messages, which the model's template makes a text of: "
+      "python -m regroup.documents FILE --chat MODEL | regroup tokenize - --parse-special "
+      "--no-bos --no-eos --tokenizer MODEL -o chats.bin",
       where, field);
 }
 

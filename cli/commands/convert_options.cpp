@@ -160,7 +160,7 @@ void add_budget_options(Command command, KvBudgetOptions& options) {
   const auto take_budget = [&options](const std::string& typed) {
     const bool digits =
         std::all_of(typed.begin(), typed.end(), [](char c) { return c >= '0' && c <= '9'; });
-    if (digits && typed.size() <= 2) {
+    if (digits && !typed.empty() && typed.size() <= 2) {
       throw_usage("--kv-budget: {0} is {0} bytes per token; a share of the source's is {0}%",
                   typed);
     }

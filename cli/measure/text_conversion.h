@@ -48,8 +48,8 @@ struct PreparedText {
   std::string statistics;                  ///< of calibrate_on_text(), or empty
   std::int64_t context = 0;                ///< tokens in a window
   std::int64_t windows = 0;                ///< in `tokens`
-  double own_share = 0.0;                  ///< of the source's own text
   std::int64_t own_windows = 0;            ///< of these, written by the source
+  double own_share = 0.0;                  ///< of the windows, as asked for
   std::int64_t own_held_out = 0;           ///< windows in `own_held_out_tokens`
   std::int64_t held_out = 0;               ///< windows in `held_out_tokens`, the last of the text
   std::int64_t refit_steps = 0;            ///< 0: no refitting
@@ -75,9 +75,9 @@ bool refits_by_default(const TextOptions& text);
 PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
                           const std::string& destination, const Console& console);
 
-/// Lets the source write its share of the text and mixes it in, unless `plans_only`, and divides
-/// the text for distillation. A share of 0, and the default for a source that does not write text
-/// token by token, leaves the text as it is.
+/// Sets the numbers of windows and of steps of distillation, and unless `plans_only`, lets the
+/// source write its share of the text, mixes it in and divides the text for distillation. A share
+/// of 0 leaves the text as it is. Throws what sample() throws.
 void complete_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
                    bool plans_only, PreparedText& prepared, const Console& console);
 

@@ -127,16 +127,19 @@ void divide_text(const TokenFile& text, std::int64_t vocabulary, PreparedText& p
                                            windows_from(text, usable, prepared.held_out));
 }
 
-// Shares the windows of conversion between learning and judging, and sets the number of steps.
-void prepare_distillation(const ModelSpec& spec, const TextOptions& text, std::int64_t batch,
-                          PreparedText& prepared) {
-  const std::int64_t judging = std::clamp<std::int64_t>(
-      prepared.windows / 10, 1, (kMostJudgingTokens - 1) / prepared.context + 1);
-  const std::int64_t learning = prepared.windows - judging;
+// Sets how distillation runs.
+void plan_distillation(const TextOptions& text, std::int64_t batch, PreparedText& prepared) {
   prepared.distill_steps = text.distill_steps.value_or(
       (effort_of(text).distill_tokens - 1) / (batch * prepared.context) + 1);
   prepared.distill_rate = text.distill_rate;
   prepared.distill_attention = text.distill_attention;
+}
+
+// Shares the windows of conversion between learning and judging.
+void write_distillation_text(const ModelSpec& spec, PreparedText& prepared) {
+  const std::int64_t judging = std::clamp<std::int64_t>(
+      prepared.windows / 10, 1, (kMostJudgingTokens - 1) / prepared.context + 1);
+  const std::int64_t learning = prepared.windows - judging;
   const TokenFile tokens = TokenFile::open(prepared.tokens);
   prepared.learning =
       write_windows(prepared, "learn.bin", spec.vocab_size, windows_from(tokens, 0, learning));
@@ -238,7 +241,10 @@ void complete_text(const Model& source, const TextOptions& text, const RefitOpti
     prepared.windows += prepared.own_windows;
   }
   if (text.distills()) {
-    prepare_distillation(source.spec, text, refit.batch, prepared);
+    plan_distillation(text, refit.batch, prepared);
+  }
+  if (text.distills() && !plans_only) {
+    write_distillation_text(source.spec, prepared);
   }
 }
 

@@ -154,9 +154,9 @@ std::string held_out_losses(const ConversionRecord& record) {
     return "";
   }
   std::string table = fmt::format(
-      "\n| On {} held-out tokens | Loss, nats per token | Cosine of last hidden states | "
-      "Divergence "
-      "from the source | The same on {} tokens that the source wrote |\n|---|---|---|---|---|\n",
+      "\n| On {} held-out tokens | Loss, nats per token | Cosine of last hidden states "
+      "| Divergence from the source | The same on {} tokens that the source wrote |\n"
+      "|---|---|---|---|---|\n",
       plain_count(held_out->tokens), plain_count(held_out->own_tokens));
   for (const HeldOutModel& row : *held_out->models) {
     table += fmt::format("| {} | {} | {} | {} | {} |\n", plain_word(row.model),

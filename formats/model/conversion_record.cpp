@@ -77,9 +77,6 @@ constexpr std::tuple kFacts{
     FactRow{"alibi_slopes", &Record::alibi_slopes, kMetadataOnly},
     FactRow{"alibi_encoder_slopes", &Record::alibi_encoder_slopes, kMetadataOnly}};
 
-// In a history: the number of older steps.
-constexpr std::string_view kLeftOutKey = "left_out";
-
 // The members of a fact that is an object, in the order in which they are written.
 template <typename T>
 constexpr auto kMembers = std::tuple<>();
@@ -267,20 +264,13 @@ void to_json(Json& json, const TrainingRecord& training) {
 
 namespace {
 
-constexpr std::size_t kMostSteps = 32;
 constexpr std::size_t kMostFactBytes = 1024;
-constexpr std::size_t kMostHistoryBytes = 64U << 10;
-
-// Text that metadata holds need not be UTF-8.
-std::string dumped(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 // The facts of one step that its successors keep.
 Json kept_facts(const Json& facts) {
   Json kept = Json::object();
   for (const auto& [key, value] : facts.items()) {
-    const std::string text = dumped(value);
+    const std::string text = line_of_json(value);
     if (text.size() <= kMostFactBytes) {
       kept[key] = Json::parse(text);
     }
@@ -291,45 +281,6 @@ Json kept_facts(const Json& facts) {
     }
   });
   return kept;
-}
-
-}  // namespace
-
-bool stands_for_older_steps(const Json& step) { return !member_of(step, kLeftOutKey).is_null(); }
-
-std::optional<std::uint64_t> left_out_of(const Json& step) {
-  std::optional<std::uint64_t> count;
-  read(member_of(step, kLeftOutKey), count);
-  return count;
-}
-
-namespace {
-
-// Leaves out the oldest steps until the rest is small enough.
-Json bounded(const Json& all) {
-  std::vector<Json> steps(all.begin(), all.end());
-  std::uint64_t left_out = 0;
-  if (!steps.empty() && stands_for_older_steps(steps.front())) {
-    left_out = left_out_of(steps.front()).value_or(0);
-    steps.erase(steps.begin());
-  }
-  std::size_t kept = 0;
-  std::size_t bytes = 0;
-  for (auto step = steps.rbegin(); step != steps.rend() && kept < kMostSteps; ++step, ++kept) {
-    bytes += dumped(*step).size();
-    if (bytes > kMostHistoryBytes) {
-      break;
-    }
-  }
-  left_out += steps.size() - kept;
-  Json list = Json::array();
-  if (left_out > 0) {
-    list.push_back({{kLeftOutKey, left_out}});
-  }
-  for (auto step = steps.end() - static_cast<std::ptrdiff_t>(kept); step != steps.end(); ++step) {
-    list.push_back(std::move(*step));
-  }
-  return list;
 }
 
 }  // namespace
@@ -454,7 +405,7 @@ Json ConversionRecord::steps() const {
   if (trained()) {
     steps.push_back({{training.key, kept_facts(training.stored)}});
   }
-  return bounded(steps);
+  return bounded_history(steps);
 }
 
 namespace {

@@ -218,6 +218,13 @@ std::optional<double> mean_of(const std::optional<std::vector<RecordedLayer>>& l
 bool stands_for_older_steps(const Json& step);
 std::optional<std::uint64_t> left_out_of(const Json& step);
 
+/// The last 32 steps of a list, or fewer if they have more than 64 KiB, after an entry with the
+/// number of older ones if there are any.
+Json bounded_history(const Json& all);
+
+/// JSON on one line. A stranger's text need not be UTF-8: other bytes become U+FFFD.
+std::string line_of_json(const Json& json);
+
 inline constexpr std::string_view kNotRecorded = "not recorded";
 
 /// A word of small letters, digits and "-._", at most 40 of them; otherwise kNotRecorded.

@@ -227,7 +227,8 @@ std::optional<fs::path> weights_in(const fs::path& directory) {
 
 // nanoGPT stores the projections of GPT-2 as torch does, and not as GPT-2, and no config.
 void refuse_nanogpt(const fs::path& path) {
-  if (path.filename() != "ckpt.pt" || !fs::is_regular_file(path)) {
+  std::error_code fault;
+  if (path.filename() != "ckpt.pt" || !fs::is_regular_file(path, fault)) {
     return;
   }
   const Checkpoint checkpoint = open_checkpoint(path);

@@ -82,7 +82,7 @@ at::Tensor draw(const at::Tensor& logits, double temperature, at::Generator& gen
   return at::multinomial(shares, 1, /*replacement=*/false, generator).to(at::kCPU);
 }
 
-// A sequence in the making: where it stands in its chat. Without a chat, all tokens are drawn.
+// Writes one sequence and keeps its place in the chat. Without a chat, all tokens are drawn.
 class Writer {
  public:
   Writer(const ChatSettings* chat, std::optional<std::int64_t> end) : chat_(chat), end_(end) {}
@@ -212,10 +212,6 @@ std::int64_t room_of(const Model& source, const Continuation& text) {
   }
   return std::min(text.tokens, most - prompt);
 }
-
-}  // namespace
-
-namespace {
 
 std::vector<std::uint32_t> continue_text(const Transformer& model, const Continuation& text,
                                          std::int64_t room, std::optional<std::int64_t> end,

@@ -340,6 +340,12 @@ TEST_CASE("convert --text --dry-run writes nothing and names the plan", "[uptrai
   REQUIRE(shown.exit_code == 0);
   CHECK(shown.json()["pool"] == "lowrank");
   CHECK(!shown.json().contains("held_out"));
+  const ProgramResult whole =
+      run_program({"convert", files.model, files.output, "--kv-heads", "1", "--text", files.text,
+                   "--tokenizer", "bytes", "--refit-context", "32", "--dry-run"});
+  CAPTURE(whole.err);
+  CHECK(whole.exit_code == 0);  // with the source's own text and distillation, as by default
+  CHECK_THAT(whole.err, ContainsSubstring("131,072 of them written by the source"));
   CHECK(tree_of(files.directory.path()) == before);
 }
 
