@@ -165,6 +165,11 @@ std::optional<PreparedText> use_text(const Model& source, ConversionRequest& req
   const ComputeFunctions& compute = compute_for("--text");
   PreparedText text =
       compute.prepare_text(source, options.text, options.refit, options.destination, console);
+  const std::int64_t refit_steps =
+      options.given("--refit-steps") ? options.refit.steps : text.refit_steps;
+  console.note("expected  " + compute.expected_cost(source, options.refit, text,
+                                                    calibrates(request, options),
+                                                    can_refit(source.spec) ? refit_steps : 0));
   if (checks_text(options) && !options.dry_run) {
     compute.check_is_predicted(source, text.tokens, "--text", options.refit, console);
   }

@@ -23,6 +23,7 @@ struct ComputeFunctions {
   decltype(&regroup::complete_text) complete_text;
   decltype(&regroup::calibrate_on_text) calibrate_on_text;
   decltype(&regroup::why_not_distilled) why_not_distilled;
+  decltype(&regroup::expected_cost) expected_cost;
   decltype(&regroup::distillation_recipe) distillation_recipe;
   decltype(&regroup::distill_on_text) distill_on_text;
   decltype(&regroup::answers_questions) answers_questions;

@@ -13,6 +13,7 @@ void provide_compute_functions() {
                                                .complete_text = complete_text,
                                                .calibrate_on_text = calibrate_on_text,
                                                .why_not_distilled = why_not_distilled,
+                                               .expected_cost = expected_cost,
                                                .distillation_recipe = distillation_recipe,
                                                .distill_on_text = distill_on_text,
                                                .answers_questions = answers_questions,

@@ -81,6 +81,10 @@ PreparedText prepare_text(const Model& source, const TextOptions& text, const Re
 void complete_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
                    bool plans_only, PreparedText& prepared, const Console& console);
 
+/// The most tokens that calibrate_on_text() reads. Statistics hardly gain from more
+/// (docs/results.md), which take their time.
+std::int64_t calibration_tokens(const ModelSpec& spec);
+
 /// Calibrates the source on the text, and sets text.statistics.
 void calibrate_on_text(const Model& source, const RefitOptions& refit, PreparedText& text,
                        const Console& console);

@@ -43,11 +43,6 @@ constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 32'768, 0, false},
 
 constexpr std::int64_t kMostJudgingTokens = 4'096;
 
-// Statistics hardly gain from more tokens than this (docs/results.md), which take their time.
-std::int64_t calibration_tokens(const ModelSpec& spec) {
-  return std::max<std::int64_t>(32'768, 64 * spec.hidden_size);
-}
-
 Effort effort_of(const TextOptions& text) {
   Effort effort = *std::find_if(kEfforts.begin(), kEfforts.end(),
                                 [&](const Effort& each) { return each.name == text.effort; });
@@ -187,6 +182,10 @@ void mix_in(const TokenFile& own, std::int64_t vocabulary, PreparedText& prepare
 
 }  // namespace
 
+std::int64_t calibration_tokens(const ModelSpec& spec) {
+  return std::max<std::int64_t>(32'768, 64 * spec.hidden_size);
+}
+
 double own_share_of(const Model& source, const TextOptions& text) {
   if (text.samples || !writes_text(source)) {
     if (text.own_share.value_or(0.0) > 0.0) {
@@ -224,6 +223,13 @@ PreparedText prepare_text(const Model& source, const TextOptions& text, const Re
   const TokenFile tokens = TokenFile::open(whole);
   share_windows(tokens, effort, refit.batch, prepared);
   divide_text(tokens, source.spec.vocab_size, prepared);
+  if (prepared.own_windows > 0) {
+    prepared.own_held_out =
+        std::min(prepared.held_out, (kMostJudgingTokens - 1) / prepared.context + 1);
+  }
+  if (text.distills()) {
+    plan_distillation(text, refit.batch, prepared);
+  }
   return prepared;
 }
 
@@ -231,17 +237,12 @@ void complete_text(const Model& source, const TextOptions& text, const RefitOpti
                    bool plans_only, PreparedText& prepared, const Console& console) {
   if (prepared.own_windows > 0 && !plans_only) {
     set_compute_threads(refit.threads);
-    prepared.own_held_out =
-        std::min(prepared.held_out, (kMostJudgingTokens - 1) / prepared.context + 1);
     const std::int64_t tokens =
         (prepared.own_windows + prepared.own_held_out) * prepared.context + 1;
     mix_in(TokenFile::open(write_own_text(source, text, refit, tokens, prepared, console)),
            source.spec.vocab_size, prepared);
   } else {
     prepared.windows += prepared.own_windows;
-  }
-  if (text.distills()) {
-    plan_distillation(text, refit.batch, prepared);
   }
   if (text.distills() && !plans_only) {
     write_distillation_text(source.spec, prepared);

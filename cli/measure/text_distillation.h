@@ -18,6 +18,13 @@ namespace regroup {
 std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
                               const RefitOptions& options);
 
+/// The time that each stage of a conversion with the text is expected to take, by the machine's
+/// speed of matrix products, which takes a second to measure, and the memory of distillation.
+/// `text`: before complete_text(). `calibrates`: whether calibrate_on_text() is one of them.
+/// `refit_steps` may be 0.
+std::string expected_cost(const Model& source, const RefitOptions& options,
+                          const PreparedText& text, bool calibrates, std::int64_t refit_steps);
+
 /// The recipe of distillation, for the record.
 Recipe distillation_recipe(const PreparedText& text, const RefitOptions& options);
 
