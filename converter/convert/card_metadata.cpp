@@ -220,7 +220,7 @@ std::string without_metadata(std::string_view metadata, std::string_view key) {
 namespace {
 
 // Who supports the model's heads in transformers.
-enum class LoadedBy { kStockClasses, kCarriedCode, kOwnCode, kUnknown, kNoConfigClass, kNothing };
+enum class LoadedBy { kStockClasses, kCarriedCode, kOwnCode, kUnknown, kNoClasses, kNothing };
 
 LoadedBy loaded_by(const Json& config, const ModelSpec& spec, const DirectoryCode& code) {
   if (code.carried) {
@@ -233,13 +233,12 @@ LoadedBy loaded_by(const Json& config, const ModelSpec& spec, const DirectoryCod
     return LoadedBy::kUnknown;
   }
   if (!spec.layer_configs_key.empty()) {
-    return LoadedBy::kNoConfigClass;
+    return LoadedBy::kNoClasses;
   }
   return loaders_take_heads(spec) && !has_alibi_names(config) ? LoadedBy::kStockClasses
                                                               : LoadedBy::kNothing;
 }
 
-constexpr std::string_view kNoConfigClass = "no: it has no config class for this model_type";
 constexpr std::string_view kNoClasses =
     "no: it has neither a config class nor a model class for this model_type";
 constexpr std::string_view kWithoutHead = "AutoModel";
@@ -268,11 +267,11 @@ std::string in_transformers(LoadedBy loader, const ModelSpec& spec) {
                              ? "; its cache has all query heads all the same"
                              : "");
     case LoadedBy::kCarriedCode:
-      return call(", trust_remote_code=True") + ": runs the two Python files of this directory";
+      return call(", trust_remote_code=True") + ": runs Python files of this directory";
     case LoadedBy::kOwnCode:
       return call(", trust_remote_code=True") + ", if the model's own code supports these heads";
     case LoadedBy::kUnknown: return "not known for this architecture";
-    case LoadedBy::kNoConfigClass: return std::string(kNoClasses);
+    case LoadedBy::kNoClasses: return std::string(kNoClasses);
     case LoadedBy::kNothing: break;
   }
   return "no: its classes do not support these heads";
@@ -310,7 +309,7 @@ std::string command_in(const Commands& commands, LoadedBy loader, const Served& 
     case Loading::kByCarriedCode: return fmt::format("`{}`", commands.with_code);
     case Loading::kNotThisResult: return "no: it does not load these heads";
     case Loading::kNotThisFamily: return "no: it does not load this architecture";
-    case Loading::kNoConfigClass: return std::string(kNoConfigClass);
+    case Loading::kByCarriedConfig: return fmt::format("`{} --trust-remote-code`", commands.plain);
     case Loading::kSomethingElse:
       return fmt::format("**no**: it computes something else, without an error: {}",
                          difference_in(commands.runtime, served));

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <set>
 
 #include <fmt/ranges.h>
 
@@ -77,12 +76,6 @@ std::vector<std::int64_t> resolve_kv_heads(const std::vector<std::int64_t>& requ
     }
   }
   return heads;
-}
-
-bool is_uniform(const std::vector<std::int64_t>& kv_heads) {
-  std::set<std::int64_t> counts(kv_heads.begin(), kv_heads.end());
-  counts.erase(0);
-  return counts.size() <= 1;
 }
 
 namespace {

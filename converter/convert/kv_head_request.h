@@ -21,9 +21,6 @@ std::vector<std::int64_t> resolve_kv_heads(const std::vector<std::int64_t>& requ
                                            const ModelSpec& spec,
                                            AttentionRole role = AttentionRole::kSelf);
 
-/// Whether all layers with attention have the same number.
-bool is_uniform(const std::vector<std::int64_t>& kv_heads);
-
 // Distributes kv heads over layers within a budget of cache bytes per token.
 
 /// One option for a layer.

@@ -49,17 +49,23 @@ void keep_from_stock_loaders(Target& target, Container container, std::string_vi
 
 namespace {
 
+// Whether transformers loads the result without regroup's code. It has no class for Nemotron-NAS,
+// whose checkpoints bring their own.
+bool loads_without(const Json& config, const ModelSpec& spec) {
+  return loaders_take_heads(spec) && (spec.layer_configs_key.empty() || has_own_code(config));
+}
+
 std::optional<LoaderCode> needed_code(const Json& config, const ModelSpec& spec) {
-  return loaders_take_heads(spec) || spec.attention_only() ? std::nullopt
-                                                           : loader_code_for(config, spec);
+  return loads_without(config, spec) || spec.attention_only() ? std::nullopt
+                                                              : loader_code_for(config, spec);
 }
 
 // Throws if --loader transformers was requested but cannot be done.
-void check_possible(const Target& target, Container container, bool exists) {
+void check_possible(const Target& target, const Json& config, Container container, bool exists) {
   if (is_single_file(container)) {
     throw_usage("--loader transformers: code is written into directories, not into a single file");
   }
-  if (loaders_take_heads(target.spec)) {
+  if (loads_without(config, target.spec)) {
     throw_usage("--loader transformers has no effect: stock {} loaders load this result",
                 printable(target.spec.architecture));
   }
@@ -127,7 +133,7 @@ void add_code(Target& target, const Model& source, Container container, LoaderCh
       directory ? parse_json_object(target.config_text, "config.json") : Json::object();
   const std::optional<LoaderCode> code = needed_code(config, target.spec);
   if (choice == LoaderChoice::kTransformers) {
-    check_possible(target, container, code.has_value());
+    check_possible(target, config, container, code.has_value());
   }
   if (choice == LoaderChoice::kNone || !directory || !code) {
     return;

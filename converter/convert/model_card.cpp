@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 
 #include "converter/convert/card_metadata.h"
-#include "converter/convert/kv_head_request.h"
 #include "converter/convert/target.h"
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"

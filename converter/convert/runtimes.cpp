@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "converter/convert/kv_head_request.h"
 #include "formats/base/printable.h"
 #include "formats/families/loader_code.h"
 
@@ -25,6 +24,12 @@ bool one_head(const ModelSpec& spec) {
 }
 bool fewer(const ModelSpec& spec) { return is_uniform(spec.kv_heads) && !all_heads(spec); }
 bool differing(const ModelSpec& spec) { return !is_uniform(spec.kv_heads); }
+// Differing layers of a family that --target nemotron-nas writes, if it has no sliding window.
+bool has_layers_of_nas(const ModelSpec& spec) {
+  return differing(spec) && !spec.sliding_window &&
+         (spec.architecture == "LlamaForCausalLM" || spec.architecture == "MistralForCausalLM" ||
+          spec.architecture == "Qwen2ForCausalLM");
+}
 bool with_alibi_and_one_head(const ModelSpec& spec) {
   return spec.positions == PositionKind::kAlibi && one_head(spec);
 }
@@ -55,7 +60,6 @@ constexpr Loading kYes = Loading::kSame, kByCode = Loading::kByCarriedCode,
 constexpr std::array kMeasured{
     //                                                          vLLM     mlx-lm  CTranslate2
     Measured{"LlamaForCausalLM", any_number, {kYes, kYes, kYes}},
-    Measured{"LlamaForCausalLM", differing, {kHeads, kHeads, kHeads}},
     Measured{"MistralForCausalLM", any_number, {kYes, kYes, kYes}},
     Measured{"Qwen2ForCausalLM", any_number, {kYes, kYes, kYes}},
     Measured{"Qwen3ForCausalLM", any_number, {kYes, kYes, kYes}},
@@ -69,7 +73,7 @@ constexpr std::array kMeasured{
     Measured{
         "NemotronForCausalLM", with_other_activation_than_relu_squared, {kYes, kWrong, kNever}},
     Measured{"NemotronForCausalLM", any_number, {kYes, kYes, kNever}},
-    Measured{"DeciLMForCausalLM", differing, {Loading::kNoConfigClass, kYes, kNever}},
+    Measured{"DeciLMForCausalLM", differing, {Loading::kByCarriedConfig, kYes, kNever}},
     Measured{"FalconForCausalLM", with_alibi_and_one_head, {kYes, kNever, kYes}},
     Measured{"FalconForCausalLM", with_alibi_and_fewer, {kHeads, kNever, kWrong}},
     Measured{"FalconForCausalLM", one_head, {kYes, kNever, kHeads}},
@@ -147,20 +151,26 @@ std::string_view name_of(Runtime runtime) {
 
 Loading loading_in(Runtime runtime, const Served& served) {
   const ModelSpec& spec = served.spec;
+  // Layers that differ are refused where one number is read for all (measured with Llama, Qwen3 and
+  // Gemma).
   const auto row = std::find_if(kMeasured.begin(), kMeasured.end(), [&](const Measured& measured) {
-    return measured.architecture == spec.architecture && measured.applies(spec);
+    return measured.architecture == spec.architecture &&
+           (measured.applies(spec) || (differing(spec) && measured.applies == any_number));
   });
   if (row == kMeasured.end()) {
     return Loading::kUnknown;
   }
   const Loading loading = row->loading[static_cast<std::size_t>(runtime)];
+  if (loading == Loading::kSame && !row->applies(spec)) {
+    return Loading::kNotThisResult;
+  }
   if (runtime == Runtime::kMlxLm && loading == Loading::kSame && mlx_misses_rope(served)) {
     return spec.architecture == "StableLmForCausalLM" ? Loading::kNotThisFamily
                                                       : Loading::kSomethingElse;
   }
-  return loading == Loading::kByCarriedCode && !has_loader_code(served.config)
-             ? Loading::kNotThisResult
-             : loading;
+  const bool needs_code =
+      loading == Loading::kByCarriedCode || loading == Loading::kByCarriedConfig;
+  return needs_code && !has_loader_code(served.config) ? Loading::kNotThisResult : loading;
 }
 
 std::string_view difference_in(Runtime runtime, const Served& served) {
@@ -189,20 +199,19 @@ std::vector<std::string> runtime_notes(const ModelSpec& source, const Served& re
   const auto refuse = another ? all_with(result, {Loading::kNotThisResult, Loading::kNotThisFamily})
                               : all_with(result, {Loading::kNotThisResult});
   if (!refuse.empty()) {
-    notes.push_back(fmt::format("{} {} not load {}{}", join(refuse),
-                                refuse.size() == 1 ? "does" : "do", architecture,
-                                another ? "" : " with these kv heads"));
+    notes.push_back(fmt::format(
+        "{} {} not load {}{}{}", join(refuse), refuse.size() == 1 ? "does" : "do", architecture,
+        another ? "" : " with these kv heads",
+        has_layers_of_nas(result.spec) ? "; vLLM and mlx-lm load it with --target nemotron-nas"
+                                       : ""));
   }
   if (loading_in(Runtime::kVllm, result) == Loading::kByCarriedCode) {
     notes.push_back(
         "vLLM runs the same code with --trust-remote-code --model-impl transformers, without "
         "tensor parallelism");
   }
-  if (loading_in(Runtime::kVllm, result) == Loading::kNoConfigClass) {
-    notes.push_back(fmt::format(
-        "vLLM loads {} once a config class for its model_type is in the directory (auto_map), "
-        "transformers once a model class is there, too",
-        architecture));
+  if (loading_in(Runtime::kVllm, result) == Loading::kByCarriedConfig) {
+    notes.push_back("vLLM loads the result with --trust-remote-code");
   }
   if (transformers_caches_all_heads(result.spec)) {
     notes.push_back(fmt::format(

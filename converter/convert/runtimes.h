@@ -19,14 +19,13 @@ inline constexpr std::array kRuntimes{Runtime::kVllm, Runtime::kMlxLm, Runtime::
 std::string_view name_of(Runtime runtime);
 
 enum class Loading {
-  kSame,           ///< computes what transformers computes, and caches only the kv heads
-  kByCarriedCode,  ///< the same, by the code in the directory, with options that allow it
-  kNotThisResult,  ///< an error: it loads the architecture, but not with these heads
-  kNotThisFamily,  ///< an error: it does not load the architecture with any heads
-  kNoConfigClass,  ///< an error, unless the directory gets a config class (auto_map); in
-                   ///< transformers a model class, too
-  kSomethingElse,  ///< computes something else, without an error
-  kUnknown,        ///< not tried
+  kSame,             ///< computes what transformers computes, and caches only the kv heads
+  kByCarriedCode,    ///< the same, by the code in the directory, with options that allow it
+  kNotThisResult,    ///< an error: it loads the architecture, but not with these heads
+  kNotThisFamily,    ///< an error: it does not load the architecture with any heads
+  kByCarriedConfig,  ///< the same, by its own model class and the config class in the directory
+  kSomethingElse,    ///< computes something else, without an error
+  kUnknown,          ///< not tried
 };
 
 /// A directory for runtimes: its config.json and spec.

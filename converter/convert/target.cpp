@@ -10,7 +10,6 @@
 
 #include "converter/convert/equivalence.h"
 #include "converter/convert/gguf_origin.h"
-#include "converter/convert/kv_head_request.h"
 #include "converter/convert/loader_choice.h"
 #include "converter/convert/runtimes.h"
 #include "formats/base/error.h"

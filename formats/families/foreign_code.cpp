@@ -11,6 +11,7 @@
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/families/loader_code.h"
+#include "formats/families/loader_table.h"
 
 namespace regroup {
 namespace {
@@ -66,7 +67,12 @@ bool is_carried(const Json& value, std::span<const LoaderFile> carried) {
       return file.name == name && file.text.find(text) != file.text.npos;
     });
   };
-  return has(module, definition) && has(kSharedLoaderFile, "");
+  const auto rows = loader_rows();
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const LoaderRow& candidate) {
+    return module_of(candidate) + ".py" == module;
+  });
+  return row != rows.end() && has(module, definition) &&
+         (row->shared.empty() || has(row->shared, ""));
 }
 
 // Collects what the keys of settings name as code.

@@ -119,13 +119,19 @@ std::optional<LoaderCode> loader_code_for(const Json& config, const ModelSpec& s
   const bool own_names = has_alibi_names(config);
   if (row == rows.end() || (!spec.not_computable.empty() && !spec.loaders_compute) ||
       spec.kv_heads_key.back() != row->kv_heads_key ||
+      (row->shared == kLayersFile && is_uniform(spec.kv_heads)) ||
       ((own_names || spec.positions == PositionKind::kAlibi) && !row->alibi)) {
     return std::nullopt;
   }
   const std::string module = module_of(*row);
   const std::string family =
       fmt::format("{}{}{}", kClassPrefix, own_names ? "Alibi" : "", row->family);
-  LoaderCode code{Json::object(), {file_named(kSharedLoaderFile), file_named(module + ".py")}};
+  LoaderCode code{Json::object(), {}};
+  for (const std::string& name : {std::string(row->shared), module + ".py"}) {
+    if (!name.empty()) {
+      code.files.push_back(file_named(name));
+    }
+  }
   if (own_names) {
     code.auto_map["AutoConfig"] = fmt::format("{}.{}Config", module, family);
   }

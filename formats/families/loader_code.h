@@ -26,16 +26,14 @@ std::vector<std::string> misread_by_loaders(const ModelSpec& spec, const Json& c
 // The Python code by which transformers loads results whose kv heads its own classes do not
 // support.
 
-/// The file that the code of every family imports.
-inline constexpr std::string_view kSharedLoaderFile = "regroup_heads.py";
-
 struct LoaderCode {
   Json auto_map;                  ///< for config.json: "AutoModel" and the like to "module.Class"
-  std::vector<LoaderFile> files;  ///< to be written next to it
+  std::vector<LoaderFile> files;  ///< to be written next to it; the family's is the last
 };
 
 /// The code for the model of `config` (after renaming, see with_alibi_names()) and `spec`. Nothing
-/// if there is none for its family, or if it would compute something different from `spec`.
+/// if there is none for its family, if it would compute something different from `spec`, or if only
+/// heads that differ between layers need it.
 std::optional<LoaderCode> loader_code_for(const Json& config, const ModelSpec& spec);
 
 /// Whether an entry of auto_map is for models or their configs: not for the tokenizer, say.

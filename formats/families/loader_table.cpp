@@ -38,6 +38,13 @@ constexpr std::array<AutoClass, 5> kEncoder{
      {"AutoModelForTokenClassification", "ForTokenClassification"},
      {"AutoModelForQuestionAnswering", "ForQuestionAnswering"}}};
 
+// With a config, which has the list.
+constexpr std::array<AutoClass, 3> kLayers{
+    {{"AutoConfig", "Config"}, {"AutoModel", "Model"}, {"AutoModelForCausalLM", "ForCausalLM"}}};
+constexpr std::array<AutoClass, 3> kGemma3Layers{{{"AutoConfig", "TextConfig"},
+                                                  {"AutoModel", "TextModel"},
+                                                  {"AutoModelForCausalLM", "ForCausalLM"}}};
+
 constexpr std::string_view kKeysValues = R"("k_proj", "v_proj")";
 constexpr std::string_view kBertNames = R"("key", "value")";
 
@@ -65,7 +72,13 @@ constexpr LoaderRow embedded(std::string_view model_type, std::string_view famil
 
 constexpr std::string_view kUsualKey = "num_key_value_heads";
 
-const std::array<LoaderRow, 28> kRows{{
+// A row for results whose layers have different numbers of kv heads. All others load without code.
+constexpr LoaderRow layers(std::string_view model_type, std::string_view family,
+                           std::string_view title, std::span<const AutoClass> classes = kLayers) {
+  return {model_type, family, classes, title, "", "", "", "", kUsualKey, false, kLayersFile};
+}
+
+const std::array<LoaderRow, 54> kRows{{
     {"gpt2", "GPT2", kGpt2, "GPT-2", "Attention", "concatenated", R"("c_attn",)"},
     {"gpt_bigcode", "GPTBigCode", kCausal, "GPTBigCode", "Attention", "per group", R"("c_attn",)"},
     {"gptj", "GPTJ", kCausal, "GPT-J", "Attention", "separate", kKeysValues},
@@ -96,6 +109,32 @@ const std::array<LoaderRow, 28> kRows{{
     embedded("bloom", "Bloom", kCausal, kUsualKey, true),
     embedded("mpt", "Mpt", kCausal, "kv_n_heads", true),
     embedded("falcon", "Falcon", kCausal, kUsualKey, true),
+    {"nemotron-nas", "DeciLM", kLayers, "", "", "", "", "", kUsualKey, false, ""},
+    layers("llama", "Llama", "Llama"),
+    layers("mistral", "Mistral", "Mistral"),
+    layers("qwen2", "Qwen2", "Qwen2"),
+    layers("qwen3", "Qwen3", "Qwen3"),
+    layers("gemma", "Gemma", "Gemma"),
+    layers("gemma2", "Gemma2", "Gemma 2"),
+    layers("gemma3_text", "Gemma3", "Gemma 3", kGemma3Layers),
+    layers("olmo", "Olmo", "OLMo"),
+    layers("olmo2", "Olmo2", "OLMo 2"),
+    layers("olmo3", "Olmo3", "OLMo 3"),
+    layers("phi", "Phi", "Phi"),
+    layers("phi3", "Phi3", "Phi-3"),
+    layers("cohere", "Cohere", "Command-R"),
+    layers("cohere2", "Cohere2", "Command-R7B"),
+    layers("granite", "Granite", "Granite"),
+    layers("smollm3", "SmolLM3", "SmolLM3"),
+    layers("mixtral", "Mixtral", "Mixtral"),
+    layers("granitemoe", "GraniteMoe", "GraniteMoE"),
+    layers("qwen2_moe", "Qwen2Moe", "Qwen2MoE"),
+    layers("qwen3_moe", "Qwen3Moe", "Qwen3MoE"),
+    layers("olmoe", "Olmoe", "OLMoE"),
+    layers("stablelm", "StableLm", "StableLM"),
+    layers("starcoder2", "Starcoder2", "StarCoder2"),
+    layers("nemotron", "Nemotron", "Nemotron"),
+    layers("glm", "Glm", "GLM"),
 }};
 
 // The family's module in transformers.
@@ -128,14 +167,12 @@ std::string module_of(const LoaderRow& row) {
   return "modeling_regroup_" + underscored(row.model_type);
 }
 
-std::string loader_text(const LoaderRow& row) {
-  std::string text = fmt::format(
-      R"(# SPDX-License-Identifier: Apache-2.0
-# Copyright the regroup authors. Part of regroup; written next to weights that it converted.
-"""{title} with grouped key and value heads. Written by regroup; see regroup_heads.py."""
+namespace {
 
-from transformers import {imported}
-from transformers.models.{module}.modeling_{module} import {family}{attention}
+// What the classes of a file inherit before those of transformers, which it defines itself.
+std::string grouped_class(const LoaderRow& row) {
+  return fmt::format(
+      R"(from transformers.models.{module}.modeling_{module} import {family}{attention}
 
 from .regroup_heads import GroupedHeads
 
@@ -143,13 +180,42 @@ from .regroup_heads import GroupedHeads
 class Grouped{family}(GroupedHeads):
     attention_class, packing, projections = {family}{attention}, "{packing}", ({projections})
 {role})",
-      fmt::arg("title", row.title), fmt::arg("imported", imported(row)),
       fmt::arg("module", underscored(row.model_type)), fmt::arg("family", row.family),
       fmt::arg("attention", row.attention), fmt::arg("packing", row.packing),
       fmt::arg("projections", row.projections), fmt::arg("role", row.role));
+}
+
+std::string class_of(const LoaderRow& row, const AutoClass& entry) {
+  const std::string name = fmt::format("{}{}", row.family, entry.suffix);
+  const bool of_layers = row.shared == kLayersFile;
+  const std::string base = !of_layers                   ? fmt::format("Grouped{}", row.family)
+                           : entry.name == "AutoConfig" ? "ConfigOfLayers"
+                                                        : "HeadsOfLayers";
+  const std::string body =
+      of_layers && entry.name != "AutoConfig"
+          ? fmt::format("config_class = Regroup{}{}", row.family, row.classes.front().suffix)
+          : "pass";
+  return fmt::format("\n\nclass Regroup{0}({1}, {0}):\n    {2}\n", name, base, body);
+}
+
+}  // namespace
+
+std::string loader_text(const LoaderRow& row) {
+  const bool of_layers = row.shared == kLayersFile;
+  std::string text = fmt::format(
+      R"(# SPDX-License-Identifier: Apache-2.0
+# Copyright the regroup authors. Part of regroup; written next to weights that it converted.
+"""{} with {}. Written by regroup; see {}."""
+
+from transformers import {}
+{})",
+      row.title,
+      of_layers ? "a number of key and value heads for each layer" : "grouped key and value heads",
+      row.shared, imported(row),
+      of_layers ? "\nfrom .regroup_layers import ConfigOfLayers, HeadsOfLayers\n"
+                : grouped_class(row));
   for (const AutoClass& each : row.classes) {
-    text += fmt::format("\n\nclass Regroup{0}{1}(Grouped{0}, {0}{1}):\n    pass\n", row.family,
-                        each.suffix);
+    text += class_of(row, each);
   }
   return text;
 }

@@ -13,6 +13,12 @@ struct AutoClass {
   std::string_view suffix;
 };
 
+/// Files that those of families import. The first is for families whose classes in transformers
+/// have no grouped heads, the second for those whose classes have one number of kv heads for all
+/// layers.
+inline constexpr std::string_view kHeadsFile = "regroup_heads.py";
+inline constexpr std::string_view kLayersFile = "regroup_layers.py";
+
 /// What a family's file in a result, modeling_regroup_MODEL_TYPE.py (with underscores), extends.
 struct LoaderRow {
   std::string_view model_type;
@@ -26,6 +32,7 @@ struct LoaderRow {
   std::string_view kv_heads_key = "num_key_value_heads";  ///< the key that the file reads
   /// Whether it reads recorded slopes, and has classes for regroup's own names.
   bool alibi = false;
+  std::string_view shared = kHeadsFile;  ///< the file that it imports; empty if there is none
 };
 
 std::span<const LoaderRow> loader_rows();

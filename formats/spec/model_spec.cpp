@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "formats/base/error.h"
@@ -200,6 +201,12 @@ std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Chec
     kv_heads[i] = heads;
   }
   return kv_heads;
+}
+
+bool is_uniform(const std::vector<std::int64_t>& kv_heads) {
+  std::set<std::int64_t> counts(kv_heads.begin(), kv_heads.end());
+  counts.erase(0);
+  return counts.size() <= 1;
 }
 
 ModelSpec with_stored_heads(const ModelSpec& spec, const Checkpoint& tensors) {

@@ -410,6 +410,9 @@ std::vector<std::string> position_tensors(const ModelSpec& spec);
 std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Checkpoint& tensors,
                                                AttentionRole role = AttentionRole::kSelf);
 
+/// Whether all layers with attention have the same number of kv heads.
+bool is_uniform(const std::vector<std::int64_t>& kv_heads);
+
 /// `spec` with the kv heads that kv_heads_from_shapes() finds, in every role.
 ModelSpec with_stored_heads(const ModelSpec& spec, const Checkpoint& tensors);
 

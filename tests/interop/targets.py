@@ -1,12 +1,15 @@
 """Families whose stock loaders do not support grouped heads: transformers loads models written as another
 architecture or expanded, and computes what regroup computes for the grouped model."""
 
+import json
 import pathlib
 import sys
 
 import checkpoints  # first: it skips the script if a package is missing
+import torch
 from regroup_binary import expect, expect_same_logits, run_script
-from transformers import LlamaConfig
+from transformers import LlamaConfig, MistralConfig, Qwen2Config
+from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden"
 sys.path.insert(0, str(GOLDEN))
@@ -16,7 +19,7 @@ import own_code  # noqa: E402, F401
 import own_encoders  # noqa: E402, F401
 import own_experts  # noqa: E402, F401
 
-LLAMA = dict(vocab_size=64, hidden_size=48, intermediate_size=512, num_hidden_layers=3, num_attention_heads=12)
+LLAMA = dict(vocab_size=64, hidden_size=48, intermediate_size=512, num_hidden_layers=3, num_attention_heads=12, num_key_value_heads=12)
 
 # Fixture, kv heads of the result, target (transformers adds Falcon's ALiBi twice in "eager").
 RETARGETED = (
@@ -88,18 +91,26 @@ def check(regroup, scratch):
 
 
 def check_nemotron_nas(regroup, scratch):
-    """Different layers, in the stand-in for the hub's code that made the fixture."""
+    """Different layers, in the stand-in for the hub's code that made the fixture, and in the code that results carry."""
     for kv_heads in (1, [3, 1, 2, 1, 1]):
         target = scratch / f"nemotron_nas_{kv_heads}"
         regroup.convert(GOLDEN / "nemotron_nas", target, kv_heads)
         compare(regroup, checkpoints.load(target), target, f"nemotron_nas at {kv_heads}")
-    source, target, grouped = (scratch / f"llama_{kind}" for kind in ("mha", "nas", "mixed"))
-    checkpoints.save_random(LlamaConfig(**LLAMA), 3, source)
-    regroup.convert(source, target, [12, 3, 4], "--target", "nemotron-nas")
-    regroup.convert(source, grouped, [12, 3, 4])
-    model = checkpoints.load(target)
-    expect(type(model).__name__ == "DeciLMForCausalLM", f"the Llama was written as {type(model).__name__}")
-    compare(regroup, model, grouped, "llama at 12, 3, 4 as nemotron-nas")
+        compare(regroup, load_carried(target), target, f"nemotron_nas at {kv_heads}, by its code")
+    for config_class in (LlamaConfig, MistralConfig, Qwen2Config):
+        family = config_class.model_type
+        source, target, grouped = (scratch / f"{family}_{kind}" for kind in ("mha", "nas", "mixed"))
+        checkpoints.save_random(config_class(**LLAMA | {"sliding_window": None}), 3, source)
+        regroup.convert(source, target, [12, 3, 4], "--target", "nemotron-nas")
+        regroup.convert(source, grouped, [12, 3, 4])
+        for model in (checkpoints.load(target), load_carried(target)):
+            compare(regroup, model, grouped, f"{family} at 12, 3, 4 as {type(model).__name__}")
+
+
+def load_carried(target):
+    """AutoModel would take the stand-in, which is registered."""
+    name = json.loads((target / "config.json").read_text())["auto_map"]["AutoModelForCausalLM"]
+    return get_class_from_dynamic_module(name, target).from_pretrained(target, attn_implementation="eager", dtype=torch.float32).eval()
 
 
 def compare(regroup, model, grouped, what):

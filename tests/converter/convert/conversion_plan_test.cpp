@@ -128,7 +128,12 @@ TEST_CASE("notes say which loaders read the result", "[converter]") {
   CHECK(without_code[0].find("stock BloomForCausalLM loaders") != std::string::npos);
   const auto mixed = plan_of(tiny_llama(), {4, 2}).notes;
   REQUIRE(mixed.size() == 2);
-  CHECK(mixed[0].find("differ between layers") != std::string::npos);
+  CHECK(mixed[0].find("by the code in modeling_regroup_llama.py") != std::string::npos);
+  const auto mixed_without = plan_conversion(open_model(golden("llama_mha")),
+                                             {.kv_heads = {6, 2}, .loader = LoaderChoice::kNone})
+                                 .notes;
+  REQUIRE(mixed_without.size() == 2);
+  CHECK(mixed_without[0].find("differ between layers") != std::string::npos);
 }
 
 TEST_CASE("impossible requests are wrong usage", "[converter]") {

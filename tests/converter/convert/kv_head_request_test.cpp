@@ -67,11 +67,5 @@ TEST_CASE("a list of the wrong length is refused", "[converter]") {
              is_wrong_usage("2 layers", "has 3"));
 }
 
-TEST_CASE("uniform is true if all layers have the same number", "[converter]") {
-  CHECK(is_uniform({4}));
-  CHECK(is_uniform({4, 4, 4}));
-  CHECK_FALSE(is_uniform({4, 4, 2}));
-}
-
 }  // namespace
 }  // namespace regroup

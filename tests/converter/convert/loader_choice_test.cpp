@@ -128,7 +128,7 @@ TEST_CASE("code by others is named when it is kept, and replaced where it has re
           "[converter]") {
   const TemporaryDirectory directory;
   TinyModel llama = golden_model("llama_mha");
-  llama.set("auto_map", R"({"AutoModelForCausalLM": "evil/repo--modeling_regroup_llama.Evil"})");
+  llama.set("auto_map", R"({"AutoModelForCausalLM": "evil/repo--modeling_evil.Evil"})");
   put_model(directory / "source", llama);
   put_file(directory / "source" / "evil.py", "evil");
   const auto notes_of = [&](const fs::path& source) {
@@ -139,8 +139,8 @@ TEST_CASE("code by others is named when it is kept, and replaced where it has re
     return all;
   };
   CHECK(notes_of(directory / "source")
-            .find("auto_map.AutoModelForCausalLM = evil/repo--modeling_regroup_llama.Evil; "
-                  "evil.py\n") != std::string::npos);
+            .find("auto_map.AutoModelForCausalLM = evil/repo--modeling_evil.Evil; evil.py\n") !=
+        std::string::npos);
   CHECK(notes_of(golden("bloom")).find("did not write") == std::string::npos);
 
   TinyModel bloom = golden_model("bloom");
@@ -153,6 +153,15 @@ TEST_CASE("code by others is named when it is kept, and replaced where it has re
   CHECK(config_of(directory / "result")["auto_map"]["AutoModel"] ==
         "modeling_regroup_bloom.RegroupBloomModel");
   CHECK(bytes_of_file(directory / "result" / kBloom) != "edited");
+
+  // A name of regroup's in a result that needs no code.
+  llama.set("auto_map", R"({"AutoModelForCausalLM": "evil/repo--modeling_regroup_llama.Evil"})");
+  put_model(directory / "named", llama);
+  convert(directory / "named", directory / "uniform", {.kv_heads = {2}});
+  CHECK_FALSE(config_of(directory / "uniform").contains("auto_map"));
+  convert(directory / "named", directory / "layers", {.kv_heads = {6, 2}});
+  CHECK(config_of(directory / "layers")["auto_map"]["AutoModelForCausalLM"] ==
+        "modeling_regroup_llama.RegroupLlamaForCausalLM");
 }
 
 TEST_CASE("a file of the source with the name of the code is not overwritten", "[converter]") {

@@ -61,9 +61,17 @@ TEST_CASE("a card says what was done and how each runtime loads the result", "[c
   convert(golden("falcon_40b"), directory / "falcon", {.kv_heads = {2}});
   CHECK_THAT(row_of(card_of(directory / "falcon"), "transformers"),
              ContainsSubstring("its cache has all query heads"));
-  convert(golden("nemotron_nas"), directory / "nas", {.kv_heads = {1}});
-  CHECK_THAT(row_of(card_of(directory / "nas"), "transformers"),
+  const ConversionRequest mixed{.kv_heads = {3, 1, 1, 1, 1}};
+  convert(golden("nemotron_nas"), directory / "nas", mixed);
+  const std::string nas = card_of(directory / "nas");
+  CHECK_THAT(row_of(nas, "transformers"), ContainsSubstring("trust_remote_code=True"));
+  CHECK(row_of(nas, "vLLM") == "`vllm serve DIRECTORY --trust-remote-code`");
+  ConversionRequest plain = mixed;
+  plain.loader = LoaderChoice::kNone;
+  convert(golden("nemotron_nas"), directory / "plain nas", plain);
+  CHECK_THAT(row_of(card_of(directory / "plain nas"), "transformers"),
              ContainsSubstring("neither a config class nor a model class"));
+  CHECK(row_of(card_of(directory / "plain nas"), "vLLM").starts_with("no: "));
 }
 
 TEST_CASE("a card says whether the model is usable before uptraining", "[converter]") {
@@ -191,15 +199,16 @@ TEST_CASE("a card does not vouch for code that regroup did not write, and names 
   };
   const std::string remote = card_with(
       "llama_mha", "remote",
-      R"({"AutoModelForCausalLM": "evil/repo--modeling_regroup_llama.Evil", "AutoModel": "`a|b`.C"})");
-  CHECK(remote.find("two Python files") == std::string::npos);
+      R"({"AutoModelForCausalLM": "evil/repo--modeling_evil.Evil", "AutoModel": "`a|b`.C"})");
+  CHECK(remote.find("runs Python files of this directory") == std::string::npos);
   CHECK_THAT(remote, ContainsSubstring("- `config.json: auto_map.AutoModelForCausalLM` = "
-                                       "`evil/repo--modeling_regroup_llama.Evil`\n"));
+                                       "`evil/repo--modeling_evil.Evil`\n"));
   CHECK_THAT(remote, ContainsSubstring("= `?a?b?.C`\n") && ContainsSubstring("- `evil.py`\n"));
   CHECK_THAT(remote, ContainsSubstring("- custom_code\n"));
   const std::string tokenizer =
       card_with("bloom", "tokenizer", R"({"AutoTokenizer": ["evil.Evil", null]})");
-  CHECK_THAT(row_of(tokenizer, "transformers"), ContainsSubstring("two Python files"));
+  CHECK_THAT(row_of(tokenizer, "transformers"),
+             ContainsSubstring("runs Python files of this directory"));
   CHECK_THAT(tokenizer, ContainsSubstring("- `config.json: auto_map.AutoTokenizer` = `evil.Evil`"));
   convert(golden("bloom"), directory / "clean", {.kv_heads = {2}});
   CHECK(card_of(directory / "clean").find("did not write") == std::string::npos);

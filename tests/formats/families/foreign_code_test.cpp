@@ -5,6 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "formats/families/loader_code.h"
+#include "formats/families/loader_table.h"
 #include "formats/model/model.h"
 #include "formats/model/model_directory.h"
 #include "tests/file_tree.h"
@@ -54,18 +55,18 @@ TEST_CASE("code counts as regroup's if both files are, byte for byte", "[formats
   put_file(directory / kBloom, std::string(text_of_loader(kBloom)));
   CHECK_FALSE(code_of(directory.path(), config).carried);
   CHECK(code_of(directory.path(), config).foreign.size() == 2);
-  const std::string shared(text_of_loader(kSharedLoaderFile));
-  put_file(directory / kSharedLoaderFile, shared);
+  const std::string shared(text_of_loader(kHeadsFile));
+  put_file(directory / kHeadsFile, shared);
   CHECK(code_of(directory.path(), config).carried);
   CHECK(code_of(directory.path(), config).foreign.empty());
-  put_file(directory / kSharedLoaderFile, shared.substr(1) + "#");  // of the same length
+  put_file(directory / kHeadsFile, shared.substr(1) + "#");  // of the same length
   CHECK_FALSE(code_of(directory.path(), config).carried);
   CHECK(names_in(code_of(directory.path(), config)).back() == "regroup_heads.py");
 }
 
 TEST_CASE("entries are regroup's only if they name its classes in this directory", "[formats]") {
   const TemporaryDirectory directory;
-  for (const std::string_view name : {std::string_view(kBloom), kSharedLoaderFile}) {
+  for (const std::string_view name : {std::string_view(kBloom), kHeadsFile}) {
     put_file(directory / name, std::string(text_of_loader(name)));
   }
   for (const char* entry :

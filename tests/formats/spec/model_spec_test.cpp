@@ -144,5 +144,12 @@ TEST_CASE("recorded slopes apply to all layers or to each and default to the for
              is_bad_input("3 recorded", "2 query heads"));
 }
 
+TEST_CASE("uniform is true if all layers have the same number", "[formats]") {
+  CHECK(is_uniform({4}));
+  CHECK(is_uniform({4, 4, 4}));
+  CHECK(is_uniform({4, 0, 4}));  // 0: no attention
+  CHECK_FALSE(is_uniform({4, 4, 2}));
+}
+
 }  // namespace
 }  // namespace regroup

@@ -19,7 +19,6 @@ HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent / "golden")]
 
 import checkpoints  # noqa: E402  (first: it skips the script if a package is missing)
-import nemotron_nas  # noqa: E402, F401  (registers with the Auto classes)
 import numpy as np  # noqa: E402
 import sources  # noqa: E402
 import torch  # noqa: E402
@@ -57,7 +56,6 @@ AS_ANOTHER = {
 }
 EXPANDED = ("bloom", "mpt")
 MIXED = [8, 2]
-AS_NEMOTRON_NAS = "llama as nemotron-nas"  # the stand-in for a class that transformers lacks: tests/golden
 
 
 def results():
@@ -69,8 +67,9 @@ def results():
     for source, (target, numbers) in AS_ANOTHER.items():
         found += [Result(f"{source} as {target}", source, kv_heads, ("--target", "auto")) for kv_heads in numbers]
     found += [Result(f"{source}, expanded", source, 2, ("--target", "expanded")) for source in EXPANDED]
-    found.append(Result(AS_NEMOTRON_NAS, "llama", MIXED, ("--target", "nemotron-nas")))
-    found += [Result(f"{source}, heads per layer", source, MIXED) for source in ("llama", "gpt2")]
+    nas = ("--target", "nemotron-nas")
+    found += [Result(f"{source} as nemotron-nas", source, MIXED, nas) for source in ("llama", "mistral", "qwen2")]
+    found += [Result(f"{source}, heads per layer", source, MIXED) for source in ("llama", "qwen3", "gemma", "gpt2")]
     return found
 
 
@@ -211,11 +210,7 @@ def main():
         return
     for result in results():
         case, facts = maker.make(result)
-        if result.row == "llama, heads per layer":  # no class of transformers; the same model as Nemotron-NAS has one
-            loaded = folder / Result(AS_NEMOTRON_NAS, "llama", MIXED).name / "model"
-        else:
-            loaded = case / "model"
-        model = checkpoints.load(loaded, attention=facts["attention"], trusted=True)
+        model = checkpoints.load(case / "model", attention=facts["attention"], trusted=True)
         write_reference(case, facts, model)
         print(f"{result.name}: margin {facts['margin']:.2f}", flush=True)
     write_control(maker)

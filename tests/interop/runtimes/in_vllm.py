@@ -14,10 +14,11 @@ POSITIONS = 64
 
 
 def allocated_per_token(worker):
-    """Bytes of all layers' tensors for keys and values, divided by the positions that they hold."""
-    cache = worker.model_runner.kv_cache_config
-    positions = cache.num_blocks * worker.vllm_config.cache_config.block_size
-    return sum(tensor.size for tensor in cache.kv_cache_tensors) / positions
+    """Bytes of all layers' blocks of keys and values, divided by the positions of a block. Tensors of layers that differ
+    share one allocation, which each gives as its size."""
+    tensors = worker.model_runner.kv_cache_config.kv_cache_tensors
+    blocks = sum(tensor.block_stride * len(tensor.layers) for tensor in tensors)
+    return blocks / worker.vllm_config.cache_config.block_size
 
 
 def run(folder, facts):

@@ -101,7 +101,7 @@ def complaints_about_words(runtime, facts, found, source, card):
     if outcome == REFUSED and source["outcome"] == SAME and runtime != "llama_cpp" and not mentions:
         yield "refuses the result but not the source, and convert did not say so"
     larger = found.get("bytes_per_token") not in (None, facts["fp32_bytes_per_token"])
-    if larger and not mentions:
+    if larger and not any("cache" in line or "pads" in line for line in mentions):
         yield f"caches {found['bytes_per_token']} bytes per token instead of {facts['fp32_bytes_per_token']}: convert did not say so"
 
 
