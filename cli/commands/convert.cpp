@@ -26,6 +26,7 @@
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/base/staged_directory.h"
+#include "formats/model/record_words.h"
 
 namespace regroup {
 namespace {
@@ -190,6 +191,10 @@ void run_conversion(ConversionRequest request, ConvertOptions options, Console& 
   }
   if (!text || !options.dry_run) {  // a dry run does not calibrate
     report.warnings = conversion_warnings(plan, report.layers);
+  }
+  const std::string lost = report.held_out ? text_of_lost_knowledge(*report.held_out) : "";
+  if (!lost.empty()) {
+    report.warnings.push_back(lost);
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   report.seconds = elapsed.count();

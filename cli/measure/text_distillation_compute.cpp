@@ -19,6 +19,7 @@
 #include "formats/tensors/gguf_writer.h"
 #include "uptrain/model/device.h"
 #include "uptrain/run/distill.h"
+#include "uptrain/run/sample.h"
 #include "uptrain/run/training_speed.h"
 #include "uptrain/train/metrics.h"
 
@@ -84,23 +85,30 @@ std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
 
 namespace {
 
-// Tokens of one stage, the passes of each through the model (a backward pass is two forward ones),
-// and the part of the speed of a large matrix product that these reach (measured on SmolLM2-135M).
+// A stage that passes `tokens` through the model takes `work` times as long for each as a large
+// matrix product of as many operations (measured with SmolLM2-135M on a CPU).
 struct Stage {
   std::string_view label;
   std::int64_t tokens;
-  double passes, speed;
+  double work;
 };
 
 std::array<Stage, 5> stages_with(const PreparedText& text, std::int64_t batch,
                                  std::int64_t calibrated, std::int64_t refit_steps) {
-  constexpr double kDistilling = 1 + 2 + 0.3;  // the source; the result; gradients of its attention
   const std::int64_t step = batch * text.context;
-  return {{{"sample", (text.own_windows + text.own_held_out) * text.context, 1, 0.5},
-           {"calibrate", calibrated, 1, 0.5},
-           {"refit", refit_steps * step, 1, 0.5},
-           {"distill", text.distill_steps * step, kDistilling, 0.5},
-           {"evaluate", (text.held_out + text.own_held_out) * text.context, 3, 0.5}}};
+  return {{{"sample", (text.own_windows + text.own_held_out) * text.context, 5.5},
+           {"calibrate", calibrated, 2.0},
+           {"refit", refit_steps * step, 2.0},
+           {"distill", text.distill_steps * step, 5.5},
+           {"evaluate", (text.held_out + text.own_held_out) * text.context, 7.5}}};
+}
+
+// On a GPU, a step of writing takes this long for each layer (measured on an H100), however fast
+// products are.
+double least_seconds_of_writing(const Model& source, std::int64_t tokens) {
+  constexpr double kSecondsOfLayer = 1.4e-4;
+  const double steps = static_cast<double>(tokens) / static_cast<double>(SampleSettings().batch);
+  return steps * kSecondsOfLayer * static_cast<double>(source.spec.layer_count());
 }
 
 }  // namespace
@@ -118,8 +126,10 @@ std::string expected_cost(const Model& source, const RefitOptions& options,
   std::vector<std::string> parts;
   for (const Stage& stage :
        stages_with(text, options.batch, calibrates ? calibrated : 0, refit_steps)) {
-    const double seconds =
-        static_cast<double>(stage.tokens) * stage.passes * pass / (stage.speed * product);
+    double seconds = static_cast<double>(stage.tokens) * stage.work * pass / product;
+    if (stage.label == "sample" && !device.is_cpu()) {
+      seconds = std::max(seconds, least_seconds_of_writing(source, stage.tokens));
+    }
     total += seconds;
     if (stage.tokens > 0) {
       parts.push_back(fmt::format("{} {}", stage.label, text_of_duration(seconds)));

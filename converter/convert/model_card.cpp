@@ -162,7 +162,9 @@ std::string held_out_losses(const ConversionRecord& record) {
                          plain_loss(row.loss), plain_loss(row.cosine), plain_loss(row.divergence),
                          plain_loss(row.own_divergence));
   }
-  return table + answers_text(held_out->answers);
+  const std::string lost = text_of_lost_knowledge(*held_out);
+  return table + (lost.empty() ? "" : fmt::format("\n**Warning:** {}.\n", lost)) +
+         answers_text(held_out->answers);
 }
 
 std::string conversion_section(const ConversionRecord& record, const ModelSpec& spec) {

@@ -31,6 +31,8 @@ constexpr std::array<std::string_view, 8> kGrouped{
 constexpr std::size_t kShownObstacles = 3;
 
 std::string text_of_all(std::vector<std::string> obstacles) {
+  // Layers often have the same one.
+  obstacles.erase(std::unique(obstacles.begin(), obstacles.end()), obstacles.end());
   const std::size_t more =
       obstacles.size() > kShownObstacles ? obstacles.size() - kShownObstacles : 0;
   obstacles.resize(obstacles.size() - more);
@@ -154,8 +156,8 @@ Target expanded_target(const Model& source, const ModelSpec& grouped, std::int64
 Target named_target(const Model& source, const ModelSpec& grouped, const std::string& name) {
   Candidate candidate = try_architecture(source, grouped, architecture_named(name));
   if (!candidate.obstacles.empty()) {
-    throw_usage("{} cannot be written as {}: {}", printable(grouped.architecture), printable(name),
-                text_of_all(candidate.obstacles));
+    throw_usage("{} cannot be written as {}: {}; --target same keeps its own form",
+                printable(grouped.architecture), printable(name), text_of_all(candidate.obstacles));
   }
   return std::move(candidate.target);
 }

@@ -122,6 +122,12 @@ TEST_CASE("losses on held-out text are recorded and shown, without text that is 
              ContainsSubstring("\n| not recorded | not recorded | not recorded | not recorded | "
                                "not recorded |\n"));
   CHECK(card.find("script") == std::string::npos);
+  CHECK(card.find("lost part") == std::string::npos);  // the mean is not the result
+  Json far = fact;
+  far["models"][0]["model"] = "result";
+  rewrite_record(directory / "out", spec, with_member(text, {"regroup", "held_out"}, far.dump()));
+  CHECK_THAT(card_of(directory / "out"),
+             ContainsSubstring("the result is 0.75 nats per token from it"));
   // Text stays on a line of its code block, whatever it is.
   CHECK_THAT(card, ContainsSubstring("\n    > Hi\\x0a\\x0a# <b>\n    source: Hello\n"));
 }

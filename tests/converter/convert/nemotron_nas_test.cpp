@@ -78,11 +78,12 @@ TEST_CASE("a Llama whose MLP size is not a multiple of 256 is not written as Nem
           "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "llama", tiny_llama({.hidden_size = 24, .intermediate_size = 255}));
-  CHECK_THAT(refusal_of([&] {
-               plan_conversion(open_model(directory / "llama"),
-                               {.kv_heads = {12, 3}, .target = "nemotron-nas"});
-             }),
-             is_wrong_usage("the MLP's width: 255", "256"));
+  CHECK_THAT(
+      refusal_of([&] {
+        plan_conversion(open_model(directory / "llama"),
+                        {.kv_heads = {12, 3}, .target = "nemotron-nas"});
+      }),
+      is_wrong_usage("nemotron-nas: the MLP's width: 255, the target's is 256; --target same"));
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ TEST_CASE("a trained model has regroup's code as this version writes it", "[uptr
   CHECK(nlohmann::json::parse(bytes_of_file(directory / "saved/config.json")) ==
         nlohmann::json::parse(config));
   const std::string card = bytes_of_file(directory / "saved/README.md");
-  CHECK(card.find("two Python files") != std::string::npos);
+  CHECK(card.find("runs Python files of this directory") != std::string::npos);
   CHECK(card.find("- `evil.py`") != std::string::npos);
 }
 

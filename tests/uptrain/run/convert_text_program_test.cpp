@@ -98,6 +98,10 @@ TEST_CASE("the source writes its share of the text, and answers are compared on 
       Json::parse(bytes_of_file(std::filesystem::path(files.output) / "config.json"));
   CHECK(config["regroup"]["distill"]["own_tokens"] == 1024);
   CHECK_THAT(done.err, ContainsSubstring("1,024 of them written by the source;"));
+  for (const char* stage :
+       {"expected  about", "(sample ", "calibrate ", "distill ", "evaluate ", "of memory"}) {
+    CHECK_THAT(done.err, ContainsSubstring(stage));
+  }
   const Json& held_out = report["held_out"];
   CHECK(held_out["own_tokens"].get<int>() > 0);
   const Json& models = held_out["models"];
@@ -105,6 +109,8 @@ TEST_CASE("the source writes its share of the text, and answers are compared on 
   CHECK(models[0]["own_divergence"] == 0.0);
   CHECK(models[2]["divergence"] > 0.0);
   CHECK(models[2]["own_divergence"] < models[1]["own_divergence"]);
+  const bool warned = report["warnings"].dump().find("has lost part of what") != std::string::npos;
+  CHECK(warned == (models[2]["own_divergence"] > 0.25));
   REQUIRE(held_out["answers"].size() == 2);
   CHECK_THAT(bytes_of_file(std::filesystem::path(files.output) / "README.md"),
              ContainsSubstring("    this model: "));
