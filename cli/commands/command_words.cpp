@@ -119,6 +119,28 @@ bool check_value(const CLI::App& command, const CLI::Option& option, const std::
   return true;
 }
 
+// What CLI11 says of an argument, an option or its value; `named`: a command has been named.
+std::string in_our_words(std::string message, bool named) {
+  const std::size_t missing = message.find(" required ");
+  if (message.ends_with(" missing") &&
+      missing != message.npos) {  // "--text: 1 required TEXT missing"
+    return message.substr(0, message.rfind(':', missing)) + " needs a value";
+  }
+  if (message.ends_with(" is required") && !message.starts_with('-')) {
+    std::transform(message.begin(), message.begin() + message.find(' '), message.begin(),
+                   ::toupper);
+    return named ? message : "a command is needed";
+  }
+  if (const std::size_t list = message.find(" not in {"); list != message.npos) {
+    std::string choices = message.substr(list + 9, message.size() - list - 10);
+    for (std::size_t comma = 0; (comma = choices.find(',', comma)) != choices.npos; comma += 2) {
+      choices.insert(comma + 1, " ");
+    }
+    return fmt::format("{} is none of {}", message.substr(0, list), choices);
+  }
+  return message;
+}
+
 // Whether a word that looks like an option was taken as an argument, because it follows "--".
 bool follows_mark(const CLI::App& command, const std::vector<std::string>& words,
                   const std::string& word) {
@@ -208,7 +230,7 @@ std::string explain(const CLI::App& program, const std::vector<std::string>& wor
                        printable(unknown.front()));
   }
   const std::string message = fault.what();
-  return printable(message.substr(0, message.find('\n')), 0);
+  return printable(in_our_words(message.substr(0, message.find('\n')), named), 0);
 }
 
 }  // namespace regroup

@@ -183,7 +183,8 @@ void add_budget_options(Command command, KvBudgetOptions& options) {
 void add_text_options(Command command, TextOptions& options) {
   command.begin_group("Recovery on a text");
   add_text_input(command, options.input,
-                 "text files or JSON lines: calibrate and refit on them, pool by lowrank, and "
+                 "text files or JSON lines: fit the shared heads to them (lowrank), train the "
+                 "attention layers to imitate the source, and "
                  "compare source, mean and result on a part that is held out");
   command
       .add_flag("--sample", options.samples,

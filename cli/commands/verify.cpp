@@ -85,9 +85,11 @@ void print_text(const Verified& verified, const Console& console) {
     const std::size_t written = found.refitted.size();
     console.print_facts(
         fmt::format(
-            "verified: {} tensors equal the source's, {} equal those computed again{} ({}); the "
-            "settings agree",
-            with_thousands(found.copied), with_thousands(found.computed),
+            "verified: {} tensors equal the source's{}{} ({}); the settings agree",
+            with_thousands(found.copied),
+            found.computed > 0 || written == 0
+                ? fmt::format(", {} equal those computed again", with_thousands(found.computed))
+                : "",
             written > 0
                 ? fmt::format(", {} match the checksums in the result's record, because they "
                               "cannot be computed again (trained, or solved on a GPU or from "
