@@ -216,6 +216,10 @@ class Errors(unittest.TestCase):
             with self.assertRaisesRegex(regroup.EnvironmentFailedError, "/nowhere/regroup is not a program"):
                 regroup.inspect(LLAMA)
 
+    def test_the_module_is_the_program(self):
+        printed = subprocess.run([sys.executable, "-m", "regroup", "--version"], capture_output=True, text=True, check=True)
+        self.assertEqual(printed.stdout, f"regroup {regroup.__version__}\n")
+
     def test_a_wrong_choice_is_named_with_the_right_ones(self):
         with self.assertRaisesRegex(regroup.UsageError, "lowrnk.*mean, first, random, lowrank"):
             regroup.convert(LLAMA, "nowhere", kv_heads=2, pool="lowrnk")
