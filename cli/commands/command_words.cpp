@@ -1,7 +1,9 @@
 #include "cli/commands/command_words.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -57,6 +59,19 @@ std::string with_suggestion(std::string message, const std::string& near) {
   return near.empty() ? message : fmt::format("{}; did you mean {}?", message, near);
 }
 
+// What other tools call our commands.
+constexpr auto kOtherCommands =
+    std::to_array<std::pair<std::string_view, std::string_view>>({{"train", "uptrain"},
+                                                                  {"finetune", "uptrain"},
+                                                                  {"generate", "sample"},
+                                                                  {"chat", "sample"},
+                                                                  {"run", "sample"},
+                                                                  {"perplexity", "eval"},
+                                                                  {"info", "inspect"},
+                                                                  {"show", "inspect"},
+                                                                  {"compare", "diff"},
+                                                                  {"quantize", "convert"}});
+
 std::string unknown_command(const CLI::App& app, const std::string& word) {
   if (needs_whole_program(word)) {
     return fmt::format(
@@ -70,8 +85,14 @@ std::string unknown_command(const CLI::App& app, const std::string& word) {
       names.emplace_back(command.name);
     }
   }
-  return with_suggestion(fmt::format("\"{}\" is not a command", printable(word)),
-                         nearest_name(word, names));
+  const auto* other =
+      std::find_if(kOtherCommands.begin(), kOtherCommands.end(), [&](const auto& each) {
+        return each.first == word &&
+               std::find(names.begin(), names.end(), each.second) != names.end();
+      });
+  return with_suggestion(
+      fmt::format("\"{}\" is not a command", printable(word)),
+      other != kOtherCommands.end() ? std::string(other->second) : nearest_name(word, names));
 }
 
 std::string unknown_option(const CLI::App& program, const CLI::App& command,
