@@ -197,7 +197,7 @@ void add_verify_command(Command program, Console& console) {
   command.add_option("--html", options->html, "write the report as a page to this file");
   command.footer(
       "Examples: regroup verify Llama-2-7b-hf Llama-2-7b-gqa8\n"
-      "          regroup verify Llama-2-7b-hf Llama-2-7b-gqa8 --logits --data held_out.bin --html "
+      "          regroup verify Llama-2-7b-hf Llama-2-7b-gqa8 --logits --data held-out.bin --html "
       "v.html\n"
       "Untouched tensors are compared with the source's; pooled and reordered ones, config,\n"
       "slopes and metadata with a conversion computed again. Exits with 5 if anything differs.\n"
