@@ -68,6 +68,17 @@ class VerifyOptions(ProgramOptions, total=False):
 
 class ConvertOptions(ProgramOptions, total=False):
     kv_heads: int | Sequence[int] | None
+    text: Path | Sequence[Path] | None
+    tokenizer: Path | None
+    jsonl: bool | None
+    field: str | None
+    sample: bool | None
+    effort: Literal["quick", "normal", "thorough"] | None
+    own_text: float | None
+    distill_steps: int | None
+    distill_lr: float | None
+    distill_attention: float | None
+    allow_any_text: bool | None
     max_shard_size: str | None
     dry_run: bool | None
     target: str | None
@@ -84,20 +95,9 @@ class ConvertOptions(ProgramOptions, total=False):
     calibration: Path | None
     measure: bool | None
     allow_nonfinite: bool | None
-    text: Path | Sequence[Path] | None
-    tokenizer: Path | None
-    jsonl: bool | None
-    field: str | None
-    sample: bool | None
-    effort: Literal["quick", "normal", "thorough"] | None
-    own_text: float | None
-    distill_steps: int | None
-    distill_lr: float | None
-    distill_attention: float | None
     kv_budget: str | None
     kv_budget_data: Path | None
     kv_budget_tokens: int | None
-    allow_any_text: bool | None
     refit: Path | None
     refit_steps: int | None
     refit_batch: int | None
