@@ -26,7 +26,7 @@ std::string answers_text(const HeldOut& report) {
   std::string text;
   for (const HeldOutAnswer& answer : report.answers.value_or(std::vector<HeldOutAnswer>())) {
     text +=
-        fmt::format("\n> {}\n  source  {}\n  result  {}\n", printable(answer.prompt.value_or("")),
+        fmt::format("\n\n> {}\n  source  {}\n  result  {}", printable(answer.prompt.value_or("")),
                     printable(answer.source.value_or("")), printable(answer.result.value_or("")));
   }
   return text;
