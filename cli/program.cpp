@@ -109,7 +109,9 @@ void prepare_program(Command command, Console& console) {
     const std::size_t space = name.find(' ');  // "regroup convert"
     return help_text(facts_of(*app, space == name.npos ? "" : name.substr(space + 1)), name);
   });
-  program.set_version_flag("--version", fmt::format("regroup {}", kVersion));
+  program.set_help_flag("-h,--help", "print this help and exit");
+  program.set_version_flag("--version", fmt::format("regroup {}", kVersion),
+                           "print the version and exit");
   program.require_subcommand(1);
   program.fallthrough();  // allows --quiet before and after the command
   program.option_defaults()->always_capture_default();

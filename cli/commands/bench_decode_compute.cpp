@@ -219,8 +219,7 @@ void add_load_options(Command command, BenchDecodeOptions& options) {
             "sliding window: keep only this many tokens (default: the model's own window)",
             {1, kMostContext});
   add_count(command, "--sinks", options.load.sinks,
-            "with --window: also keep this many tokens at the beginning, as in StreamingLLM",
-            {1, kMostContext});
+            "also keep this many tokens at the beginning, as in StreamingLLM", {1, kMostContext});
 }
 
 }  // namespace

@@ -165,8 +165,8 @@ void add_bench_train_command(Command group, Console& console) {
   add_threads_option(command, options->threads);
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
-      "Example: regroup bench train Llama-2-7b-gqa8 --data tokens.bin --batch 4 --dtype bf16 \\\n"
-      "           --device cuda --peak-flops 989e12\n"
+      "Example: regroup bench train Llama-2-7b-gqa8 --data corpus.bin --batch 4 "
+      "--device cuda --peak-flops 989e12\n"
       "Nothing is written. A product of two large matrices follows each step, so that both are\n"
       "measured under the same conditions. FLOPs are those of the model, without what\n"
       "activation checkpointing recomputes.");

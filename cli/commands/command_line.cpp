@@ -10,6 +10,11 @@
 namespace regroup {
 namespace {
 
+// Options whose values are words; all other TEXT names a file or a folder.
+constexpr auto kWords =
+    std::to_array<std::string_view>({"--attention", "--device", "--document-separator", "--field",
+                                     "--filter", "--objective", "--prompt", "--target"});
+
 // CLI11 describes allowed values as "TEXT:{a,b,c}".
 std::vector<std::string> choices_in(const std::string& type) {
   std::vector<std::string> choices;
@@ -44,6 +49,10 @@ std::vector<OptionFacts> facts_of(const CLI::Option& option, const std::string& 
     const std::string type = option.get_type_name();
     facts.several = option.get_items_expected_max() > 1;
     facts.value = type.substr(0, type.find_first_of(":{"));
+    if (facts.value == "TEXT" &&
+        std::find(kWords.begin(), kWords.end(), option.get_name()) == kWords.end()) {
+      facts.value = "PATH";
+    }
     facts.choices = choices_in(type);
     facts.default_value = option.get_default_str();
   }

@@ -1,7 +1,9 @@
 #include "cli/commands/command_words.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -57,6 +59,19 @@ std::string with_suggestion(std::string message, const std::string& near) {
   return near.empty() ? message : fmt::format("{}; did you mean {}?", message, near);
 }
 
+// What other tools call our commands.
+constexpr auto kOtherCommands =
+    std::to_array<std::pair<std::string_view, std::string_view>>({{"train", "uptrain"},
+                                                                  {"finetune", "uptrain"},
+                                                                  {"generate", "sample"},
+                                                                  {"chat", "sample"},
+                                                                  {"run", "sample"},
+                                                                  {"perplexity", "eval"},
+                                                                  {"info", "inspect"},
+                                                                  {"show", "inspect"},
+                                                                  {"compare", "diff"},
+                                                                  {"quantize", "convert"}});
+
 std::string unknown_command(const CLI::App& app, const std::string& word) {
   if (needs_whole_program(word)) {
     return fmt::format(
@@ -70,8 +85,14 @@ std::string unknown_command(const CLI::App& app, const std::string& word) {
       names.emplace_back(command.name);
     }
   }
-  return with_suggestion(fmt::format("\"{}\" is not a command", printable(word)),
-                         nearest_name(word, names));
+  const auto* other =
+      std::find_if(kOtherCommands.begin(), kOtherCommands.end(), [&](const auto& each) {
+        return each.first == word &&
+               std::find(names.begin(), names.end(), each.second) != names.end();
+      });
+  return with_suggestion(
+      fmt::format("\"{}\" is not a command", printable(word)),
+      other != kOtherCommands.end() ? std::string(other->second) : nearest_name(word, names));
 }
 
 std::string unknown_option(const CLI::App& program, const CLI::App& command,
@@ -117,6 +138,28 @@ bool check_value(const CLI::App& command, const CLI::Option& option, const std::
                 printable(next), option.get_name());
   }
   return true;
+}
+
+// What CLI11 says of an argument, an option or its value; `named`: a command has been named.
+std::string in_our_words(std::string message, bool named) {
+  const std::size_t missing = message.find(" required ");
+  if (message.ends_with(" missing") &&
+      missing != message.npos) {  // "--text: 1 required TEXT missing"
+    return message.substr(0, message.rfind(':', missing)) + " needs a value";
+  }
+  if (message.ends_with(" is required") && !message.starts_with('-')) {
+    std::transform(message.begin(), message.begin() + message.find(' '), message.begin(),
+                   ::toupper);
+    return named ? message : "a command is needed";
+  }
+  if (const std::size_t list = message.find(" not in {"); list != message.npos) {
+    std::string choices = message.substr(list + 9, message.size() - list - 10);
+    for (std::size_t comma = 0; (comma = choices.find(',', comma)) != choices.npos; comma += 2) {
+      choices.insert(comma + 1, " ");
+    }
+    return fmt::format("{} is none of {}", message.substr(0, list), choices);
+  }
+  return message;
 }
 
 // Whether a word that looks like an option was taken as an argument, because it follows "--".
@@ -208,7 +251,7 @@ std::string explain(const CLI::App& program, const std::vector<std::string>& wor
                        printable(unknown.front()));
   }
   const std::string message = fault.what();
-  return printable(message.substr(0, message.find('\n')), 0);
+  return printable(in_our_words(message.substr(0, message.find('\n')), named), 0);
 }
 
 }  // namespace regroup

@@ -208,7 +208,8 @@ void add_convert_command(Command program, Console& console) {
   Command command = program.add_command("convert", "Pool the K and V heads of a model into fewer");
   add_convert_options(command, *options);
   command.footer(
-      "Example: regroup convert Llama-2-7b-hf Llama-2-7b-gqa8 --kv-heads 8\n"
+      "Example: regroup convert Llama-2-7b-hf Llama-2-7b-gqa8 --kv-heads 8 "
+      "--text corpus.txt\n"
       "Untouched tensors stay byte-identical; the result appears only when it is complete.");
   command.on_run(
       [options, &console] { run_conversion(convert_request(*options), *options, console); });

@@ -183,7 +183,8 @@ void add_budget_options(Command command, KvBudgetOptions& options) {
 void add_text_options(Command command, TextOptions& options) {
   command.begin_group("Recovery on a text");
   add_text_input(command, options.input,
-                 "text files or JSON lines: calibrate and refit on them, pool by lowrank, and "
+                 "text files or JSON lines: fit the shared heads to them (lowrank), train the "
+                 "attention layers to imitate the source, and "
                  "compare source, mean and result on a part that is held out");
   command
       .add_flag("--sample", options.samples,
@@ -196,14 +197,15 @@ void add_text_options(Command command, TextOptions& options) {
           "262k; where nothing can be distilled, 100 steps of refitting instead), thorough (300 "
           "steps of refitting, then distillation on 524k)")
       .one_of({"quick", "normal", "thorough"});
-  add_number(command, "--own-text", options.own_share,
-             "share of the text that the source writes itself, as chats where its chat template is "
-             "of a known form: what it knew and the text does not say is kept by it (default: 0.5; "
-             "0 for sources that do not write text)",
-             {0.0, 0.9});
+  add_number(
+      command, "--own-text", options.own_share,
+      "share of the text that the source writes itself, as chats if its chat template is of a "
+      "known form: it keeps abilities that the given text does not show (default: 0.5; 0 "
+      "for sources that do not write text)",
+      {0.0, 0.9});
   add_count(command, "--distill-steps", options.distill_steps,
-            "after refitting, train all pooled attentions together, in so many steps, to predict "
-            "what the source predicts; 0: do not (default: by --effort)",
+            "steps that train all pooled attentions together to predict what the source predicts "
+            "(default: by --effort; 0: none)",
             {0, kMostCount})
       .default_text("");
   add_number(command, "--distill-lr", options.distill_rate,
@@ -250,12 +252,12 @@ void add_convert_options(Command command, ConvertOptions& options) {
              "kv heads to keep: a divisor of the source's kv heads (1 = multi-query), or a "
              "comma-separated list with one per layer",
              {1, kMostHeads});
+  add_text_options(command, options.text);
+  command.add_flag(kAnyTextOption, options.any_text, kAnyTextHelp);
   add_common_options(command, options);
   add_form_options(command, options);
   add_pooling_options(command, options);
-  add_text_options(command, options.text);
   add_budget_options(command, options.budget);
-  command.add_flag(kAnyTextOption, options.any_text, kAnyTextHelp);
   add_refit_options(command, options.refit);
   command.most_used({"--kv-heads", "--text", "--effort", "--to", "--dry-run"});
 }

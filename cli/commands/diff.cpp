@@ -118,7 +118,7 @@ void add_diff_command(Command program, Console& console) {
   command.add_flag("--json", options->json, "report as JSON");
   command.add_option("--html", options->html, "write the report as a page to this file");
   command.footer(
-      "Example: regroup diff Llama-2-7b-gqa8 Llama-2-7b-gqa8-uptrained --filter '*.mlp.*'\n"
+      "Example: regroup diff Llama-2-7b-gqa8 Llama-2-7b-gqa8-up --filter '*.mlp.*'\n"
       "Exits with 0 if nothing differs and with 5 otherwise. Configs (of GGUF files: keys) are\n"
       "compared if both models have one. Tensors whose bytes differ are decoded, to report the\n"
       "largest and mean absolute difference and the cosine similarity.");

@@ -295,7 +295,7 @@ void add_eval_command(Command program, Console& console) {
                      "vocabulary], to this safetensors file");
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
-      "Example: regroup eval Llama-2-7b-gqa8 --data held_out.bin --context 2048\n"
+      "Example: regroup eval Llama-2-7b-gqa8 --text held-out.txt --context 2048\n"
       "The predicted tokens depend on the model. Decoders: every next token. BERT-like models:\n"
       "15 % of the tokens of each window, of which 80 % are masked, 10 % replaced and 10 % left\n"
       "unchanged; the same seed gives the same ones. Encoder-decoders: the second half of each\n"

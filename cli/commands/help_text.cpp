@@ -63,8 +63,14 @@ std::string description_of(const OptionFacts& option) {
   if (!option.excludes.empty()) {
     more.push_back(fmt::format("not with {}", fmt::join(option.excludes, ", ")));
   }
-  return more.empty() ? option.description
-                      : fmt::format("{} ({})", option.description, fmt::join(more, "; "));
+  const std::string& text = option.description;
+  if (more.empty()) {
+    return text;
+  }
+  const std::size_t own = text.rfind("(default");  // of a text that ends with its default
+  const bool joined = own != text.npos && text.find(')', own) + 1 == text.size();
+  return fmt::format("{}{}{})", joined ? text.substr(0, text.size() - 1) : text,
+                     joined ? "; " : " (", fmt::join(more, "; "));
 }
 
 // The headings in the order of their options, the most used before them, --help's after them.

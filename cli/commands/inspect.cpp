@@ -183,12 +183,10 @@ void run_inspect(const InspectOptions& options, const Console& console) {
 
 void add_page_options(Command command, InspectOptions& options) {
   command.add_option("--html", options.html, "write a page with charts to this file");
-  command.add_option(
-      "--conversion", options.conversion,
-      "with --html: the output of `convert --json`, for the energy that layers keep");
-  command.add_option(
-      "--run", options.run,
-      "with --html: an uptraining run, for its curves (default: PATH.run, if it exists)");
+  command.add_option("--conversion", options.conversion,
+                     "the output of `convert --json`, for the energy that layers keep");
+  command.add_option("--run", options.run,
+                     "an uptraining run, for its curves (default: PATH.run, if it exists)");
 }
 
 }  // namespace
@@ -205,8 +203,7 @@ void add_inspect_command(Command program, Console& console) {
   command.add_flag("--tensors", options->tensors, "list every tensor");
   command.add_flag("--stats", options->stats, "read every tensor: norm, range, NaN and infinities");
   command.add_option("--filter", options->choice.filter,
-                     "with --tensors or --stats: only names that match this pattern, such as "
-                     "'*.k_proj.*'");
+                     "only names that match this pattern, such as '*.k_proj.*'");
   command.add_option("--sort", options->choice.sort, "order of --tensors and --stats")
       .one_of({"shard", "name", "bytes"});
   add_count(command, "--context", options->context, "tokens to count the KV cache for",

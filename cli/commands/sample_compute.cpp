@@ -32,6 +32,7 @@ struct SampleOptions {
   std::string model;
   std::string output;
   std::string prompt;
+  TextInput tokenizing;
   SampleSettings settings{.context = 0};
   std::string device = "cpu";
   std::string precision;
@@ -81,7 +82,7 @@ void run_prompt(const SampleOptions& options, bool tokens_given, bool temperatur
                 const Console& console) {
   set_compute_threads(options.threads);
   const Model source = open_predicting_model(options.model);
-  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, {});
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, options.tokenizing);
   const std::optional<ChatForm> chat = options.plain ? std::nullopt : chat_form_of(*tokenizer);
   Continuation text;
   text.seed = options.settings.seed;
@@ -120,7 +121,7 @@ void run_sample(const SampleOptions& options, const Console& console) {
     settings.context = usual_context(source, SampleSettings().context);
   }
   if (options.chats) {
-    settings.chat = chats_of(source, {}, console);
+    settings.chat = chats_of(source, options.tokenizing, console);
     if (!settings.chat) {
       throw_usage("--chats: {}: no chat template of a known form",
                   printable(source.path.string(), 0));
@@ -162,6 +163,10 @@ void add_sample_command(Command program, Console& console) {
                 "write chats in the form of the model's chat template, both the user's turns and "
                 "the answers")
       .excludes("--prompt");
+  command
+      .add_option("--tokenizer", options->tokenizing.tokenizer,
+                  "the tokenizer, as in regroup tokenize (default: the model's)")
+      .default_text("");
   add_count(command, "--tokens", settings.tokens,
             "tokens to write, in whole sequences (default: 131072; with --prompt, at most 128)")
       .default_text("");

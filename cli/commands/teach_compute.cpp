@@ -140,8 +140,8 @@ void add_teach_command(Command program, Console& console) {
   command.add_flag("--dry-run", options->dry_run, "show the plan and do nothing");
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
-      "Example: regroup teach Llama-2-7b-hf --data tokens.bin --windows 100000 -o answers\n"
-      "         regroup uptrain Llama-2-7b-gqa8 --data tokens.bin --teacher-logits answers ...\n"
+      "Example: regroup teach Llama-2-7b-hf --data corpus.bin --windows 100000 -o answers\n"
+      "         regroup uptrain Llama-2-7b-gqa8 --data corpus.bin --teacher-logits answers ...\n"
       "Predictions depend on where a window begins, so the teacher reads the windows of the run:\n"
       "data, --seed, --context, --documents and the task must be the same; --batch and\n"
       "--accumulate may differ. After Ctrl-C, run the same command again to continue.");

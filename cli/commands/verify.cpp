@@ -85,9 +85,11 @@ void print_text(const Verified& verified, const Console& console) {
     const std::size_t written = found.refitted.size();
     console.print_facts(
         fmt::format(
-            "verified: {} tensors equal the source's, {} equal those computed again{} ({}); the "
-            "settings agree",
-            with_thousands(found.copied), with_thousands(found.computed),
+            "verified: {} tensors equal the source's{}{} ({}); the settings agree",
+            with_thousands(found.copied),
+            found.computed > 0 || written == 0
+                ? fmt::format(", {} equal those computed again", with_thousands(found.computed))
+                : "",
             written > 0
                 ? fmt::format(", {} match the checksums in the result's record, because they "
                               "cannot be computed again (trained, or solved on a GPU or from "
@@ -195,7 +197,7 @@ void add_verify_command(Command program, Console& console) {
   command.add_option("--html", options->html, "write the report as a page to this file");
   command.footer(
       "Examples: regroup verify Llama-2-7b-hf Llama-2-7b-gqa8\n"
-      "          regroup verify Llama-2-7b-hf Llama-2-7b-gqa8 --logits --data held_out.bin --html "
+      "          regroup verify Llama-2-7b-hf Llama-2-7b-gqa8 --logits --data held-out.bin --html "
       "v.html\n"
       "Untouched tensors are compared with the source's; pooled and reordered ones, config,\n"
       "slopes and metadata with a conversion computed again. Exits with 5 if anything differs.\n"

@@ -21,8 +21,8 @@ std::optional<ChatSettings> chats_of(const Model& source, const TextInput& text,
     }
     if (!tokenizer->chat_template().empty()) {
       console.note(
-          "note: the model's chat template is of no known form: its own text is no chats, but "
-          "begins with tokens drawn at random");
+          "note: the model's chat template is of no known form: it writes texts "
+          "that begin with a random token instead");
     }
   } catch (const Error& fault) {
     if (fault.kind() == ErrorKind::kInterrupted) {

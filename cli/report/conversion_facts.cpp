@@ -127,8 +127,8 @@ void add_measured_facts(NamedFacts& facts, const ConversionRecord& record) {
       facts.emplace_back(name, fmt::format(text, 100 * *mean, 100 * other));
     }
   };
-  add_means("kept", "keys {:.1f} %, values {:.1f} %, mean of layers", &RecordedLayer::key_energy,
-            &RecordedLayer::value_energy);
+  add_means("kept", "of the energy of keys {:.1f} %, of values {:.1f} %, mean of layers",
+            &RecordedLayer::key_energy, &RecordedLayer::value_energy);
   add_means("refitted", "error of attention outputs {:.1f} % -> {:.1f} %, mean of layers",
             &RecordedLayer::error_before, &RecordedLayer::error_after);
   if (record.distilled.value) {
@@ -150,7 +150,7 @@ void add_measured_facts(NamedFacts& facts, const ConversionRecord& record) {
 void add_other_facts(NamedFacts& facts, const ConversionRecord& record) {
   std::size_t number = 0;
   for (const Json& step : record.earlier_steps()) {
-    facts.emplace_back(fmt::format("step {}", ++number), text_of_step(step));
+    facts.emplace_back(fmt::format("earlier {}", ++number), text_of_step(step));
   }
   for (const auto& [key, value] : record.unknown()) {
     facts.emplace_back(printable(key), shown(value));

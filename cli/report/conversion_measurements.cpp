@@ -26,7 +26,7 @@ std::string answers_text(const HeldOut& report) {
   std::string text;
   for (const HeldOutAnswer& answer : report.answers.value_or(std::vector<HeldOutAnswer>())) {
     text +=
-        fmt::format("\n> {}\n  source  {}\n  result  {}\n", printable(answer.prompt.value_or("")),
+        fmt::format("\n\n> {}\n  source  {}\n  result  {}", printable(answer.prompt.value_or("")),
                     printable(answer.source.value_or("")), printable(answer.result.value_or("")));
   }
   return text;
@@ -53,7 +53,7 @@ Table held_out_rows(const HeldOut& report) {
     std::vector<std::string> cells{row.model.value_or("?")};
     if (predicts) {
       cells.push_back(decimals_of(row.loss));
-      cells.push_back(row.loss ? fmt::format("{:.4g}", std::exp(*row.loss)) : "-");
+      cells.push_back(row.loss ? fmt::format("{:#.4g}", std::exp(*row.loss)) : "-");
       cells.push_back(decimals_of(row.divergence));
     }
     if (report.own_tokens) {
@@ -153,9 +153,10 @@ std::string kept_text(const std::vector<LayerReport>& layers) {
   if (worst == nullptr) {
     return "";
   }
-  return fmt::format("\nkept      keys {}, values {} on average; least in {}: {}, {}",
-                     percent(keys / count), percent(values / count), place_of(*worst, layers),
-                     percent(keys_kept(*worst)), percent(values_kept(*worst)));
+  return fmt::format(
+      "\nkept      of the energy of keys {}, of values {} on average; least in {}: {}, {}",
+      percent(keys / count), percent(values / count), place_of(*worst, layers),
+      percent(keys_kept(*worst)), percent(values_kept(*worst)));
 }
 
 std::string refit_text(const std::vector<LayerReport>& layers) {

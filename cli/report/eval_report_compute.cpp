@@ -64,7 +64,7 @@ std::string table_of(const std::vector<ContextResult>& results, const Console& c
       continue;
     }
     table.add_row({context, fmt::format("{:.4f}", result.evaluation->loss),
-                   fmt::format("{:.4f}", result.evaluation->perplexity),
+                   fmt::format("{:#.6g}", result.evaluation->perplexity),
                    with_thousands(static_cast<std::uint64_t>(result.evaluation->tokens))});
   }
   return table.text(console) + obstacles;
@@ -79,12 +79,12 @@ void print_eval_report(const EvalReport& done, bool json, const Console& console
     console.print(table_of(done.results, console));
   } else {
     const Evaluation& evaluation = *done.results.front().evaluation;
-    console.print(
-        fmt::format("loss        {:.4f} nats per token\nperplexity  {:.4f}\n"
-                    "tokens      {}{} in windows of {}",
-                    evaluation.loss, evaluation.perplexity,
-                    with_thousands(static_cast<std::uint64_t>(evaluation.tokens)),
-                    text_of(done.objective), done.results.front().context));
+    console.print(fmt::format(
+        "loss        {:.4f} nats per token\nperplexity  {:#.6g}\n"
+        "tokens      {}{} in windows of {}",
+        evaluation.loss, evaluation.perplexity,
+        with_thousands(static_cast<std::uint64_t>(evaluation.tokens)), text_of(done.objective),
+        with_thousands(static_cast<std::uint64_t>(done.results.front().context))));
   }
 }
 

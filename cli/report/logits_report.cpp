@@ -11,15 +11,14 @@ namespace regroup {
 void add_logits_options(Command command, LogitsOptions& options) {
   command.add_flag("--logits", options.enabled,
                    "run both models on tokens and report how much their predictions differ");
-  command.add_option("--data", options.data,
-                     "with --logits: a token file (default: random tokens)");
+  command.add_option("--data", options.data, "a token file (default: random tokens)");
   add_count(command, "--context", options.context,
-            "with --logits: tokens in a window (default: 512, or the model's positions if fewer)",
+            "tokens in a window (default: 512, or the model's positions if fewer)",
             {2, kMostContext})
       .default_text("");
-  add_count(command, "--max-tokens", options.max_tokens, "with --logits: tokens to read");
-  command.add_option("--device", options.device, "with --logits: cpu, cuda or cuda:N");
-  add_threads_option(command, options.threads, "with --logits: CPU threads");
+  add_count(command, "--max-tokens", options.max_tokens, "tokens to read");
+  command.add_option("--device", options.device, "cpu, cuda or cuda:N");
+  add_threads_option(command, options.threads);
 }
 
 namespace {

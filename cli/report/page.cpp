@@ -69,7 +69,7 @@ figure .scroll{max-height:20rem;overflow:auto;margin:0}
 footer{margin-top:3rem;color:var(--soft);font-size:.875rem}
 figure .scroll{--ground:var(--card)}
 @media (max-width:34rem){dl div{grid-template-columns:1fr}h1{font-size:1.35rem}figure{padding:.8rem .5rem}
-th,td{padding-right:.55rem}table{font-size:.8125rem}}
+th,td{white-space:normal;padding-right:.35rem}table{font-size:.75rem}}
 @media print{body{max-width:none;padding:0;font-size:10pt}nav,.skip,figure details{display:none}h2{break-after:avoid}
 figure,dl div,tr{break-inside:avoid}.figures{grid-template-columns:1fr 1fr}.scroll{overflow:visible}
 table{font-size:7.5pt}th,td{white-space:normal;overflow-wrap:anywhere;padding-right:.5rem}thead{display:table-header-group}

@@ -239,13 +239,17 @@ Table tensors_table(const Checkpoint& checkpoint, const std::vector<const Tensor
 
 Table layers_table(const std::vector<LayerSummary>& layers, std::int64_t head_dim) {
   const bool roles = !layers.empty() && layers.back().role != layers.front().role;
+  const bool windows = std::any_of(layers.begin(), layers.end(),
+                                   [](const LayerSummary& layer) { return layer.window; });
   Table table(/*keys=*/roles ? 2 : 1);
   if (roles) {
     table.add_column("attention", Table::Align::kLeft);
   }
   for (const char* heading : {"layer", "heads", "kv heads", "head dim", "window", "parameters",
                               "bytes", "KV per token"}) {
-    table.add_column(heading, Table::Align::kRight);
+    if (windows || std::string_view(heading) != "window") {
+      table.add_column(heading, Table::Align::kRight);
+    }
   }
   for (const LayerSummary& layer : layers) {
     const bool agrees = layer.kv_heads == layer.config_kv_heads;
@@ -256,10 +260,12 @@ Table layers_table(const std::vector<LayerSummary>& layers, std::int64_t head_di
         : agrees               ? std::to_string(layer.kv_heads)
                  : fmt::format("{} (config {})", layer.kv_heads, layer.config_kv_heads),
         layer.query_heads == 0 ? "-" : std::to_string(head_dim),
-        layer.window ? std::to_string(*layer.window) : "-",
         text_of_count(static_cast<double>(layer.parameters)),
         text_of_bytes(layer.bytes),
         layer.kv_bytes_per_token ? text_of_bytes(*layer.kv_bytes_per_token) : "-"};
+    if (windows) {
+      row.insert(row.begin() + 4, layer.window ? std::to_string(*layer.window) : "-");
+    }
     if (roles) {
       row.insert(row.begin(), std::string(name_of(layer.role)));
     }

@@ -289,7 +289,7 @@ void ConsoleObserver::on_evaluating(std::int64_t step, std::int64_t done, std::i
 }
 
 void ConsoleObserver::on_evaluation(std::int64_t step, const Evaluation& evaluation) {
-  progress_.interrupt_with(fmt::format("step {}: held-out loss {:.4f}, perplexity {:.4f}", step,
+  progress_.interrupt_with(fmt::format("step {}: held-out loss {:.4f}, perplexity {:#.6g}", step,
                                        evaluation.loss, evaluation.perplexity));
 }
 

@@ -41,6 +41,13 @@ int columns_of(int descriptor) {
   return known ? size.ws_col : 80;
 }
 
+// A message as long lines, or wrapped between words on a terminal that people read.
+std::string fitted(std::string_view text, std::size_t indent, ProgressFormat format) {
+  const bool wraps = format == ProgressFormat::kText && ::isatty(STDERR_FILENO) == 1;
+  const auto width = static_cast<std::size_t>(std::max(columns_of(STDERR_FILENO), 20));
+  return wraps ? wrapped(text, width, indent) : std::string(text);
+}
+
 // Parameters of ECMA-48 SGR sequences.
 std::string_view code_of(Tint tint) {
   switch (tint) {
@@ -104,12 +111,9 @@ void Console::print(std::string_view text) const {
 }
 
 void Console::note(std::string_view text, std::size_t indent) const {
-  if (verbosity_ == Verbosity::kQuiet) {
-    return;
+  if (verbosity_ != Verbosity::kQuiet) {
+    put_message(fitted(text, indent, progress_format_));
   }
-  const auto width = static_cast<std::size_t>(std::max(columns(), 20));
-  const bool wraps = progress_format_ == ProgressFormat::kText && ::isatty(STDERR_FILENO) == 1;
-  put_message(wraps ? wrapped(text, width, indent) : std::string(text));
 }
 
 void Console::print_facts(std::string_view text, std::size_t indent) const {
@@ -122,6 +126,6 @@ void Console::detail(std::string_view text) const {
   }
 }
 
-void Console::error(std::string_view text) const { put_message(text); }
+void Console::error(std::string_view text) const { put_message(fitted(text, 2, progress_format_)); }
 
 }  // namespace regroup

@@ -56,7 +56,7 @@ class Console {
   void note(std::string_view text, std::size_t indent = 2) const;
   /// Writes a detail to stderr, with --verbose only.
   void detail(std::string_view text) const;
-  /// Writes one line to stderr, always.
+  /// Writes one line to stderr, always; on a terminal it is wrapped.
   void error(std::string_view text) const;
 
  private:

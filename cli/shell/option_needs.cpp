@@ -33,6 +33,7 @@ constexpr std::array kNeeds = std::to_array<OptionNeed>({
     {"verify", "--data --context --max-tokens --device --threads", "--logits"},
     {"sample", "--context --batch --first-token --chats", "--output"},
     {"sample", "--plain", "--prompt"},
+    {"sample", "--tokenizer", "--prompt --chats"},
     {"eval", "--tokenizer --jsonl --field", "--text"},
     {"eval", "--document-end --document-start", "--documents=separate"},
     {"teach", "--document-end --document-start", "--documents=separate"},
@@ -145,7 +146,9 @@ std::string text_of_need(const OptionNeed& need) {
                                        condition.values.empty() ? "" : " ",
                                        fmt::join(condition.values, " or ")));
   }
-  return fmt::format("{}", fmt::join(alternatives, ", or "));
+  const std::string last = alternatives.back();
+  alternatives.pop_back();
+  return alternatives.empty() ? last : fmt::format("{} or {}", fmt::join(alternatives, ", "), last);
 }
 
 std::string text_of_needs(std::string_view command, std::string_view option) {

@@ -28,6 +28,7 @@ void draw(const std::string& text) {
 std::string amount(double value, const std::string& unit) {
   return unit == "bytes" ? text_of_bytes(value)
          : value >= 1e5  ? fmt::format("{} {}", text_of_count(value), unit)
+         : value >= 1e3  ? fmt::format("{} {}", fmt::group_digits(std::llround(value)), unit)
                          : fmt::format("{:.{}f} {}", value,
                                       value < 10 && value != std::floor(value) ? 1 : 0, unit);
 }

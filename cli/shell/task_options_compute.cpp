@@ -23,9 +23,8 @@ TaskSettings TaskOptions::settings() const {
 void add_task_options(Command command, TaskOptions& options, const std::string& default_objective) {
   command
       .add_option("--objective", options.objective,
-                  "encoder-decoders: span-corruption, T5's pretraining objective, "
-                  "text-infilling, BART's, or continuation, "
-                  "the second half of a sequence given the first (default: " +
+                  "encoder-decoders: span-corruption (T5's), text-infilling (BART's), or "
+                  "continuation (the second half of a sequence given the first) (default: " +
                       default_objective + ")")
       .one_of({"next-token", "masked-tokens", "continuation", "span-corruption", "text-infilling"});
   add_count(command, "--first-sentinel", options.first_sentinel,

@@ -140,11 +140,7 @@ std::string text_of_count(double count) {
 }
 
 std::string with_thousands(std::uint64_t number) {
-  std::string digits = std::to_string(number);
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<std::size_t>(at), 1, ',');
-  }
-  return digits;
+  return fmt::format("{}", fmt::group_digits(number));
 }
 
 std::string text_of_duration(double seconds) {

@@ -337,7 +337,7 @@ std::vector<std::string> loading_notes(const ConversionPlan& plan) {
   const bool served = target.causal && !target.has_encoder();
   if (served && !mixed && !std::has_single_bit(static_cast<std::uint64_t>(most))) {
     notes.push_back(fmt::format(
-        "{} kv heads are no power of two: tensor-parallel servers need a count that divides evenly",
+        "{0} kv heads: tensor parallelism needs a number of GPUs that divides {0} or is a multiple",
         most));
   }
   return notes;

@@ -170,7 +170,8 @@ void compare_history(Verification& found, const Json& expected, const Fact<Json>
         fmt::format("the result does not record what its source went through: {}", before));
     return;
   }
-  found.remarks.push_back(fmt::format("before, which is not verified: {}", before));
+  found.remarks.push_back(
+      fmt::format("only the last step is verified, not those before: {}", before));
   // In any order of keys.
   if (nlohmann::json(history.stored) != nlohmann::json(expected)) {
     found.settings.push_back({path_of(history.key), expected, history.stored});

@@ -130,8 +130,12 @@ struct HubName {
   std::string organisation, name, revision;
 };
 
-// A name of the form "org/name[@revision]"; a revision may contain slashes ("refs/pr/1").
-std::optional<HubName> parse_name(const std::string& text) {
+// A name of the form "org/name[@revision]", also as an address of the hub; a revision may contain
+// slashes ("refs/pr/1").
+std::optional<HubName> parse_name(std::string text) {
+  if (constexpr std::string_view kHub = "https://huggingface.co/"; text.starts_with(kHub)) {
+    text.erase(0, kHub.size());
+  }
   const std::size_t at = text.find('@');
   const std::string repository = text.substr(0, at);
   const std::size_t slash = repository.find('/');

@@ -10,7 +10,7 @@
 namespace regroup {
 
 std::string plain_count(const std::optional<std::uint64_t>& count) {
-  return count ? fmt::format("{}", *count) : std::string(kNotRecorded);
+  return count ? fmt::format("{}", fmt::group_digits(*count)) : std::string(kNotRecorded);
 }
 
 std::string plain_loss(const std::optional<double>& loss) {

@@ -333,14 +333,15 @@ std::string read_header(const File& file, std::string_view where) {
   std::memcpy(&length, first.data(), sizeof(length));
   if (length > kMaxSafetensorsHeader) {
     if (!hint.empty()) {
-      throw_bad_input("{}: no model and no safetensors file{}", where, hint);
+      throw_bad_input("{}: neither a model directory nor a weight file{}", where, hint);
     }
     throw_bad_input(
         "{}: no safetensors file: it would begin with a header of {} bytes, at most {} are allowed",
         where, length, kMaxSafetensorsHeader);
   }
   if (length > file.size() - kLengthBytes) {
-    throw_bad_input("{}: header of {} bytes in a file of {}{}", where, length, file.size(), hint);
+    throw_bad_input("{}: header of {} bytes in a file of {}{}", where, length, file.size(),
+                    hint.empty() ? " (truncated?)" : hint);
   }
   check_entry_count(file, kLengthBytes, length, where);
   std::string header(length, '\0');

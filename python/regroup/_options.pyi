@@ -16,7 +16,7 @@ class InspectOptions(ProgramOptions, total=False):
     layers: bool | None
     tensors: bool | None
     stats: bool | None
-    filter: Path | None
+    filter: str | None
     sort: Literal["shard", "name", "bytes"] | None
     context: int | None
     batch: int | None
@@ -34,7 +34,7 @@ class PlanOptions(ProgramOptions, total=False):
     html: Path | None
 
 class DiffOptions(ProgramOptions, total=False):
-    filter: Path | None
+    filter: str | None
     html: Path | None
 
 class PlotOptions(ProgramOptions, total=False):
@@ -44,8 +44,8 @@ class TokenizeOptions(ProgramOptions, total=False):
     tokenizer: Required[Path]
     format: Literal["megatron", "npy", "raw"] | None
     jsonl: bool | None
-    field: Path | None
-    document_separator: Path | None
+    field: str | None
+    document_separator: str | None
     bos: bool | None
     bos_token: int | None
     eos: bool | None
@@ -62,49 +62,49 @@ class VerifyOptions(ProgramOptions, total=False):
     data: Path | None
     context: int | None
     max_tokens: int | None
-    device: Path | None
+    device: str | None
     threads: int | None
     html: Path | None
 
 class ConvertOptions(ProgramOptions, total=False):
     kv_heads: int | Sequence[int] | None
-    max_shard_size: str | None
-    dry_run: bool | None
-    target: Path | None
-    positions: Literal["keep", "alibi"] | None
-    to: Literal["gguf", "safetensors", "torch"] | None
-    dtype: Literal["bf16", "fp16", "fp32", "q8_0"] | None
-    loader: Literal["auto", "none", "transformers"] | None
-    skip_comparison: bool | None
-    layout: Path | None
-    attention: Path | None
-    pool: Literal["mean", "first", "random", "lowrank"] | None
-    pool_seed: int | None
-    grouping: Literal["contiguous", "similar"] | None
-    calibration: Path | None
-    measure: bool | None
-    allow_nonfinite: bool | None
     text: Path | Sequence[Path] | None
     tokenizer: Path | None
     jsonl: bool | None
-    field: Path | None
+    field: str | None
     sample: bool | None
     effort: Literal["quick", "normal", "thorough"] | None
     own_text: float | None
     distill_steps: int | None
     distill_lr: float | None
     distill_attention: float | None
+    allow_any_text: bool | None
+    max_shard_size: str | None
+    dry_run: bool | None
+    target: str | None
+    positions: Literal["keep", "alibi"] | None
+    to: Literal["gguf", "safetensors", "torch"] | None
+    dtype: Literal["bf16", "fp16", "fp32", "q8_0"] | None
+    loader: Literal["auto", "none", "transformers"] | None
+    skip_comparison: bool | None
+    layout: Path | None
+    attention: str | None
+    pool: Literal["mean", "first", "random", "lowrank"] | None
+    pool_seed: int | None
+    grouping: Literal["contiguous", "similar"] | None
+    calibration: Path | None
+    measure: bool | None
+    allow_nonfinite: bool | None
     kv_budget: str | None
     kv_budget_data: Path | None
     kv_budget_tokens: int | None
-    allow_any_text: bool | None
     refit: Path | None
     refit_steps: int | None
     refit_batch: int | None
     refit_tokens: int | None
     refit_context: int | None
     refit_lr: float | None
-    device: Path | None
+    device: str | None
     threads: int | None
 
 class ExpandOptions(ProgramOptions, total=False):
@@ -125,7 +125,7 @@ class BenchTrainOptions(ProgramOptions, total=False):
     activation_checkpointing: bool | None
     dtype: Literal["fp32", "bf16"] | None
     memory: Literal["auto", "full", "compact", "host"] | None
-    device: Path | None
+    device: str | None
     peak_flops: float | None
     memory_check: Literal["on", "off"] | None
     threads: int | None
@@ -139,7 +139,7 @@ class BenchDecodeOptions(ProgramOptions, total=False):
     prefill_chunk: int | None
     window: int | None
     sinks: int | None
-    device: Path | None
+    device: str | None
     dtype: Literal["fp32", "bf16"] | None
     threads: int | None
     no_graphs: bool | None
@@ -149,11 +149,11 @@ class CalibrateOptions(ProgramOptions, total=False):
     text: Path | Sequence[Path] | None
     tokenizer: Path | None
     jsonl: bool | None
-    field: Path | None
+    field: str | None
     context: int | None
     max_tokens: int | None
     batch: int | None
-    device: Path | None
+    device: str | None
     threads: int | None
     allow_any_text: bool | None
 
@@ -162,14 +162,14 @@ class EvalOptions(ProgramOptions, total=False):
     text: Path | Sequence[Path] | None
     tokenizer: Path | None
     jsonl: bool | None
-    field: Path | None
+    field: str | None
     context: int | Sequence[int] | None
     documents: Literal["pack", "separate"] | None
     document_end: int | None
     document_start: int | None
     batch: int | None
     max_tokens: int | None
-    device: Path | None
+    device: str | None
     dtype: Literal["fp32", "bf16"] | None
     threads: int | None
     objective: Literal["next-token", "masked-tokens", "continuation", "span-corruption", "text-infilling"] | None
@@ -184,9 +184,10 @@ class InitOptions(ProgramOptions, total=False):
     dtype: Literal["bf16", "fp16", "fp32"] | None
 
 class SampleOptions(ProgramOptions, total=False):
-    prompt: Path | None
+    prompt: str | None
     plain: bool | None
     chats: bool | None
+    tokenizer: Path | None
     tokens: int | None
     context: int | None
     batch: int | None
@@ -194,7 +195,7 @@ class SampleOptions(ProgramOptions, total=False):
     seed: int | None
     first_token: int | None
     dtype: Literal["fp32", "bf16"] | None
-    device: Path | None
+    device: str | None
     threads: int | None
 
 class TeachOptions(ProgramOptions, total=False):
@@ -213,7 +214,7 @@ class TeachOptions(ProgramOptions, total=False):
     top: int | None
     temperature: float | None
     dtype: Literal["fp32", "bf16"] | None
-    device: Path | None
+    device: str | None
     threads: int | None
     dry_run: bool | None
 
@@ -222,7 +223,7 @@ class UptrainOptions(ProgramOptions, total=False):
     text: Path | Sequence[Path] | None
     tokenizer: Path | None
     jsonl: bool | None
-    field: Path | None
+    field: str | None
     documents: Literal["pack", "separate"] | None
     document_end: int | None
     document_start: int | None
@@ -266,7 +267,7 @@ class UptrainOptions(ProgramOptions, total=False):
     shard: Literal["auto", "optimizer", "full"] | None
     replicate: int | None
     sequence_parallel: int | None
-    device: Path | None
+    device: str | None
     threads: int | None
     timeout: int | None
     memory_check: Literal["on", "off"] | None

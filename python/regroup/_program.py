@@ -47,7 +47,9 @@ def program() -> str:
             return path
     found = None if named else shutil.which("regroup")
     if found is None:
-        fault = f"REGROUP_PROGRAM: {named} is not a program" if named else "there is no program regroup in this environment"
+        fault = f"REGROUP_PROGRAM: {named} is not a program"
+        if not named:
+            fault = "no program regroup in this environment or on PATH; REGROUP_PROGRAM names one elsewhere"
         raise EnvironmentFailedError(fault, 4)
     return found
 

@@ -85,7 +85,7 @@ TEST_CASE("lines of facts are wrapped on a terminal only", "[end_to_end]") {
   CHECK(cache.substr(0, cache.find('\n')).size() > 60);
 }
 
-TEST_CASE("notes and warnings are wrapped on a terminal only", "[end_to_end]") {
+TEST_CASE("notes, warnings and errors are wrapped on a terminal only", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::vector<std::string> command{
       "convert",  golden("llama_mha").string(), (directory / "out").string(), "--kv-heads", "1",
@@ -95,6 +95,12 @@ TEST_CASE("notes and warnings are wrapped on a terminal only", "[end_to_end]") {
   REQUIRE(text.find("warning: --pool mean") != text.npos);
   CHECK(widest_line(text.substr(text.find("warning: --pool mean"))) <= 60);
   CHECK(widest_line(run_program(command).err) > 80);
+
+  const std::vector<std::string> wrong{"convert", golden("llama_mha").string(), "out", "--device",
+                                       "cpu"};
+  const ProgramResult refused = run_on_terminal(wrong, 60);
+  CHECK(widest_line(refused.out + refused.err) <= 60);
+  CHECK(run_program(wrong).one_line_of_error());
 }
 
 TEST_CASE("shortened file names keep the numbers of their shards", "[end_to_end]") {

@@ -159,16 +159,18 @@ TEST_CASE("unknown and missing options and arguments are wrong usage", "[end_to_
   const WrongInputs scene;
   const std::string source = scene.path("source").string();
   const std::string result = scene.path("result").string();
-  scene.check_refused({}, kExitUsage, {"--help"});
+  scene.check_refused({}, kExitUsage, {"a command is needed", "--help"});
   scene.check_refused({"frobnicate"}, kExitUsage, {"--help"});
+  scene.check_refused({"info", source}, kExitUsage, {"did you mean inspect?"});
   scene.check_refused({"--frobnicate"}, kExitUsage, {"--help"});
-  scene.check_refused({"inspect"}, kExitUsage, {"path", "regroup inspect --help"});
+  scene.check_refused({"inspect"}, kExitUsage, {"PATH is required", "regroup inspect --help"});
   scene.check_refused({"inspect", source, "--frobnicate"}, kExitUsage, {"--frobnicate"});
   scene.check_refused({"inspect", source, source}, kExitUsage, {});
   scene.check_refused({"convert"}, kExitUsage, {"regroup convert --help"});
   scene.check_refused({"convert", source}, kExitUsage, {});
   scene.check_refused({"convert", source, result}, kExitUsage, {"--kv-heads"});
-  scene.check_refused({"convert", source, result, "--kv-heads"}, kExitUsage, {"--kv-heads"});
+  scene.check_refused({"convert", source, result, "--kv-heads"}, kExitUsage,
+                      {"--kv-heads needs a value"});
   for (const char* size : {"big", "-1", "-1GB", "0", "", "5 apples"}) {
     scene.check_refused({"convert", source, result, "--kv-heads", "4", "--max-shard-size", size},
                         kExitUsage, {"max-shard-size"});

@@ -105,7 +105,7 @@ class KeywordArguments(unittest.TestCase):
             (regroup.inspect, [LLAMA], {"sort": "median"}),
             (regroup.eval, [LLAMA], {"documents": "median"}),
         ]:
-            with self.assertRaisesRegex(regroup.UsageError, f"--{[*options][0]}: median not in") as found:
+            with self.assertRaisesRegex(regroup.UsageError, f"--{[*options][0]}: median is none of") as found:
                 function(*operands, **options)
             self.assertNotIn("-- is", str(found.exception))
 
@@ -216,8 +216,12 @@ class Errors(unittest.TestCase):
             with self.assertRaisesRegex(regroup.EnvironmentFailedError, "/nowhere/regroup is not a program"):
                 regroup.inspect(LLAMA)
 
+    def test_the_module_is_the_program(self):
+        printed = subprocess.run([sys.executable, "-m", "regroup", "--version"], capture_output=True, text=True, check=True)
+        self.assertEqual(printed.stdout, f"regroup {regroup.__version__}\n")
+
     def test_a_wrong_choice_is_named_with_the_right_ones(self):
-        with self.assertRaisesRegex(regroup.UsageError, "lowrnk.*mean,first,random,lowrank"):
+        with self.assertRaisesRegex(regroup.UsageError, "lowrnk.*mean, first, random, lowrank"):
             regroup.convert(LLAMA, "nowhere", kv_heads=2, pool="lowrnk")
         with self.assertRaisesRegex(AttributeError, "'convrt'; did you mean convert"):
             regroup.convrt

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import unittest
 
 import program
@@ -10,6 +11,8 @@ import regroup
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHORT = "context=32, batch=1, pretrain_steps=40"
+# The weights are random.
+SHORT_TEXT = "allow_any_text=True, distill_steps=2, refit_tokens=2048, refit_context=128"
 
 
 class Document(unittest.TestCase):
@@ -19,8 +22,10 @@ class Document(unittest.TestCase):
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(scratch.name)
         regroup.init(ROOT / "tests/docs/llama.json", "Llama-2-7b-hf", seed=1)
-        for name in ("corpus.bin", "held-out.bin"):
-            regroup.tokenize(ROOT / "docs/python.md", name, tokenizer="bytes")
+        shutil.copy(ROOT / "tests/docs/tokenizer.json", "Llama-2-7b-hf")
+        for name in ("corpus.txt", "held-out.txt"):
+            shutil.copy(ROOT / "docs/python.md", name)
+        regroup.tokenize("corpus.txt", "corpus.bin", tokenizer="Llama-2-7b-hf")
 
     def test_it_lists_every_name_of_the_package(self):
         text = (ROOT / "docs/python.md").read_text(encoding="utf-8")
@@ -34,8 +39,7 @@ class Document(unittest.TestCase):
         names = {}
         for block in blocks:
             block = block.replace("pretrain_steps=500000", SHORT)
-            # The weights are random.
-            exec(block.replace('data="corpus.bin")', 'data="corpus.bin", allow_any_text=True)', 1), names)
+            exec(block.replace('text="corpus.txt")', f'text="corpus.txt", {SHORT_TEXT})'), names)
         self.assertEqual(len(names["losses"]), 2)
 
 

@@ -69,7 +69,7 @@ TEST_CASE("a malformed record is described as far as possible", "[cli]") {
           "calibration": "{", "query_order": {"a": 1}, "source_positions": 1, "uptrain": {},
           "history": [3, {}, {"left_out": "?"}], "layers": [1, {"key_energy_kept": "x"}],
           "held_out": {"models": [3]}, "distilled": {"before": []}})");
-  CHECK(fact(odd, "step 1") == "converted with its not recorded kv heads");
+  CHECK(fact(odd, "earlier 1") == "converted with its not recorded kv heads");
   CHECK_THAT(conversion_text(odd), !ContainsSubstring("\x1b"));
   CHECK(fact(odd, "refit") == "none");
   CHECK(fact(odd, "kv heads") == "? -> ?");
@@ -89,16 +89,16 @@ TEST_CASE("a record's text has measurements and training and earlier steps and w
       "history": [{"left_out": 2}, {"uptrain": {"steps": 7, "tokens": 70}},
                   {"source_kv_heads": 4, "kv_heads": 2, "pool": "lowrank", "grouping": "similar"}]})");
   CHECK(fact(all, "architecture") == "GPT2 -> LlamaForCausalLM");
-  CHECK(fact(all, "kept") == "keys 60.0 %, values 50.0 %, mean of layers");
+  CHECK(fact(all, "kept") == "of the energy of keys 60.0 %, of values 50.0 %, mean of layers");
   CHECK(fact(all, "held out") == "source 3.0000, result 3.5000 nats per token on 64 tokens");
   CHECK(fact(all, "distilled") ==
         "divergence from the source 0.9000 -> 0.3000 nats per token on held-out text");
   CHECK(fact(all, "checksums") == "of 1 tensors");
   CHECK(fact(all, "training") ==
         "trained in 3 steps on 192 tokens, held-out loss 4.0000 to 3.2500");
-  CHECK(fact(all, "step 1") == "2 older steps");
-  CHECK(fact(all, "step 2") == "trained in 7 steps on 70 tokens");
-  CHECK(fact(all, "step 3") == "converted from 4 kv heads to 2 (lowrank, similar)");
+  CHECK(fact(all, "earlier 1") == "2 older steps");
+  CHECK(fact(all, "earlier 2") == "trained in 7 steps on 70 tokens");
+  CHECK(fact(all, "earlier 3") == "converted from 4 kv heads to 2 (lowrank, similar)");
   CHECK(fact(all, "later") == R"({"x":1})");
 }
 

@@ -81,8 +81,9 @@ TEST_CASE("a plan for the same number of kv heads changes no tensor", "[converte
     const ConversionPlan plan = plan_of(make({}), {12});
     CHECK(changed(plan).empty());
     CHECK(plan.source_bytes == plan.output_bytes);
-    CHECK(plan.notes == std::vector<std::string>{"12 kv heads are no power of two: tensor-parallel "
-                                                 "servers need a count that divides evenly"});
+    CHECK(plan.notes ==
+          std::vector<std::string>{"12 kv heads: tensor parallelism needs a number of "
+                                   "GPUs that divides 12 or is a multiple"});
   }
 }
 

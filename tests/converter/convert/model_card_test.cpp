@@ -247,7 +247,7 @@ TEST_CASE("a card shows losses that were recorded, and no text that is not a pla
           "eval_loss_before": 3.25, "eval_loss": 2.5}}})json",
       "");
   const std::string card = model_card(trained, spec, "");
-  CHECK_THAT(card, ContainsSubstring("12 steps on 3456 tokens."));
+  CHECK_THAT(card, ContainsSubstring("12 steps on 3,456 tokens."));
   CHECK_THAT(card, ContainsSubstring("(789 tokens) | |\n|---|---|\n| before training | 3.2500 |\n"
                                      "| after | 2.5000 |\n"));
   CHECK_THAT(card, ContainsSubstring("keys' energy kept, on the text | 0.6 |\n"));

@@ -82,6 +82,8 @@ TEST_CASE("a model or revision missing from the cache is refused with the path s
   const Cache cache;
   CHECK_THAT(cache.refusal("org/other"),
              is_bad_input("org/other", "no such file", "models--org--other", "hf download"));
+  CHECK_THAT(cache.refusal("https://huggingface.co/org/other"),
+             is_bad_input("`hf download org/other`"));
   CHECK_THAT(cache.refusal("org/tiny-1.0@v2"), is_bad_input("models--org--tiny-1.0", "v2"));
   CHECK_THAT(cache.refusal("org/tiny-1.0@bbbb"), is_bad_input("snapshots/bbbb"));
   CHECK_THAT(cache.refusal("org/tiny-1.0@aaa"), is_bad_input("2 snapshots begin with aaa"));

@@ -184,7 +184,7 @@ TEST_CASE("reader says what kind of file a wrong file is", "[formats]") {
   CHECK_THAT(refusal_of_file("PK\x03\x04\x14 and so on"), is_bad_input(kSafetensorsFile, "ZIP"));
   CHECK_THAT(refusal_of_file("\x93NUMPY\x01 and so on"), is_bad_input(kSafetensorsFile, "numpy"));
   CHECK_THAT(refusal_of_file("All human beings are born free"),
-             is_bad_input(kSafetensorsFile, "no safetensors file (text)"));
+             is_bad_input(kSafetensorsFile, "nor a weight file (text)"));
 }
 
 TEST_CASE("reader recognises gzip data with and without a date", "[formats]") {
