@@ -387,7 +387,7 @@ std::string loading_section(const Json& config, const ModelSpec& spec, std::stri
       runtime_rows(has_alibi_names(config) ? LoadedBy::kUnknown : loader, {config, spec}),
       in_llama_cpp(config, spec),
       spec.not_computable.empty() && auto_class_of(spec) != kWithoutHead
-          ? "`regroup eval DIRECTORY --data tokens.bin`"
+          ? "`regroup eval DIRECTORY --text TEXT.txt`"
           : "`regroup inspect DIRECTORY`",
       foreign_code_list(code));
 }

@@ -225,13 +225,15 @@ std::optional<fs::path> weights_in(const fs::path& directory) {
   return std::nullopt;
 }
 
-// nanoGPT stores the projections of GPT-2 as torch does, and not as GPT-2, and no config.
+// nanoGPT stores the projections of GPT-2 as torch does, and not as GPT-2, and no config. `path`: the
+// file or its directory.
 void refuse_nanogpt(const fs::path& path) {
   std::error_code fault;
-  if (path.filename() != "ckpt.pt" || !fs::is_regular_file(path, fault)) {
+  const fs::path file = fs::is_directory(path, fault) ? path / "ckpt.pt" : path;
+  if (file.filename() != "ckpt.pt" || !fs::is_regular_file(file, fault)) {
     return;
   }
-  const Checkpoint checkpoint = open_checkpoint(path);
+  const Checkpoint checkpoint = open_checkpoint(file);
   const TensorInfo* fused = checkpoint.find("transformer.h.0.attn.c_attn.weight");
   if (fused != nullptr && fused->shape.size() == 2 && fused->shape[0] == 3 * fused->shape[1]) {
     throw_bad_input(
@@ -269,6 +271,7 @@ std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
   if (const auto weights = weights_in(directory)) {
     return is_index(*weights) ? open_indexed_shards(*weights) : open_single(*weights);
   }
+  refuse_nanogpt(directory);
   throw_bad_input("{}: holds no {}, {} or index of either; {}", printable(directory.string(), 0),
                   kSingleFile, kTorchSingleFile, instead_of_weights(directory));
 }

@@ -56,9 +56,9 @@ def check(regroup, scratch):
         sizes = {"n_layer": LAYERS, "n_head": HEADS, "n_embd": D, "block_size": POSITIONS, "bias": bias, "vocab_size": VOCABULARY, "dropout": 0.0}
         torch.save({"model": {"_orig_mod." + name: value for name, value in w.items()}, "model_args": sizes, "iter_num": 5,
                     "optimizer": {"state": {}}, "config": {"out_dir": "out"}}, folder / "ckpt.pt")
-        refused = subprocess.run([regroup.binary, "convert", folder / "ckpt.pt", folder / "out", "--kv-heads", "1"],
-                                 capture_output=True, text=True, check=False)
-        expect(refused.returncode == 3 and "python -m regroup.nanogpt ckpt.pt" in refused.stderr, f"refused by: {refused.stderr}")
+        for command in (["convert", folder / "ckpt.pt", folder / "out", "--kv-heads", "1"], ["inspect", folder]):
+            refused = subprocess.run([regroup.binary, *command], capture_output=True, text=True, check=False)
+            expect(refused.returncode == 3 and "python -m regroup.nanogpt ckpt.pt" in refused.stderr, f"refused by: {refused.stderr}")
         subprocess.run([sys.executable, "-m", "regroup.nanogpt", folder / "ckpt.pt", folder / "model"], env=environment, check=True,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         expect_same_logits(regroup.logits(folder / "model", ids), logits_of(w, torch.from_numpy(ids)).numpy(), f"bias {bias}")
