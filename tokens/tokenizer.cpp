@@ -172,8 +172,8 @@ fs::path file_in(const fs::path& directory) {
     return weights;
   }
   throw_bad_input(
-      "{}: holds no tokenizer.json, tokenizer.model, vocab.json with merges.txt, or vocab.txt; "
-      "models of bytes take --tokenizer bytes",
+      "{}: has no tokenizer (tokenizer.json, tokenizer.model, vocab.json with merges.txt, or "
+      "vocab.txt); --tokenizer names one: a file, another model, or \"bytes\"",
       printable(directory.string(), 0));
 }
 

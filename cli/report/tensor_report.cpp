@@ -60,7 +60,7 @@ Json number_or_text(double value) {
 
 // `with_values` adds the columns for differences between values.
 Table table_of(const std::vector<TensorDifference>& differences, bool with_values) {
-  Table table;
+  Table table(2);
   table.add_column("differs", Table::Align::kLeft);
   table.add_column("tensor", Table::Align::kLeft);
   table.add_column("is", Table::Align::kRight);

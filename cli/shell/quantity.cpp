@@ -88,8 +88,10 @@ std::uint64_t parse_count(std::string_view option, std::string_view text, CountR
   const std::uint64_t factor = unit.empty() ? 1 : unit == "k" ? 1024 : unit == "m" ? 1048576 : 0;
   const bool fits = fault == std::errc() && factor > 0 && count <= range.most / factor;
   if (!fits || count * factor < range.least) {
-    throw_usage("{}: \"{}\" is not a whole number from {} to {}, such as 8192 or 8k (k: 1,024)",
-                option, printable(text), with_thousands(range.least), with_thousands(range.most));
+    constexpr std::uint64_t kMany = 1'000'000;  // counts of tokens, not of heads
+    throw_usage("{}: \"{}\" is not a whole number from {} to {}{}", option, printable(text),
+                with_thousands(range.least), with_thousands(range.most),
+                range.most > kMany ? ", such as 8192 or 8k (k: 1,024)" : "");
   }
   return count * factor;
 }

@@ -36,7 +36,7 @@ void add_schedule_options(Command command, UptrainOptions& options) {
                   "inverse-sqrt (T5's)")
       .one_of({"cosine", "wsd", "constant", "inverse-sqrt"});
   add_number(command, "--lr", settings.learning_rate,
-             "peak learning rate (default: the best in short trials, 2e-4 in runs shorter than 64 "
+             "peak learning rate (default: the best in short trials, 2e-4 in runs shorter than 16 "
              "steps); inverse-sqrt: factor of the schedule (default: 1)",
              {0.0, 10.0, false});
   add_number(command, "--min-lr-ratio", settings.min_learning_rate_ratio,

@@ -313,7 +313,7 @@ std::string_view wrong_file_hint(std::string_view first, const std::filesystem::
   if (std::all_of(first.begin(), first.end(), [](unsigned char c) {
         return (c >= 0x20 && c < 0x7f) || c == '\n' || c == '\r' || c == '\t';
       })) {
-    return first.starts_with('{') ? " (JSON: name the directory that it is in)" : " (text)";
+    return first.starts_with('{') ? " (JSON: give the directory that contains it)" : " (text)";
   }
   if (path.extension() == ".bin") {
     return " (of .bin files only torch's are read, not llama2.c's)";
