@@ -33,7 +33,7 @@ TEST_CASE("byte tokens are the bytes themselves", "[tokens]") {
 TEST_CASE("a directory without a tokenizer is refused with a hint", "[tokens]") {
   const TemporaryDirectory directory;
   CHECK_THAT(refusal_of([&] { open_tokenizer(directory.path()); }),
-             is_bad_input("no tokenizer.json, tokenizer.model", "--tokenizer bytes"));
+             is_bad_input("has no tokenizer (tokenizer.json, ", "--tokenizer names one"));
 }
 
 #if REGROUP_WITH_TOKENIZER_JSON
