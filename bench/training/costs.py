@@ -6,7 +6,7 @@
 Memory and FLOPs are those of `regroup uptrain --dry-run` on sparse checkpoints, which take no space; nothing is computed. Times
 are FLOPs over the given TFLOP/s of training. A conversion with --text is planned as what takes its time: training the attention of
 the result for 262,144 tokens with the source as its teacher, a sixth more for trials, a pass over the calibration's tokens, and
-writing half of the text, 64 sequences at a time: at 0.3 of the speed of training on a CPU (measured with SmolLM2-135M), in 0.14 ms a
+writing half of the text, 64 sequences at a time: at half of the speed of training on a CPU (measured with SmolLM2-135M), in 0.14 ms a
 layer and token on a GPU (measured on an H100, docs/decoding.md).
 """
 
@@ -53,7 +53,7 @@ def conversion(options, work, size, dtype):
     if dtype == "bf16":
         seconds += written / SEQUENCES * SIZES[size][1] * 1.4e-4
     else:
-        seconds += 2 * plan["parameters"] * written / (0.3 * options.rates[dtype])
+        seconds += 2 * plan["parameters"] * written / (0.5 * options.rates[dtype])
     return [duration(seconds), gibibytes(plan["memory_bytes"])]
 
 
