@@ -96,10 +96,10 @@ struct Stage {
 std::array<Stage, 5> stages_with(const PreparedText& text, std::int64_t batch,
                                  std::int64_t calibrated, std::int64_t refit_steps) {
   const std::int64_t step = batch * text.context;
-  return {{{"sample", (text.own_windows + text.own_held_out) * text.context, 5.5},
-           {"calibrate", calibrated, 2.0},
+  return {{{"sample", (text.own_windows + text.own_held_out) * text.context, 4.4},
+           {"calibrate", calibrated, 1.8},
            {"refit", refit_steps * step, 2.0},
-           {"distill", text.distill_steps * step, 5.5},
+           {"distill", text.distill_steps * step, 7.5},
            {"evaluate", (text.held_out + text.own_held_out) * text.context, 7.5}}};
 }
 
