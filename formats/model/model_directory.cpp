@@ -225,8 +225,8 @@ std::optional<fs::path> weights_in(const fs::path& directory) {
   return std::nullopt;
 }
 
-// nanoGPT stores the projections of GPT-2 as torch does, and not as GPT-2, and no config. `path`: the
-// file or its directory.
+// nanoGPT stores the projections of GPT-2 as torch does, and not as GPT-2, and no config. `path`:
+// the file or its directory.
 void refuse_nanogpt(const fs::path& path) {
   std::error_code fault;
   const fs::path file = fs::is_directory(path, fault) ? path / "ckpt.pt" : path;
