@@ -72,13 +72,6 @@ constexpr auto kOtherCommands =
                                                                   {"compare", "diff"},
                                                                   {"quantize", "convert"}});
 
-// What takes the place of commands that there were.
-constexpr auto kGoneCommands = std::to_array<std::pair<std::string_view, std::string_view>>(
-    {{"demo", "scripts/demo is a list of commands to type"},
-     {"layout",
-      "a layout file is written by hand (docs/layout.md), and python -m regroup.nanogpt makes a "
-      "model of a checkpoint of nanoGPT"}});
-
 std::string unknown_command(const CLI::App& app, const std::string& word) {
   if (needs_whole_program(word)) {
     return fmt::format(
@@ -91,11 +84,6 @@ std::string unknown_command(const CLI::App& app, const std::string& word) {
     for (const WholeProgramCommand& command : whole_program_commands()) {
       names.emplace_back(command.name);
     }
-  }
-  const auto* gone = std::find_if(kGoneCommands.begin(), kGoneCommands.end(),
-                                  [&](const auto& each) { return each.first == word; });
-  if (gone != kGoneCommands.end()) {
-    return fmt::format("\"{}\" is no longer a command: {}", word, gone->second);
   }
   const auto* other =
       std::find_if(kOtherCommands.begin(), kOtherCommands.end(), [&](const auto& each) {

@@ -18,8 +18,9 @@ namespace regroup {
 std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
                               const RefitOptions& options);
 
-/// The time that each stage of a conversion with the text is expected to take, by the machine's
-/// speed of matrix products, which takes a second to measure, and the memory of distillation.
+/// "about 12 min (sample 3 min, distill 9 min); 2.8 GiB of memory": the time that each stage of a
+/// conversion with the text is expected to take, by the machine's speed of matrix products, which
+/// takes a second to measure, and the memory of distillation. Throws what parse_device() throws.
 /// `text`: before complete_text(). `calibrates`: whether calibrate_on_text() is one of them.
 /// `refit_steps` may be 0.
 std::string expected_cost(const Model& source, const RefitOptions& options,

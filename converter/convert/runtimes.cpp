@@ -24,9 +24,11 @@ bool one_head(const ModelSpec& spec) {
 }
 bool fewer(const ModelSpec& spec) { return is_uniform(spec.kv_heads) && !all_heads(spec); }
 bool differing(const ModelSpec& spec) { return !is_uniform(spec.kv_heads); }
-// Differing layers of a family that --target nemotron-nas writes, if it has no sliding window.
+// Differing layers of a model that --target nemotron-nas writes: it has no sliding windows, its
+// heads fill the hidden size, and MLPs have multiples of 256.
 bool has_layers_of_nas(const ModelSpec& spec) {
-  return differing(spec) && !spec.sliding_window &&
+  return differing(spec) && !spec.sliding_window && spec.intermediate_size % 256 == 0 &&
+         spec.query_heads * spec.head_dim == spec.hidden_size &&
          (spec.architecture == "LlamaForCausalLM" || spec.architecture == "MistralForCausalLM" ||
           spec.architecture == "Qwen2ForCausalLM");
 }

@@ -34,12 +34,8 @@ std::string text_of_training(const TrainingRecord& training);
 std::string text_of_held_out(const HeldOut& held_out);
 
 /// A sentence on what the result has lost of what the source knew, if its predictions on text that
-/// the source wrote are far from the source's: more than kFarFromSource. Otherwise empty.
+/// the source wrote are more than 0.25 nats per token from the source's. Otherwise empty.
 std::string text_of_lost_knowledge(const HeldOut& held_out);
-
-/// Nats per token. At 0.47 SmolLM2-135M answered 52 % of the questions that it answered before, at
-/// 1.04 15 % (docs/results.md, "What the model still knows").
-inline constexpr double kFarFromSource = 0.25;
 
 /// "divergence from the source 0.9000 -> 0.3000 nats per token on held-out text".
 std::string text_of_distilled(const DistillOutcome& outcome);

@@ -162,7 +162,6 @@ TEST_CASE("unknown and missing options and arguments are wrong usage", "[end_to_
   scene.check_refused({}, kExitUsage, {"a command is needed", "--help"});
   scene.check_refused({"frobnicate"}, kExitUsage, {"--help"});
   scene.check_refused({"info", source}, kExitUsage, {"did you mean inspect?"});
-  scene.check_refused({"layout", "--guess", source}, kExitUsage, {"written by hand"});
   scene.check_refused({"--frobnicate"}, kExitUsage, {"--help"});
   scene.check_refused({"inspect"}, kExitUsage, {"PATH is required", "regroup inspect --help"});
   scene.check_refused({"inspect", source, "--frobnicate"}, kExitUsage, {"--frobnicate"});

@@ -1,4 +1,6 @@
 // Nemotron-NAS, whose layers differ, as a source and as a target of conversions.
+#include <algorithm>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
@@ -64,6 +66,11 @@ TEST_CASE("layers without attention take no cache", "[converter]") {
 TEST_CASE("a Llama whose layers differ in kv heads is written as Nemotron-NAS", "[converter]") {
   const TemporaryDirectory directory;
   put_model(directory / "llama", tiny_llama({.hidden_size = 24, .intermediate_size = 256}));
+  // Its own form names this one.
+  const auto notes = plan_conversion(open_model(directory / "llama"), {.kv_heads = {12, 3}}).notes;
+  CHECK(std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+    return note.ends_with("vLLM and mlx-lm load it with --target nemotron-nas");
+  }));
   convert(directory / "llama", directory / "nas", {.kv_heads = {12, 3}, .target = "nemotron-nas"});
   const Model model = open_model(directory / "nas");
   CHECK(model.spec.architecture == "DeciLMForCausalLM");

@@ -46,8 +46,7 @@ TEST_CASE("a conversion names the runtimes that load its source and not its resu
   CHECK(has_note(plan_of("falcon_11b", {1}),
                  "CTranslate2 does not load FalconForCausalLM with these kv heads"));
   CHECK(has_note(plan_of("llama_mha", {6, 2}),
-                 "vLLM, mlx-lm and CTranslate2 do not load LlamaForCausalLM with these kv heads; "
-                 "vLLM and mlx-lm load it with --target nemotron-nas"));
+                 "vLLM, mlx-lm and CTranslate2 do not load LlamaForCausalLM with these kv heads"));
   CHECK(has_note(plan_of("qwen3", {1, 2}),
                  "vLLM, mlx-lm and CTranslate2 do not load Qwen3ForCausalLM with these kv heads"));
   const ConversionPlan all_heads = plan_of("gpt2", {6});
