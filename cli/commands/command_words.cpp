@@ -8,7 +8,9 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "cli/commands/command_line.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/help_text.h"
 #include "cli/shell/command.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -141,16 +143,22 @@ bool check_value(const CLI::App& command, const CLI::Option& option, const std::
 }
 
 // What CLI11 says of an argument, an option or its value; `named`: a command has been named.
-std::string in_our_words(std::string message, bool named) {
+std::string in_our_words(const CLI::App& program, const CLI::App& command, std::string message,
+                         bool named) {
   const std::size_t missing = message.find(" required ");
   if (message.ends_with(" missing") &&
       missing != message.npos) {  // "--text: 1 required TEXT missing"
     return message.substr(0, message.rfind(':', missing)) + " needs a value";
   }
-  if (message.ends_with(" is required") && !message.starts_with('-')) {
-    std::transform(message.begin(), message.begin() + message.find(' '), message.begin(),
-                   ::toupper);
-    return named ? message : "a command is needed";
+  if (message.ends_with(" is required")) {
+    const CLI::Option* option = command.get_option_no_throw(message.substr(0, message.find(' ')));
+    std::string argument = option == nullptr ? "" : option->get_name(/*positional=*/true);
+    std::transform(argument.begin(), argument.end(), argument.begin(), ::toupper);
+    return !named             ? "a command is needed"
+           : argument.empty() ? message
+                              : fmt::format("{} is missing: {}", argument,
+                                            usage_of(facts_of(command, command.get_name()),
+                                                     chosen_command(program)));
   }
   if (const std::size_t list = message.find(" not in {"); list != message.npos) {
     std::string choices = message.substr(list + 9, message.size() - list - 10);
@@ -251,7 +259,7 @@ std::string explain(const CLI::App& program, const std::vector<std::string>& wor
                        printable(unknown.front()));
   }
   const std::string message = fault.what();
-  return printable(in_our_words(message.substr(0, message.find('\n')), named), 0);
+  return printable(in_our_words(program, command, message.substr(0, message.find('\n')), named), 0);
 }
 
 }  // namespace regroup

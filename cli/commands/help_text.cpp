@@ -150,19 +150,25 @@ std::string examples_and_sentences(const std::string& footer) {
 
 }  // namespace
 
-std::string help_text(const CommandFacts& command, const std::string& name) {
-  std::string usage = "Usage: " + name, arguments;
-  const std::string commands = commands_text(command);
+std::string usage_of(const CommandFacts& command, const std::string& name) {
+  std::string usage = name;
   for (const OptionFacts& option : command.options) {
     if (option.positional) {
       usage += fmt::format(fmt::runtime(option.required ? " {}" : " [{}]"), name_of(option));
-      arguments += entry(name_of(option), description_of(option));
     }
   }
-  return fmt::format("{}\n\n{}{} [OPTIONS]\n{}{}{}{}\n{}",
-                     wrapped(command.description, kColumns, 0), usage,
-                     commands.empty() ? "" : " COMMAND", arguments.empty() ? "" : "\n", arguments,
-                     commands, options_text(command), examples_and_sentences(command.footer));
+  return fmt::format("{}{} [OPTIONS]", usage, command.commands.empty() ? "" : " COMMAND");
+}
+
+std::string help_text(const CommandFacts& command, const std::string& name) {
+  std::string arguments;
+  for (const OptionFacts& option : command.options) {
+    arguments += option.positional ? entry(name_of(option), description_of(option)) : "";
+  }
+  return fmt::format("{}\n\nUsage: {}\n{}{}{}{}\n{}", wrapped(command.description, kColumns, 0),
+                     usage_of(command, name), arguments.empty() ? "" : "\n", arguments,
+                     commands_text(command), options_text(command),
+                     examples_and_sentences(command.footer));
 }
 
 }  // namespace regroup

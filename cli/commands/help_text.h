@@ -12,4 +12,7 @@ namespace regroup {
 /// columns, except in the footer.
 std::string help_text(const CommandFacts& command, const std::string& name);
 
+/// "regroup convert SOURCE OUTPUT [OPTIONS]".
+std::string usage_of(const CommandFacts& command, const std::string& name);
+
 }  // namespace regroup

@@ -78,8 +78,8 @@ Chart speed_chart(const ServingPlan& plan) {
   return {
       .id = "speed",
       .title = "Tokens per second at most",
-      .description = fmt::format("Of {} together, if the only limit is memory bandwidth of {}/s.",
-                                 text_of_sequences(plan.batch), text_of_bytes(*plan.bandwidth)),
+      .description = fmt::format("Of {} together, if the only limit is memory bandwidth of {}.",
+                                 text_of_sequences(plan.batch), text_of_bandwidth(*plan.bandwidth)),
       .x = tokens_axis("tokens of each sequence"),
       .y = {.title = "tokens per second", .scale = Axis::Scale::kLog2},
       .series = curves_of(plan,
@@ -104,7 +104,7 @@ Facts facts_of(const ServingPlan& plan) {
           {"made for", count(spec.max_positions)},
           {"window", count(spec.sliding_window)},
           {"memory", plan.vram ? text_of_bytes(*plan.vram) : ""},
-          {"bandwidth", plan.bandwidth ? text_of_bytes(*plan.bandwidth) + "/s" : ""}};
+          {"bandwidth", plan.bandwidth ? text_of_bandwidth(*plan.bandwidth) : ""}};
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "cli/report/plan_report.h"
 
+#include <array>
 #include <filesystem>
 #include <functional>
 
@@ -89,7 +90,7 @@ PlanTable batch_table(const ServingPlan& plan) {
   return {fmt::format("Sequences that fit in {} together with the weights, by tokens each",
                       text_of_bytes(*plan.vram)),
           table_of(
-              plan, {fmt::format("longest of {}", with_thousands(plan.batch))},
+              plan, {fmt::format("{} of up to", with_thousands(plan.batch))},
               [&](const ServingCost& cost) {
                 const auto longest = cost.largest_context(*plan.vram, plan.batch);
                 return std::vector{longest ? with_thousands(*longest) : std::string("any")};
@@ -105,8 +106,8 @@ double step_seconds(const ServingPlan& plan, const ServingCost& cost, std::uint6
 }
 
 PlanTable step_table(const ServingPlan& plan) {
-  return {fmt::format("Milliseconds to read weights and cache once at {}/s, {}",
-                      text_of_bytes(*plan.bandwidth), text_of_sequences(plan.batch)),
+  return {fmt::format("Milliseconds to read weights and cache once at {}, {}",
+                      text_of_bandwidth(*plan.bandwidth), text_of_sequences(plan.batch)),
           table_of(
               plan, {"weights"},
               [&](const ServingCost& cost) {
@@ -235,6 +236,16 @@ PlanChoice choice_of(const ServingPlan& plan) {
           cost.kv_heads ? command_for(plan, *cost.kv_heads) : "",
           takes_text(plan) ? "TEXT is a file of a few megabytes of what the model will read."
                            : "The result is the mean of heads, to be uptrained before use."};
+}
+
+std::string text_of_bandwidth(std::uint64_t bytes) {
+  constexpr std::array kUnits{"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
+  auto number = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; number >= 1000 && unit + 1 < kUnits.size(); ++unit) {
+    number /= 1000;
+  }
+  return fmt::format("{:.3g} {}", number, kUnits[unit]);
 }
 
 std::string text_of_sequences(std::uint64_t count) {

@@ -26,6 +26,9 @@ struct ServingPlan {
 /// "1 sequence", "1,024 sequences".
 std::string text_of_sequences(std::uint64_t count);
 
+/// "3.35 TB/s", of bytes per second.
+std::string text_of_bandwidth(std::uint64_t bytes);
+
 /// Why even the fewest kv heads do not fit: "16 sequences of 8,192 tokens do not fit in …".
 std::string text_of_shortage(const ServingPlan& plan);
 

@@ -57,7 +57,8 @@ std::string schedule_text(const UptrainPlan& plan) {
                          digits_of(schedule.start_step));
       break;
   }
-  return text + fmt::format(", warm-up {} steps", digits_of(schedule.warmup_steps));
+  return text + fmt::format(", warm-up {} step{}", digits_of(schedule.warmup_steps),
+                            schedule.warmup_steps == 1 ? "" : "s");
 }
 
 // The teacher and its weights; empty without a teacher.

@@ -60,6 +60,14 @@ constexpr auto kOtherNames = std::to_array<std::pair<std::string_view, std::stri
      {"tensor-type", "dtype"},
      {"n-gpu-layers", "device"}});
 
+// PyTorch's and llama.cpp's names of dtypes, and ours.
+constexpr auto kOtherDtypes =
+    std::to_array<std::pair<std::string_view, std::string_view>>({{"float32", "fp32"},
+                                                                  {"float16", "fp16"},
+                                                                  {"bfloat16", "bf16"},
+                                                                  {"f32", "fp32"},
+                                                                  {"f16", "fp16"}});
+
 }  // namespace
 
 std::string meant_option(std::string_view typed, const std::vector<std::string>& names) {
@@ -80,6 +88,15 @@ Option Option::required() {
 
 Option Option::one_of(const std::vector<std::string>& values) {
   option_->check(CLI::IsMember(values));
+  const auto in_our_words = [values](std::string& typed) {
+    for (const auto& [other, ours] : kOtherDtypes) {
+      if (typed == other && std::find(values.begin(), values.end(), ours) != values.end()) {
+        typed = ours;
+      }
+    }
+    return std::string();  // no fault
+  };
+  option_->transform(CLI::Validator(in_our_words, ""));
   return *this;
 }
 

@@ -26,7 +26,7 @@ class Option {
   explicit Option(CLI::Option* option) : option_(option) {}
 
   Option required();
-  /// Refuses every other value.
+  /// Refuses every other value. Dtypes may have PyTorch's names: "bfloat16" is "bf16".
   Option one_of(const std::vector<std::string>& values);
   template <typename Value>
   Option one_of(const std::map<std::string, Value>& named) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import Any
 
@@ -52,6 +53,14 @@ class StateSaved(KeyboardInterrupt):
 _KINDS: dict[int, type[RegroupError]] = {2: UsageError, 3: BadInputError, 4: EnvironmentFailedError}
 
 
+def _in_python(line: str) -> str:
+    """A line about options with the names of keyword arguments: kv_heads for --kv-heads. A command in it stays as it is."""
+    line = re.sub(r" \(see regroup [a-z ]*--help\)$", "", line)
+    if re.search(r"\b(regroup|hf) [a-z]+ ", line):
+        return line
+    return re.sub(r"(?<![^\s(])--([a-z][a-z0-9-]*)", lambda option: option[1].replace("-", "_"), line)
+
+
 def error_of(exit_code: int, line: str, report: dict[str, Any]) -> BaseException:
     """The exception for a command that ended with `exit_code` (-N: by signal N) and a last line on stderr."""
     if exit_code == 75:
@@ -61,4 +70,5 @@ def error_of(exit_code: int, line: str, report: dict[str, Any]) -> BaseException
     if exit_code < 0:  # the last line is not about that
         line = f"regroup was ended by signal {-exit_code} ({signal.strsignal(-exit_code)})"
     line = line or f"regroup ended with exit code {exit_code}"
+    line = _in_python(line) if exit_code == 2 else line
     return _KINDS.get(exit_code, RegroupError)(line, exit_code)

@@ -30,7 +30,7 @@ TEST_CASE("plan lists the costs of every number of kv heads", "[end_to_end]") {
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, ContainsSubstring("32 (now)"));
   CHECK_THAT(result.out, ContainsSubstring("12.6 GiB    512 KiB    2 GiB"));
-  CHECK_THAT(result.out, ContainsSubstring("at 3.05 TiB/s"));
+  CHECK_THAT(result.out, ContainsSubstring("at 3.35 TB/s"));
   CHECK(std::count(result.out.begin(), result.out.end(), '\n') < 24);  // fits on a screen
 }
 

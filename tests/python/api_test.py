@@ -95,7 +95,7 @@ class KeywordArguments(unittest.TestCase):
                 words_of({"data": value})
 
     def test_a_flag_s_value_for_another_option_is_refused(self):
-        with self.assertRaisesRegex(regroup.UsageError, "^--kv-heads needs a value"):
+        with self.assertRaisesRegex(regroup.UsageError, "kv_heads needs a value"):
             regroup.convert(LLAMA, "nowhere", kv_heads=True)
 
     def test_a_wrong_choice_is_refused_by_its_name(self):
@@ -105,12 +105,12 @@ class KeywordArguments(unittest.TestCase):
             (regroup.inspect, [LLAMA], {"sort": "median"}),
             (regroup.eval, [LLAMA], {"documents": "median"}),
         ]:
-            with self.assertRaisesRegex(regroup.UsageError, f"--{[*options][0]}: median is none of") as found:
+            with self.assertRaisesRegex(regroup.UsageError, f"{[*options][0]}: median is none of") as found:
                 function(*operands, **options)
-            self.assertNotIn("-- is", str(found.exception))
+            self.assertNotIn("--", str(found.exception))
 
     def test_unknown_ones_are_refused_with_the_nearest_name(self):
-        with self.assertRaisesRegex(regroup.UsageError, "--kv-head is not an option; did you mean --kv-heads") as found:
+        with self.assertRaisesRegex(regroup.UsageError, "kv_head is not an option; did you mean kv_heads") as found:
             regroup.convert(LLAMA, "nowhere", kv_head=2)
         self.assertEqual(found.exception.exit_code, 2)
 
