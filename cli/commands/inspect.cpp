@@ -16,6 +16,7 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/model/model_directory.h"
+#include "formats/model/record_words.h"
 #include "formats/model/tensor_comparison.h"
 
 namespace regroup {
@@ -132,6 +133,9 @@ void print_text(const InspectOptions& options, const Inspection& found,
   }
   for (const std::string& disagreement : found.summary.disagreements) {
     console.note("warning: " + disagreement);
+  }
+  for (const std::string& warning : warnings_in(found.summary.record)) {
+    console.note("warning: " + warning);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "cli/report/tensor_report.h"
 #include "cli/report/training_charts.h"
 #include "cli/shell/text.h"
+#include "formats/model/record_words.h"
 #include "formats/model/serving_cost.h"
 
 namespace regroup {
@@ -243,6 +244,7 @@ namespace {
 void add_summary(Page& page, const ModelPage& facts) {
   page.begin_section("summary", "Summary");
   page.add_warnings(facts.summary.disagreements);
+  page.add_warnings(warnings_in(facts.summary.record));
   if (const auto& held_out = facts.summary.record.held_out.value) {
     page.add_table(
         held_out_rows(*held_out),

@@ -89,26 +89,12 @@ std::string method_text(const ConversionRecord& record) {
               : "");
 }
 
-// What to do first with heads that nothing has adapted to the model's inputs.
-std::string usability_text(const ConversionRecord& record) {
-  const bool adapted = record.refit.recorded() || record.trained() || record.keeps_distillation();
-  if (!record.pooled() || adapted || record.calibration_tokens.recorded()) {
-    return "";
+std::string warnings_text(const ConversionRecord& record) {
+  std::string text;
+  for (const std::string& warning : warnings_in(record)) {
+    text += fmt::format("\n**Warning:** {}.\n", warning);
   }
-  const std::string pool = plain_word(record.pool.value);
-  return pool == "mean" || pool == "first" || pool == "random"
-             ? fmt::format(
-                   "\n**This model is not usable before uptraining.** The heads of a trained model "
-                   "have little in common, so that method `{}` keeps little of what the attention "
-                   "computed, and the model may predict no better than chance. `regroup uptrain` "
-                   "trains it; `regroup convert --text` makes a model that loses far less.\n",
-                   pool)
-             : fmt::format(
-                   "\n**This model may not be usable before uptraining.** Method `{}` used only "
-                   "the "
-                   "weights, not their inputs on a text; `regroup convert --text` does, and loses "
-                   "far less.\n",
-                   pool);
+  return text;
 }
 
 // How heads were pooled and stored.
@@ -162,15 +148,13 @@ std::string held_out_losses(const ConversionRecord& record) {
                          plain_loss(row.loss), plain_loss(row.cosine), plain_loss(row.divergence),
                          plain_loss(row.own_divergence));
   }
-  const std::string lost = text_of_lost_knowledge(*held_out);
-  return table + (lost.empty() ? "" : fmt::format("\n**Warning:** {}.\n", lost)) +
-         answers_text(held_out->answers);
+  return table + answers_text(held_out->answers);
 }
 
 std::string conversion_section(const ConversionRecord& record, const ModelSpec& spec) {
   return fmt::format(
       "\n## Conversion\n\n{}\n{}\n{}{}{}\nAll facts are in `config.json`, under `regroup`.\n",
-      heads_table(record, spec), pooling_text(record), usability_text(record),
+      heads_table(record, spec), pooling_text(record), warnings_text(record),
       measured_losses(record), held_out_losses(record));
 }
 

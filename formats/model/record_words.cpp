@@ -107,6 +107,39 @@ std::string text_of_lost_knowledge(const HeldOut& held_out) {
                    *result->own_divergence);
 }
 
+namespace {
+
+// Of heads that nothing has adapted to the model's inputs.
+std::string text_of_usability(const ConversionRecord& record) {
+  const bool adapted = record.refit.recorded() || record.trained() || record.keeps_distillation();
+  if (!record.pooled() || adapted || record.calibration_tokens.recorded()) {
+    return "";
+  }
+  const std::string pool = plain_word(record.pool.value);
+  return pool == "mean" || pool == "first" || pool == "random"
+             ? fmt::format(
+                   "this model is not usable before uptraining: the heads of a trained model have "
+                   "little in common, so that method {} keeps little of what the attention "
+                   "computed, and the model may predict no better than chance (regroup uptrain "
+                   "trains it; regroup convert --text makes a model that loses far less)",
+                   pool)
+             : fmt::format(
+                   "this model may not be usable before uptraining: method {} used only the "
+                   "weights, not their inputs on a text (regroup convert --text does, and loses "
+                   "far less)",
+                   pool);
+}
+
+}  // namespace
+
+std::vector<std::string> warnings_in(const ConversionRecord& record) {
+  std::vector<std::string> warnings{
+      text_of_usability(record),
+      record.held_out.value && !record.trained() ? text_of_lost_knowledge(*record.held_out.value) : ""};
+  std::erase(warnings, "");
+  return warnings;
+}
+
 std::string text_of_distilled(const DistillOutcome& outcome) {
   const bool predicts = outcome.measure == "kl_divergence";
   return fmt::format("{} {} -> {}{} on held-out text{}",

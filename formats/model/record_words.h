@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "formats/base/json.h"
 #include "formats/model/conversion_record.h"
@@ -36,6 +37,10 @@ std::string text_of_held_out(const HeldOut& held_out);
 /// A sentence on what the result has lost of what the source knew, if its predictions on text that
 /// the source wrote are more than 0.25 nats per token from the source's. Otherwise empty.
 std::string text_of_lost_knowledge(const HeldOut& held_out);
+
+/// What a user must know before using the model, one sentence each: that nothing has adapted its
+/// pooled heads to the model's inputs, or what it has lost.
+std::vector<std::string> warnings_in(const ConversionRecord& record);
 
 /// "divergence from the source 0.9000 -> 0.3000 nats per token on held-out text".
 std::string text_of_distilled(const DistillOutcome& outcome);

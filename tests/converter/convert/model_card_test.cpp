@@ -37,7 +37,7 @@ TEST_CASE("a card says what was done and how each runtime loads the result", "[c
   CHECK_THAT(card, ContainsSubstring("\n| self | 6 | 6 | 2 |\n"));
   CHECK_THAT(card, ContainsSubstring("method `mean`, grouping `contiguous`.\n"));
   CHECK_THAT(card, ContainsSubstring("None after the conversion."));
-  CHECK_THAT(card, ContainsSubstring("**This model is not usable before uptraining.** The heads"));
+  CHECK_THAT(card, ContainsSubstring("**Warning:** this model is not usable before uptraining: the heads"));
   CHECK_THAT(row_of(card, "transformers"),
              ContainsSubstring("AutoModelForCausalLM.from_pretrained(DIRECTORY, "
                                "trust_remote_code=True)"));
@@ -81,8 +81,8 @@ TEST_CASE("a card says whether the model is usable before uptraining", "[convert
     config["regroup"] = Json::parse(record);
     const std::string card = model_card(config, spec, "");
     const auto has = [&](const char* words) { return card.find(words) != card.npos; };
-    return std::string(has("**This model is not usable before uptraining.**") ? "not"
-                       : has("**This model may not be usable")                ? "may not"
+    return std::string(has("**Warning:** this model is not usable before uptraining") ? "not"
+                       : has("**Warning:** this model may not be usable") ? "may not"
                                                                               : "");
   };
   CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "first"})") == "not");
