@@ -1,7 +1,8 @@
 """Runs regroup's commands and returns what they report.
 
 Each function is a command of the program, and its dictionary is what `--json` prints. Keyword arguments are the
-command's options: `kv_heads=8` is `--kv-heads 8`. The program checks them; `regroup help COMMAND` lists them.
+command's options: `kv_heads=8` is `--kv-heads 8`. The program checks them; `regroup.help("convert")`
+prints them.
 
     import regroup
     regroup.convert("Llama-2-7b-hf", "Llama-2-7b-gqa8", kv_heads=8)
@@ -23,6 +24,7 @@ from regroup._commands import (
     diff,
     eval,
     expand,
+    help,
     init,
     inspect,
     plan,
@@ -61,6 +63,7 @@ __all__ = [
     "diff",
     "eval",
     "expand",
+    "help",
     "init",
     "inspect",
     "plan",

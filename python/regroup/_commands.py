@@ -8,11 +8,13 @@ which is called up to ten times a second with a line of `--json-progress`: `prog
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Union
 
-from regroup._errors import UsageError
-from regroup._program import Callback, Path, Report, run
+from regroup._errors import UsageError, error_of, in_python
+from regroup._program import Callback, Path, Report, program, run
 from regroup.documents import is_columns, rows_of, texts_of
 
 if TYPE_CHECKING:
@@ -38,6 +40,17 @@ if TYPE_CHECKING:
     )
 
 Paths = Union[Path, Sequence[Path]]
+
+
+def help(command: str = "") -> None:
+    """Prints what a command does and its options, by the names of keyword arguments: `regroup.help("convert")`."""
+    found = subprocess.run([program(), "help", *command.replace("_", " ").split()], capture_output=True, text=True)
+    if found.returncode != 0:
+        raise error_of(found.returncode, found.stderr.strip().removeprefix("regroup: "), {})
+    for line in found.stdout.splitlines():
+        option = re.match(r"  -.*?(  +|$)", line)  # and what stands between it and its description
+        end = option.end() if option else 0
+        print((in_python(line[:end]).ljust(end) + in_python(line[end:], "=")).rstrip())
 
 
 def inspect(path: Path, *, on_progress: Callback | None = None, **options: Unpack[InspectOptions]) -> Report:

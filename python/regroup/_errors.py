@@ -53,12 +53,15 @@ class StateSaved(KeyboardInterrupt):
 _KINDS: dict[int, type[RegroupError]] = {2: UsageError, 3: BadInputError, 4: EnvironmentFailedError}
 
 
-def _in_python(line: str) -> str:
-    """A line about options with the names of keyword arguments: kv_heads for --kv-heads. A command in it stays as it is."""
+def in_python(line: str, mark: str = "") -> str:
+    """A line about options with the names of keyword arguments: kv_heads for --kv-heads. One that shows a command stays as it is.
+
+    `mark` follows each name.
+    """
     line = re.sub(r" \(see regroup [a-z ]*--help\)$", "", line)
     if re.search(r"\b(regroup|hf) [a-z]+ ", line):
         return line
-    return re.sub(r"(?<![^\s(])--([a-z][a-z0-9-]*)", lambda option: option[1].replace("-", "_"), line)
+    return re.sub(r"(?<![^\s(])--([a-z][a-z0-9-]*)", lambda option: option[1].replace("-", "_") + mark, line)
 
 
 def error_of(exit_code: int, line: str, report: dict[str, Any]) -> BaseException:
@@ -70,5 +73,5 @@ def error_of(exit_code: int, line: str, report: dict[str, Any]) -> BaseException
     if exit_code < 0:  # the last line is not about that
         line = f"regroup was ended by signal {-exit_code} ({signal.strsignal(-exit_code)})"
     line = line or f"regroup ended with exit code {exit_code}"
-    line = _in_python(line) if exit_code == 2 else line
+    line = in_python(line) if exit_code == 2 else line
     return _KINDS.get(exit_code, RegroupError)(line, exit_code)

@@ -3,6 +3,7 @@
 import contextlib
 import fractions
 import inspect
+import io
 import json
 import os
 import pathlib
@@ -36,7 +37,7 @@ class TheFunctions(unittest.TestCase):
 
     def test_every_command_is_a_function(self):
         names = {name.replace(" ", "_") for name in self.commands.keys() - WITHOUT_FUNCTION}
-        functions = {name for name in regroup.__all__ if inspect.isfunction(getattr(regroup, name))} - {"program"}
+        functions = {name for name in regroup.__all__ if inspect.isfunction(getattr(regroup, name))} - {"help", "program"}
         self.assertEqual(functions, names)
 
     def test_parameters_are_positional_arguments_and_options_of_the_command(self):
@@ -113,6 +114,18 @@ class KeywordArguments(unittest.TestCase):
         with self.assertRaisesRegex(regroup.UsageError, "kv_head is not an option; did you mean kv_heads") as found:
             regroup.convert(LLAMA, "nowhere", kv_head=2)
         self.assertEqual(found.exception.exit_code, 2)
+
+    def test_help_names_options_as_keyword_arguments(self):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            regroup.help("convert")
+        options = [line for line in printed.getvalue().splitlines() if " regroup " not in line and "  " in line[:2]]
+        self.assertTrue(any(line.startswith("  kv_heads COUNT") for line in options))
+        self.assertFalse([line for line in options if "--kv-heads" in line])
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            regroup.help("bench_train")
+        self.assertIn("Usage: regroup bench train", printed.getvalue())
+        with self.assertRaisesRegex(regroup.UsageError, "not a command; did you mean convert"):
+            regroup.help("convrt")
 
     def test_those_that_the_functions_set_are_refused(self):
         for name in _program.NOT_FOR_CALLERS:
