@@ -20,6 +20,10 @@ std::string_view line_class(const Series& series) {
   return series.mark == Series::Mark::kFaintLine ? "line faint" : "line";
 }
 
+std::string caption_of(const Axis& axis) {
+  return axis.title + (axis.scale == Axis::Scale::kLinear ? "" : ", log scale");
+}
+
 // Writes the elements of a chart.
 class Drawing {
  public:
@@ -76,7 +80,7 @@ class Drawing {
       draw_sample(i, at, row - 4.0);
       put_text(at + 23.0, row, "start", "label", key_name(chart_, i));
     }
-    put_text(kChartEdge, layout_.top() - 14.0, "start", "axis", chart_.y.title);
+    put_text(kChartEdge, layout_.top() - 14.0, "start", "axis", caption_of(chart_.y));
   }
 
   // Draws the sample of a series or threshold in the legend.
@@ -122,7 +126,7 @@ class Drawing {
       }
     }
     put_text((layout_.left() + layout_.right()) / 2, layout_.bottom() + 2 * kChartLine, "middle",
-             "axis", chart_.x.title);
+             "axis", caption_of(chart_.x));
   }
 
   void draw_series(const Series& series, const std::string& colour) {

@@ -248,12 +248,13 @@ void add_summary(Page& page, const ModelPage& facts) {
   if (const auto& held_out = facts.summary.record.held_out.value) {
     page.add_table(
         held_out_rows(*held_out),
-        fmt::format("Compared on {} tokens that the conversion did not use{}. Loss in nats "
-                    "per token. Divergence: how far predictions are from the source's (KL, "
-                    "nats per token), on the given text and on text that the source wrote. "
-                    "Cosine: of the final hidden states. mean: plain averaging of the heads",
+        fmt::format("Compared on {} tokens that the conversion did not use{}",
                     with_thousands(held_out->tokens.value_or(0)),
                     facts.summary.record.trained() ? ", before its training" : ""));
+    page.add_paragraph(
+        "Loss in nats per token. Divergence: how far predictions are from the source's (KL, nats "
+        "per token), on the given text and on text that the source wrote. Cosine: of the final "
+        "hidden states. mean: plain averaging of the heads.");
   }
   Facts lines;
   for (auto& [name, value] : summary_facts(facts.summary, facts.load)) {
