@@ -34,6 +34,17 @@ std::string answers_text(const HeldOut& report) {
 
 }  // namespace
 
+Table answers_rows(const HeldOut& report) {
+  Table table;
+  for (const char* title : {"after", "source", "result"}) {
+    table.add_column(title, Table::Align::kLeft);
+  }
+  for (const HeldOutAnswer& answer : report.answers.value_or(std::vector<HeldOutAnswer>())) {
+    table.add_row({answer.prompt.value_or(""), answer.source.value_or(""), answer.result.value_or("")});
+  }
+  return table;
+}
+
 Table held_out_rows(const HeldOut& report) {
   const std::vector<HeldOutModel> models = report.models.value_or(std::vector<HeldOutModel>{});
   const bool predicts = std::any_of(models.begin(), models.end(),

@@ -20,7 +20,9 @@ namespace regroup {
 
 /// A row for each model.
 Table held_out_rows(const HeldOut& report);
-/// The same under a line that names the text.
+/// How source and result go on after the same words, a row for each.
+Table answers_rows(const HeldOut& report);
+/// All this under a line that names the text.
 std::string held_out_table(const HeldOut& report, const Console& console);
 
 // What a conversion measured of its layers, for its report.

@@ -255,6 +255,9 @@ void add_summary(Page& page, const ModelPage& facts) {
         "Loss in nats per token. Divergence: how far predictions are from the source's (KL, nats "
         "per token), on the given text and on text that the source wrote. Cosine: of the final "
         "hidden states. mean: plain averaging of the heads.");
+    if (held_out->answers && !held_out->answers->empty()) {
+      page.add_table(answers_rows(*held_out), "How source and result go on after the same words");
+    }
   }
   Facts lines;
   for (auto& [name, value] : summary_facts(facts.summary, facts.load)) {

@@ -72,13 +72,15 @@ TEST_CASE("the page of a compared result begins with the losses", "[end_to_end]"
   std::string config = bytes_of_file(model / "config.json");
   config.insert(config.find('{') + 1, R"("regroup": {"held_out": {"tokens": 4096, "context": 512,
     "models": [{"model": "source", "loss": 3.5, "cosine": 1.0}, {"model": "mean", "cosine": 0.5},
-               {"model": "result", "loss": 3.75, "cosine": 0.9}]}},)");
+               {"model": "result", "loss": 3.75, "cosine": 0.9}],
+    "answers": [{"prompt": "Is 1 < 2?", "source": "Yes.", "result": "<b>No</b>"}]}},)");
   put_file(model / "config.json", config);
   const std::string text = page_of({"inspect", model.string()}, directory / "p.html").text;
   const std::size_t losses = text.find("Compared on 4,096 tokens that the conversion did not use");
   REQUIRE(losses != text.npos);
   CHECK(losses < text.find("hidden size"));
   CHECK_THAT(text, ContainsSubstring("3.750") && ContainsSubstring("42.52"));
+  CHECK_THAT(text, ContainsSubstring("Is 1 &lt; 2?") && ContainsSubstring("&lt;b&gt;No"));
 }
 
 TEST_CASE("the page of a plan says that it is an estimate", "[end_to_end]") {
