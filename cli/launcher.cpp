@@ -14,8 +14,6 @@
 #include "cli/commands/commands.h"
 #include "cli/program.h"
 #include "cli/shell/compute_program.h"
-#include "cli/shell/libtorch_choice.h"
-#include "cli/shell/missing_library.h"
 #include "cli/shell/standard_streams.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "cli/commands/bench.h"
-#include "cli/measure/precision_warning.h"
 #include "cli/shell/command.h"
+#include "cli/shell/devices.h"
 #include "cli/shell/quantity.h"
 #include "cli/shell/standard_streams.h"
 #include "cli/shell/table.h"

@@ -5,9 +5,8 @@
 #include <fmt/format.h>
 
 #include "cli/commands/bench.h"
-#include "cli/measure/precision_warning.h"
 #include "cli/shell/command.h"
-#include "cli/shell/memory_check.h"
+#include "cli/shell/devices.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/quantity.h"
 #include "cli/shell/standard_streams.h"

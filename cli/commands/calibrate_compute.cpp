@@ -9,9 +9,9 @@
 
 #include "cli/commands/commands.h"
 #include "cli/measure/data_origin.h"
-#include "cli/measure/precision_warning.h"
 #include "cli/measure/text_check.h"
 #include "cli/shell/command.h"
+#include "cli/shell/devices.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/quantity.h"
 #include "cli/shell/standard_streams.h"

@@ -14,11 +14,10 @@
 
 #include "cli/commands/commands.h"
 #include "cli/measure/data_origin.h"
-#include "cli/measure/precision_warning.h"
 #include "cli/measure/training_text.h"
 #include "cli/report/uptrain_report.h"
 #include "cli/shell/command.h"
-#include "cli/shell/distributed_launch.h"
+#include "cli/shell/devices.h"
 #include "cli/shell/option_needs.h"
 #include "cli/shell/quantity.h"
 #include "cli/shell/standard_streams.h"

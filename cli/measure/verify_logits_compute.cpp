@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "cli/measure/data_origin.h"
-#include "cli/measure/precision_warning.h"
+#include "cli/shell/devices.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
 #include "formats/base/error.h"

@@ -1,4 +1,5 @@
-// Options of `regroup uptrain`.
+// Options of `regroup uptrain`, and those that it shares with other commands: documents,
+// objective, memory.
 #pragma once
 
 #include <cstdint>
@@ -7,13 +8,53 @@
 #include <vector>
 
 #include "cli/shell/command.h"
-#include "cli/shell/document_options.h"
-#include "cli/shell/memory_check.h"
-#include "cli/shell/task_options.h"
+#include "cli/shell/console.h"
 #include "cli/shell/text_input.h"
+#include "uptrain/run/memory_choice.h"
 #include "uptrain/run/uptrain_settings.h"
+#include "uptrain/train/data_loader.h"
+#include "uptrain/train/objective.h"
 
 namespace regroup {
+
+struct DocumentOptions {
+  std::string documents = "pack";
+  std::optional<std::int64_t> end, start;  ///< tokens
+
+  /// Throws kUsage for options that contradict one another.
+  DocumentSettings settings() const;
+};
+
+/// Adds --documents, --document-end and --document-start.
+void add_document_options(Command command, DocumentOptions& options);
+
+struct TaskOptions {
+  std::string objective;  ///< empty: the model's default
+  std::optional<std::int64_t> first_sentinel, end_token, mask_token;
+
+  /// Throws kUsage for an unknown objective.
+  TaskSettings settings() const;
+};
+
+/// `options` must outlive `command`. `default_objective` is that of encoder-decoders, for the help.
+void add_task_options(Command command, TaskOptions& options, const std::string& default_objective);
+
+/// Throws kUsage for a token that was given and that the objective does not use.
+void check_task_options(const TaskOptions& options, Objective objective);
+
+/// The option --memory-check, on or off, of every command that trains.
+class MemoryCheck {
+ public:
+  void add_to(Command command);
+
+  /// If there is a shortage, throws kEnvironment; if the check is off or in a dry run, prints a
+  /// warning instead. The message lists the options that need less memory.
+  void apply(const std::optional<MemoryShortage>& shortage, bool dry_run,
+             const Console& console) const;
+
+ private:
+  std::string mode_ = "on";
+};
 
 inline constexpr int kDefaultTimeout = 600;  ///< seconds
 

@@ -1,11 +1,131 @@
 #include "cli/shell/uptrain_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/shell/command.h"
+#include "cli/shell/option_needs.h"
 #include "cli/shell/quantity.h"
+#include "cli/shell/text.h"
+#include "formats/base/error.h"
 
 namespace regroup {
+
+DocumentSettings DocumentOptions::settings() const {
+  // For "pack", cli/shell/option_needs.h refuses --document-end and --document-start.
+  const bool separate = documents == "separate";
+  if (end && start) {
+    throw_usage("--document-end, --document-start: only one of them can mark documents");
+  }
+  DocumentSettings settings{.separate = separate};
+  if (end || start) {
+    settings.mark = DocumentMark{.token = end ? *end : *start, .ends = end.has_value()};
+  }
+  return settings;
+}
+
+void add_document_options(Command command, DocumentOptions& options) {
+  command
+      .add_option("--documents", options.documents,
+                  "pack: windows are consecutive and may span documents; separate: each window "
+                  "holds one document or a part of it")
+      .one_of({"pack", "separate"});
+  add_count(command, "--document-end", options.end,
+            "separate: the token that ends a document, in files without Megatron's index",
+            kAnyToken);
+  add_count(command, "--document-start", options.start,
+            "separate: the token that begins a document, in files without Megatron's index",
+            kAnyToken);
+}
+
+TaskSettings TaskOptions::settings() const {
+  TaskSettings settings{.mask_token = mask_token};
+  settings.end_token = end_token;
+  if (!objective.empty()) {
+    settings.objective = parse_objective(objective);
+  }
+  if (first_sentinel) {
+    settings.sentinels = Sentinels{.first = *first_sentinel};
+  }
+  return settings;
+}
+
+void add_task_options(Command command, TaskOptions& options, const std::string& default_objective) {
+  command
+      .add_option("--objective", options.objective,
+                  "encoder-decoders: span-corruption (T5's), text-infilling (BART's), or "
+                  "continuation (the second half of a sequence given the first) (default: " +
+                      default_objective + ")")
+      .one_of({"next-token", "masked-tokens", "continuation", "span-corruption", "text-infilling"});
+  add_count(command, "--first-sentinel", options.first_sentinel,
+            "span corruption: the id of <extra_id_0> (default: the tokenizer's)", kAnyToken);
+  add_count(command, "--end-token", options.end_token,
+            "span corruption, text infilling: the token that ends a text (default: the config's)",
+            kAnyToken);
+  add_count(command, "--mask-token", options.mask_token,
+            "BERT-like models, text infilling: the id of [MASK] or <mask> (default: the config's, "
+            "for text infilling also the tokenizer's)",
+            kAnyToken);
+}
+
+void check_task_options(const TaskOptions& options, Objective objective) {
+  const auto check = [&](const char* option, bool given, Objective needed,
+                         std::optional<Objective> other) {
+    if (given && objective != needed && objective != other) {
+      refuse_without_effect(
+          option, fmt::format("the objective is {}, not {}{}", name_of(objective), name_of(needed),
+                              other ? fmt::format(" or {}", name_of(*other)) : ""));
+    }
+  };
+  constexpr Objective kInfilling = Objective::kTextInfilling;
+  check("--mask-token", options.mask_token.has_value(), Objective::kMaskedTokens, kInfilling);
+  check("--first-sentinel", options.first_sentinel.has_value(), Objective::kSpanCorruption, {});
+  check("--end-token", options.end_token.has_value(), Objective::kSpanCorruption, kInfilling);
+}
+
+namespace {
+
+// "--train kv (12.1 GiB), --dtype bf16 (9.8 GiB)".
+std::string list_of(const std::vector<LeanerRun>& runs) {
+  std::vector<std::string> texts;
+  for (const LeanerRun& run : runs) {
+    texts.push_back(fmt::format("{} ({})", run.options, text_of_bytes(run.bytes)));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+std::string advice(double available, const std::vector<LeanerRun>& leaner) {
+  if (leaner.empty()) {
+    return "no option reduces it";
+  }
+  return leaner.front().bytes <= available ? fmt::format("these options fit: {}", list_of(leaner))
+                                           : fmt::format("even {} do not fit", list_of(leaner));
+}
+
+}  // namespace
+
+void MemoryCheck::add_to(Command command) {
+  command
+      .add_option("--memory-check", mode_,
+                  "on: refuse to start if the estimate exceeds the free memory; off: start anyway")
+      .one_of({"on", "off"});
+}
+
+void MemoryCheck::apply(const std::optional<MemoryShortage>& shortage, bool dry_run,
+                        const Console& console) const {
+  if (!shortage) {
+    return;
+  }
+  const std::string text =
+      fmt::format("training needs about {} of memory, {} are free on {}; {}",
+                  text_of_bytes(shortage->needed), text_of_bytes(shortage->available),
+                  shortage->where.str(), advice(shortage->available, shortage->leaner));
+  if (!dry_run && mode_ == "on") {
+    throw_environment("{}; --memory-check off starts anyway", text);
+  }
+  console.note("warning: " + text);
+}
+
 namespace {
 
 constexpr CountRange kStepsOrNone{0, kMostCount};

@@ -1,5 +1,5 @@
-// Where LibTorch is looked for, and which versions fit.
-#include "cli/shell/libtorch_choice.h"
+// Where LibTorch is looked for, which versions fit, and libraries that a program lacks.
+#include "cli/shell/compute_program.h"
 
 #include <cstdlib>
 
@@ -104,6 +104,31 @@ TEST_CASE("what to type for a missing LibTorch depends on the installation", "[c
   CHECK(libtorch_remedy(prefix / "my env", "2.13.0") ==
         "'" + (prefix / "my env/bin/python3").string() + "' -m pip install 'torch==2.13.*'");
   CHECK_THAT(libtorch_remedy("/usr", "2.13.0"), ContainsSubstring("set LibTorch_ROOT"));
+}
+
+TEST_CASE("a program with all its libraries misses none", "[cli]") {
+  CHECK(missing_library(REGROUP_PROGRAM).empty());
+}
+
+TEST_CASE("the first library that the loader does not find is named", "[cli]") {
+  const TemporaryDirectory directory;
+  const std::string real = "libstdc++.so.6", missing = "libstdc++.so.X";
+  std::string program = bytes_of_file(REGROUP_PROGRAM);
+  const std::string entry = real + '\0';
+  const std::size_t at = program.find(entry);
+  REQUIRE(at != std::string::npos);
+  program.replace(at, missing.size(), missing);
+  put_file(directory / "program", program);
+  fs::permissions(directory / "program", fs::perms::owner_all);
+  CHECK(missing_library(directory / "program") == missing);
+}
+
+TEST_CASE("what cannot be run misses no library", "[cli]") {
+  const TemporaryDirectory directory;
+  CHECK(missing_library(directory / "none").empty());
+  put_file(directory / "text", "not a program");
+  fs::permissions(directory / "text", fs::perms::owner_all);
+  CHECK(missing_library(directory / "text").empty());
 }
 
 }  // namespace

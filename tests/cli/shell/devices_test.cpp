@@ -1,5 +1,5 @@
 // What a command does as one of several ranks.
-#include "cli/shell/distributed_launch.h"
+#include "cli/shell/devices.h"
 
 #include <algorithm>
 #include <cstdlib>

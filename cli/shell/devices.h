@@ -1,4 +1,5 @@
-// Support for a command that runs as several processes (ranks), one per device.
+// The devices and ranks on which a command computes: several processes (ranks), one per device;
+// what is slow on a device.
 #pragma once
 
 #include <chrono>
@@ -6,8 +7,10 @@
 #include <memory>
 #include <string>
 
+#include "cli/shell/console.h"
 #include "uptrain/distributed/launch.h"
 #include "uptrain/distributed/process_group.h"
+#include "uptrain/model/device.h"
 
 namespace regroup {
 
@@ -29,5 +32,11 @@ std::unique_ptr<ProcessGroup> join_process_group(
 
 /// Calls `work`; if there are several ranks, puts the number of the rank before an error's message.
 void with_rank_named(const Launch& launch, const std::function<void()>& work);
+
+/// Prints device_notes() on stderr.
+void warn_of_device(c10::Device device, const Console& console);
+
+/// The same, and a line if matrix products in `precision` are slow on `device`.
+void warn_of_precision(Precision precision, c10::Device device, const Console& console);
 
 }  // namespace regroup
