@@ -16,8 +16,6 @@
 #include <fmt/format.h>
 
 #include "cli/commands/command_line.h"
-#include "cli/commands/command_words.h"
-#include "cli/commands/help_text.h"
 #include "cli/shell/config_file.h"
 #include "cli/shell/option_needs.h"
 #include "cli/shell/standard_streams.h"

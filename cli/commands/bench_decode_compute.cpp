@@ -9,7 +9,7 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
-#include "cli/commands/bench.h"
+#include "cli/commands/commands.h"
 #include "cli/shell/command.h"
 #include "cli/shell/devices.h"
 #include "cli/shell/quantity.h"

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/commands/bench.h"
+#include "cli/commands/commands.h"
 #include "cli/shell/command.h"
 #include "cli/shell/devices.h"
 #include "cli/shell/progress.h"
@@ -170,6 +170,13 @@ void add_bench_train_command(Command group, Console& console) {
       "measured under the same conditions. FLOPs are those of the model, without what\n"
       "activation checkpointing recomputes.");
   command.on_run([options, &console] { run_bench_train(*options, console); });
+}
+
+void add_bench_command(Command program, Console& console) {
+  Command group = add_whole_command(program, "bench");
+  group.needs_command();
+  add_bench_train_command(group, console);
+  add_bench_decode_command(group, console);
 }
 
 }  // namespace regroup

@@ -1,11 +1,19 @@
 #include "cli/commands/command_line.h"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
+#include <sstream>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/shell/option_needs.h"
+#include "cli/shell/text.h"
 
 namespace regroup {
 namespace {
@@ -107,6 +115,164 @@ std::vector<CommandFacts> whole_commands(const CommandFacts& program) {
     }
   }
   return commands;
+}
+
+namespace {
+
+constexpr std::size_t kColumns = 80;
+constexpr std::size_t kIndent = 24;  // of descriptions
+
+// A name, and to its right, or below it if it is long, what it is.
+std::string entry(const std::string& name, const std::string& description) {
+  const std::string left = "  " + name;
+  const bool beside = width_of(left) + 2 <= kIndent;
+  const std::string head =
+      beside ? fmt::format("{:<{}}", left, kIndent) : left + "\n" + std::string(kIndent, ' ');
+  return wrapped(head + description, kColumns, kIndent) + "\n";
+}
+
+// "mean|first|random|lowrank"; empty if that is too long for the left column.
+std::string choices_of(const OptionFacts& option) {
+  const std::string choices = fmt::format("{}", fmt::join(option.choices, "|"));
+  return choices.size() > 2 * kIndent ? "" : choices;
+}
+
+// "--pool mean|first|random|lowrank", "-o, --output PATH", "SOURCE".
+std::string name_of(const OptionFacts& option) {
+  if (option.positional) {
+    std::string name = option.names.front();
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    return name;
+  }
+  const std::string choices = choices_of(option);
+  const std::string& value = choices.empty() ? option.value : choices;
+  return fmt::format("{}{}{}", fmt::join(option.names, ", "), value.empty() ? "" : " ", value);
+}
+
+std::string description_of(const OptionFacts& option) {
+  std::vector<std::string> more;
+  if (!option.choices.empty() && choices_of(option).empty()) {
+    more.push_back(fmt::format("one of {}", fmt::join(option.choices, ", ")));
+  }
+  if (option.required && !option.positional) {
+    more.emplace_back("required");
+  }
+  if (!option.default_value.empty() && option.default_value != "[]") {
+    more.push_back("default: " + option.default_value);
+  }
+  if (!option.needs.empty()) {
+    more.push_back("with " + option.needs);
+  }
+  if (!option.excludes.empty()) {
+    more.push_back(fmt::format("not with {}", fmt::join(option.excludes, ", ")));
+  }
+  const std::string& text = option.description;
+  if (more.empty()) {
+    return text;
+  }
+  const std::size_t own = text.rfind("(default");  // of a text that ends with its default
+  const bool joined = own != text.npos && text.find(')', own) + 1 == text.size();
+  return fmt::format("{}{}{})", joined ? text.substr(0, text.size() - 1) : text,
+                     joined ? "; " : " (", fmt::join(more, "; "));
+}
+
+// The headings in the order of their options, the most used before them, --help's after them.
+std::vector<std::string> groups_of(const CommandFacts& command) {
+  std::vector<std::string> groups{kMostUsed};
+  for (const OptionFacts& option : command.options) {
+    if (!option.positional &&
+        std::find(groups.begin(), groups.end(), option.group) == groups.end()) {
+      groups.push_back(option.group);
+    }
+  }
+  const auto general = std::find(groups.begin(), groups.end(), "Options");
+  if (general != groups.end()) {
+    std::rotate(general, general + 1, groups.end());
+  }
+  return groups;
+}
+
+std::string options_text(const CommandFacts& command) {
+  std::string text;
+  for (const std::string& group : groups_of(command)) {
+    std::string entries;
+    for (const OptionFacts& option : command.options) {
+      if (!option.positional && option.group == group) {
+        entries += entry(name_of(option), description_of(option));
+      }
+    }
+    text += entries.empty() ? "" : fmt::format("\n{}:\n{}", group, entries);
+  }
+  return text;
+}
+
+// Those that most people need first, in the order of their use, before all others.
+std::string commands_text(const CommandFacts& command) {
+  constexpr std::array<std::string_view, 7> kFirst{"inspect", "plan", "convert", "verify",
+                                                   "sample",  "eval", "uptrain"};
+  std::array<std::string, kFirst.size() + 1> texts;
+  for (const CommandFacts& part : command.commands) {
+    const auto place = std::find(kFirst.begin(), kFirst.end(), part.name) - kFirst.begin();
+    texts.at(static_cast<std::size_t>(place)) += entry(part.name, part.description);
+  }
+  const std::string first = fmt::format("{}", fmt::join(texts.begin(), texts.end() - 1, ""));
+  const std::string& others = texts.back();
+  return (first.empty() ? "" : "\nMost used:\n" + first) +
+         (others.empty() ? "" : (first.empty() ? "\nCommands:\n" : "\nMore:\n") + others);
+}
+
+// A line of an example, such as "Example: regroup diff A B" or "Recipe: --lr 1"; all others are
+// sentences.
+bool is_command(const std::string& line) {
+  return line.starts_with(' ') || line.find(": --") != line.npos ||
+         (line.find(": ") != line.npos && line.find("regroup ") != line.npos);
+}
+
+// The examples, with backslashes where they are too long, and after them the sentences.
+std::string examples_and_sentences(const std::string& footer) {
+  constexpr std::size_t kMore = 13;  // of continuation lines
+  std::string examples, sentences;
+  std::istringstream lines(footer);
+  for (std::string line; std::getline(lines, line);) {
+    if (!is_command(line)) {
+      sentences += (sentences.empty() ? "" : " ") + line;
+      continue;
+    }
+    for (std::size_t end; width_of(line) > kColumns;) {
+      end = line.rfind(' ', kColumns - 2);
+      if (end == line.npos || end <= kMore) {
+        break;
+      }
+      examples += line.substr(0, end) + " \\\n";
+      line = std::string(kMore, ' ') + line.substr(end + 1);
+    }
+    examples += line + "\n";
+  }
+  return examples + wrapped(sentences, kColumns, 0);
+}
+
+}  // namespace
+
+std::string usage_of(const CommandFacts& command, const std::string& name) {
+  std::string usage = name;
+  for (const OptionFacts& option : command.options) {
+    if (option.positional) {
+      usage += fmt::format(fmt::runtime(option.required ? " {}" : " [{}]"), name_of(option));
+    }
+  }
+  return fmt::format("{}{} [OPTIONS]", usage, command.commands.empty() ? "" : " COMMAND");
+}
+
+std::string help_text(const CommandFacts& command, const std::string& name) {
+  std::string arguments;
+  for (const OptionFacts& option : command.options) {
+    arguments += option.positional ? entry(name_of(option), description_of(option)) : "";
+  }
+  return fmt::format("{}\n\nUsage: {}\n{}{}{}{}\n{}", wrapped(command.description, kColumns, 0),
+                     usage_of(command, name), arguments.empty() ? "" : "\n", arguments,
+                     commands_text(command), options_text(command),
+                     examples_and_sentences(command.footer));
 }
 
 }  // namespace regroup

@@ -1,11 +1,18 @@
-// The program's commands and options as plain data, taken from the CLI11 definition. Completions
-// and the manual are made from it.
+// The command line: the program's commands and options as plain data, taken from the CLI11
+// definition; their help, completions and manual, which are made from it; and why a command line
+// was refused.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "cli/shell/command.h"
+#include "formats/base/json.h"
+
+namespace CLI {
+class App;
+class ParseError;
+}  // namespace CLI
 
 namespace regroup {
 
@@ -39,5 +46,46 @@ CommandFacts facts_of(const CLI::App& command, const std::string& path);
 /// The commands without subcommands, in order, by their full names: "bench decode" for one in a
 /// group.
 std::vector<CommandFacts> whole_commands(const CommandFacts& program);
+
+/// The help of a command: its arguments, and its options in groups of which the most used come
+/// first, or its commands. `name` is what one types: "regroup bench decode". Lines have at most 80
+/// columns, except in the footer.
+std::string help_text(const CommandFacts& command, const std::string& name);
+
+/// "regroup convert SOURCE OUTPUT [OPTIONS]".
+std::string usage_of(const CommandFacts& command, const std::string& name);
+
+// Writes shell scripts that complete commands, options and their values.
+
+/// Scripts to source, or to install where the shell looks for completions.
+std::string bash_completions(const CommandFacts& program);
+std::string zsh_completions(const CommandFacts& program);
+std::string fish_completions(const CommandFacts& program);
+
+// The manual page, in the macros of man(7).
+
+std::string manual_page(const CommandFacts& program);
+
+/// The same as a list of {"name", "description", "options"}; of these, "several" says whether an
+/// option takes more than one value.
+Json commands_json(const CommandFacts& program);
+
+/// "help convert" -> "convert --help"; returns other words unchanged. Throws kUsage for help on an
+/// unknown command.
+std::vector<std::string> without_help_command(const CLI::App& program,
+                                              const std::vector<std::string>& words);
+
+/// `words`, so that CLI11 takes every word after "--" as an argument. Throws kUsage for an option
+/// of the program without its value, for which CLI11 would take the next word, whatever it is:
+/// "--data=" and "--data --json". Also for "-o=FILE", where it would take "=FILE".
+std::vector<std::string> checked_words(const CLI::App& program, std::vector<std::string> words);
+
+/// The command that was parsed, such as "regroup bench decode"; "regroup" if none was.
+std::string chosen_command(const CLI::App& program);
+
+/// One line that says why the command line, `words`, was refused. Reports an unknown command or
+/// option before other faults, and suggests the nearest known name.
+std::string explain(const CLI::App& program, const std::vector<std::string>& words,
+                    const CLI::ParseError& fault);
 
 }  // namespace regroup

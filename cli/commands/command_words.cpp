@@ -1,5 +1,3 @@
-#include "cli/commands/command_words.h"
-
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -10,7 +8,6 @@
 
 #include "cli/commands/command_line.h"
 #include "cli/commands/commands.h"
-#include "cli/commands/help_text.h"
 #include "cli/shell/command.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"

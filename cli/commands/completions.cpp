@@ -1,11 +1,10 @@
-#include "cli/commands/completions.h"
-
 #include <memory>
 #include <sstream>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/commands/command_line.h"
 #include "cli/commands/commands.h"
 #include "cli/shell/command.h"
 #include "cli/shell/text.h"

@@ -8,7 +8,6 @@
 
 #include "cli/commands/commands.h"
 #include "cli/commands/convert_options.h"
-#include "cli/commands/convert_text.h"
 #include "cli/measure/compute_functions.h"
 #include "cli/measure/data_origin.h"
 #include "cli/report/conversion_measurements.h"

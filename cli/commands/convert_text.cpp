@@ -1,10 +1,9 @@
-#include "cli/commands/convert_text.h"
-
 #include <algorithm>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "cli/commands/convert_options.h"
 #include "cli/measure/compute_functions.h"
 #include "cli/report/conversion_measurements.h"
 #include "cli/shell/option_needs.h"

@@ -1,4 +1,6 @@
 // Rules for every option of every command, checked on all of them.
+#include "cli/commands/command_line.h"
+
 #include <iterator>
 #include <regex>
 #include <set>
@@ -9,7 +11,6 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <fmt/format.h>
 
-#include "cli/commands/help_text.h"
 #include "cli/shell/option_needs.h"
 #include "cli/shell/quantity.h"
 #include "cli/shell/text.h"

@@ -8,7 +8,6 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/commands/command_line.h"
-#include "cli/commands/command_words.h"
 #include "cli/commands/commands.h"
 #include "cli/program.h"
 #include "cli/shell/console.h"
