@@ -9,7 +9,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/measure/data_origin.h"
-#include "cli/measure/text_check.h"
+#include "cli/measure/refit_options.h"
 #include "cli/shell/command.h"
 #include "cli/shell/devices.h"
 #include "cli/shell/progress.h"

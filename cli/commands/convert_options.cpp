@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "cli/measure/text_check.h"
+#include "cli/measure/refit_options.h"
 #include "cli/shell/command.h"
 #include "cli/shell/option_needs.h"
 #include "cli/shell/quantity.h"

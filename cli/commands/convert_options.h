@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/measure/kv_budget_options.h"
+#include "cli/measure/kv_budget.h"
 #include "cli/measure/refit_options.h"
 #include "cli/measure/text_conversion.h"
 #include "cli/report/conversion_report.h"

@@ -10,7 +10,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/measure/data_origin.h"
-#include "cli/measure/sampled_text.h"
+#include "cli/measure/made_tokens.h"
 #include "cli/shell/command.h"
 #include "cli/shell/devices.h"
 #include "cli/shell/progress.h"

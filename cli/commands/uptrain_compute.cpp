@@ -14,7 +14,7 @@
 
 #include "cli/commands/commands.h"
 #include "cli/measure/data_origin.h"
-#include "cli/measure/training_text.h"
+#include "cli/measure/made_tokens.h"
 #include "cli/report/uptrain_report.h"
 #include "cli/shell/command.h"
 #include "cli/shell/devices.h"

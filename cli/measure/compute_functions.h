@@ -1,13 +1,10 @@
 // What convert and verify compute with LibTorch: one table, which a program with LibTorch fills.
 #pragma once
 
-#include "cli/measure/compare_result.h"
-#include "cli/measure/kv_budget_options.h"
+#include "cli/measure/compare_logits.h"
+#include "cli/measure/kv_budget.h"
 #include "cli/measure/refit_options.h"
-#include "cli/measure/text_check.h"
 #include "cli/measure/text_conversion.h"
-#include "cli/measure/text_distillation.h"
-#include "cli/measure/verify_logits.h"
 
 namespace regroup {
 

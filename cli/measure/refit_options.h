@@ -1,12 +1,15 @@
-// Options of `regroup convert --refit`, and the refiner they describe.
+// Options of `regroup convert --refit`, the refiner they describe, and the check that the model
+// predicts a text: what is computed from another one would be of no use.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "cli/shell/console.h"
 #include "converter/convert/attention_pooler.h"
 #include "formats/model/model.h"
 
@@ -36,5 +39,16 @@ std::string solving_device(const RefitOptions& options);
 /// The refiner for these options. Keeps references to `source` and `stop`.
 std::shared_ptr<AttentionRefiner> make_refiner(const Model& source, const RefitOptions& options,
                                                const std::atomic<bool>& stop);
+
+/// Throws kBadInput if the source predicts the tokens in `data`, given with `option`, no better
+/// than chance (TextChance), naming both losses and kAnyTextOption. Models that do not predict the
+/// next token are not checked.
+void check_is_predicted(const Model& source, const std::filesystem::path& data, const char* option,
+                        const RefitOptions& compute, const Console& console);
+
+/// Turns the check off.
+inline constexpr const char* kAnyTextOption = "--allow-any-text";
+inline constexpr const char* kAnyTextHelp =
+    "use the text even if the model predicts it no better than chance";
 
 }  // namespace regroup

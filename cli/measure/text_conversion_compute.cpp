@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/measure/sampled_text.h"
+#include "cli/measure/made_tokens.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
 #include "cli/shell/text.h"

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/measure/budget_report.h"
-#include "cli/measure/compare_result.h"
+#include "cli/measure/compare_logits.h"
+#include "cli/measure/kv_budget.h"
 #include "cli/measure/text_conversion.h"
 #include "cli/shell/console.h"
 #include "cli/shell/progress.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/measure/verify_logits.h"
+#include "cli/measure/compare_logits.h"
 #include "cli/report/model_page.h"
 #include "converter/convert/verify_conversion.h"
 #include "formats/model/tensor_comparison.h"

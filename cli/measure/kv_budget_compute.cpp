@@ -1,4 +1,4 @@
-#include "cli/measure/kv_budget_options.h"
+#include "cli/measure/kv_budget.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "cli/measure/budget_report.h"
+#include "cli/measure/kv_budget.h"
 
 #include <numeric>
 

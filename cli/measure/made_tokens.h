@@ -1,4 +1,5 @@
-// `regroup uptrain --text`: the tokens of a run that are made of text.
+// Token files that commands make: of text that a model writes itself, and of the text of
+// `regroup uptrain --text`.
 #pragma once
 
 #include <filesystem>
@@ -7,10 +8,23 @@
 #include <vector>
 
 #include "cli/measure/data_origin.h"
+#include "cli/shell/console.h"
+#include "cli/shell/text_input.h"
 #include "formats/base/staged_directory.h"
 #include "formats/model/model.h"
+#include "uptrain/run/sample.h"
 
 namespace regroup {
+
+/// How the source writes chats, if its tokenizer's chat template is of a known form; says so in a
+/// note if it is not. None for a source without a template or tokenizer.
+std::optional<ChatSettings> chats_of(const Model& source, const TextInput& text,
+                                     const Console& console);
+
+/// Writes the sequences of sample() to `output`, a new .bin with an .idx, each as a document, and
+/// shows the progress. Throws what sample() throws.
+void write_samples(const Model& source, const SampleSettings& settings,
+                   const std::filesystem::path& output, const Console& console);
 
 /// The token file of one run. It is in OUT.run, next to the state, from the run's begin on, so that
 /// the run can be resumed with the same tokens.

@@ -1,5 +1,5 @@
 // Whether a result in another form computes the same, and what of the difference is rounding.
-#include "cli/measure/compare_result.h"
+#include "cli/measure/compare_logits.h"
 
 #include <string>
 #include <vector>

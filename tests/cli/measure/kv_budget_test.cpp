@@ -1,5 +1,5 @@
 // The report of a cache budget divided among layers.
-#include "cli/measure/budget_report.h"
+#include "cli/measure/kv_budget.h"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
