@@ -10,7 +10,6 @@
 #include "cli/commands/convert_options.h"
 #include "cli/measure/compute_functions.h"
 #include "cli/measure/data_origin.h"
-#include "cli/report/conversion_measurements.h"
 #include "cli/report/conversion_report.h"
 #include "cli/shell/command.h"
 #include "cli/shell/compute_program.h"

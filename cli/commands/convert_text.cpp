@@ -5,7 +5,7 @@
 
 #include "cli/commands/convert_options.h"
 #include "cli/measure/compute_functions.h"
-#include "cli/report/conversion_measurements.h"
+#include "cli/report/conversion_report.h"
 #include "cli/shell/option_needs.h"
 #include "cli/shell/text.h"
 #include "converter/convert/execute_plan.h"

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/report/report_file.h"
-#include "cli/report/tensor_report.h"
-#include "cli/report/verify_page.h"
+#include "cli/report/model_report.h"
+#include "cli/report/page.h"
+#include "cli/report/pages.h"
 #include "cli/shell/command.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/report/plan_page.h"
+#include "cli/report/page.h"
+#include "cli/report/pages.h"
 #include "cli/report/plan_report.h"
-#include "cli/report/report_file.h"
 #include "cli/shell/command.h"
 #include "cli/shell/quantity.h"
 #include "formats/base/error.h"

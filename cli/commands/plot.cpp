@@ -7,7 +7,6 @@
 
 #include "cli/commands/commands.h"
 #include "cli/report/page.h"
-#include "cli/report/report_file.h"
 #include "cli/report/training_charts.h"
 #include "cli/shell/command.h"
 #include "cli/shell/option_needs.h"

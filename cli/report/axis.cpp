@@ -1,10 +1,9 @@
-#include "cli/report/axis.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
 
+#include "cli/report/chart.h"
 #include "cli/shell/text.h"
 
 namespace regroup {

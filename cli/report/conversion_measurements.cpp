@@ -1,10 +1,9 @@
-#include "cli/report/conversion_measurements.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
 
+#include "cli/report/conversion_report.h"
 #include "cli/shell/table.h"
 #include "cli/shell/text.h"
 #include "converter/convert/runtimes.h"

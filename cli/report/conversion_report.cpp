@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "cli/report/conversion_measurements.h"
 #include "cli/shell/table.h"
 #include "cli/shell/text.h"
 #include "converter/convert/execute_plan.h"

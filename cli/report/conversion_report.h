@@ -15,10 +15,13 @@
 #include "cli/measure/text_conversion.h"
 #include "cli/shell/console.h"
 #include "cli/shell/progress.h"
+#include "cli/shell/table.h"
+#include "converter/convert/attention_pooler.h"
 #include "converter/convert/conversion_plan.h"
 #include "converter/convert/execute_plan.h"
 #include "converter/convert/similar_grouping.h"
 #include "formats/base/json.h"
+#include "formats/model/conversion_record.h"
 #include "formats/model/model.h"
 
 namespace regroup {
@@ -75,5 +78,47 @@ struct ConversionReport {
 
 /// Prints the report as text, or as JSON if `json`. Notes and warnings go to stderr.
 void print_report(const ConversionReport& done, bool json, const Console& console);
+
+// The comparison of models on held-out text.
+
+/// A row for each model.
+Table held_out_rows(const HeldOut& report);
+/// How source and result go on after the same words, a row for each.
+Table answers_rows(const HeldOut& report);
+/// All this under a line that names the text.
+std::string held_out_table(const HeldOut& report, const Console& console);
+
+// What a conversion measured of its layers, for its report.
+
+/// Each layer as in its record, with its groups if they were measured over a text.
+Json layers_json(const std::vector<LayerReport>& layers);
+
+/// A row for each layer that was measured over a text: means over its groups.
+Table layers_table(const std::vector<LayerReport>& layers);
+
+/// A line that begins with a line break: the mean share of energy kept, and the layer that keeps
+/// least (keys and values have equal weight). Empty if nothing was measured over a text.
+std::string kept_text(const std::vector<LayerReport>& layers);
+
+/// The same of refitting: the mean error before and after it, and the layer with the largest error
+/// after it. Empty if no layer was refitted.
+std::string refit_text(const std::vector<LayerReport>& layers);
+
+/// A line that begins with a line break: how far the result was from its source before distillation
+/// and after it. Empty if there is none.
+std::string distillation_text(const std::optional<DistillOutcome>& distilled);
+
+/// The share of energy that similar heads and contiguous groups keep in each layer.
+Json groupings_json(const std::vector<LayerGrouping>& groupings);
+
+/// A line that begins with a line break: their means over all layers. Empty without groupings.
+std::string grouping_text(const std::vector<LayerGrouping>& groupings);
+
+// Warnings about the quality of a conversion's result, and about runtimes that misread it.
+
+/// One line for each warning; those about quality name the option that gives a better result.
+/// `layers` are the measurements, if any.
+std::vector<std::string> conversion_warnings(const ConversionPlan& plan,
+                                             const std::vector<LayerReport>& layers);
 
 }  // namespace regroup

@@ -1,5 +1,3 @@
-#include "cli/report/memory_report.h"
-
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -7,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/report/uptrain_report.h"
 #include "cli/shell/text.h"
 
 namespace regroup {

@@ -1,5 +1,3 @@
-#include "cli/report/model_page.h"
-
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -7,9 +5,10 @@
 #include <fmt/format.h>
 
 #include "cli/report/conversion_facts.h"
-#include "cli/report/conversion_measurements.h"
+#include "cli/report/conversion_report.h"
+#include "cli/report/model_report.h"
 #include "cli/report/page.h"
-#include "cli/report/tensor_report.h"
+#include "cli/report/pages.h"
 #include "cli/report/training_charts.h"
 #include "cli/shell/text.h"
 #include "formats/model/record_words.h"

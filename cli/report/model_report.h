@@ -1,4 +1,5 @@
-// The summary of a checkpoint, as text or as JSON.
+// A checkpoint as text, tables or JSON: its summary, its tensors, its layers, its statistics,
+// and its differences from another.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "cli/shell/table.h"
 #include "formats/base/json.h"
 #include "formats/model/model_summary.h"
+#include "formats/model/tensor_comparison.h"
+#include "formats/tensors/checkpoint.h"
 
 namespace regroup {
 
@@ -30,5 +34,48 @@ inline constexpr std::size_t kFactsIndent = 12;
 
 /// One line per fact, no newline at the end.
 std::string summary_text(const ModelSummary& summary, const CacheLoad& load);
+
+// The differences between two checkpoints, as tables and as JSON.
+
+Table differences_table(const std::vector<TensorDifference>& differences);
+/// The same for a terminal, in up to two tables: only tensors whose values were compared have the
+/// columns for values, which leaves room for the names of the others. `differences` is not empty.
+std::string differences_text(const std::vector<TensorDifference>& differences,
+                             const Console& console);
+/// Shortens values to `max_bytes` (0: never).
+Table settings_table(const std::vector<JsonDifference>& differences, std::size_t max_bytes = 60);
+
+Json differences_json(const std::vector<TensorDifference>& differences);
+Json settings_json(const std::vector<JsonDifference>& differences);
+
+/// "2 tensors added, 1 removed, 4 of another shape, 3 of other values, 2 settings"; "nothing" if
+/// there are no differences.
+std::string text_of_counts(const std::vector<TensorDifference>& tensors,
+                           const std::vector<JsonDifference>& settings);
+
+// The tensors of a checkpoint, its layers and its statistics, as tables and as JSON.
+
+/// Which tensors to list, and in which order.
+struct TensorChoice {
+  std::string filter = "*";    ///< a glob for names, in which * also matches dots
+  std::string sort = "shard";  ///< "shard" (the order in the files), "name" or "bytes"
+};
+
+/// Throws kUsage if no name matches.
+std::vector<const TensorInfo*> chosen_tensors(const Checkpoint& checkpoint,
+                                              const TensorChoice& choice);
+
+struct MeasuredTensor {
+  const TensorInfo* tensor;
+  TensorStatistics statistics;
+};
+
+Table tensors_table(const Checkpoint& checkpoint, const std::vector<const TensorInfo*>& tensors);
+Table layers_table(const std::vector<LayerSummary>& layers, std::int64_t head_dim);
+Table statistics_table(const std::vector<MeasuredTensor>& tensors);
+
+Json tensors_json(const Checkpoint& checkpoint, const std::vector<const TensorInfo*>& tensors);
+Json layers_json(const std::vector<LayerSummary>& layers, std::int64_t head_dim);
+Json statistics_json(const std::vector<MeasuredTensor>& tensors);
 
 }  // namespace regroup

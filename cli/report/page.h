@@ -1,12 +1,14 @@
-// A page: its markup, its style, its parts.
+// A page: its markup, its style, its parts, and the file that it is written to.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "cli/report/chart.h"
+#include "cli/shell/console.h"
 #include "cli/shell/table.h"
 
 namespace regroup {
@@ -59,5 +61,18 @@ class Page {
   std::string title_, subtitle_;
   std::vector<Section> sections_;
 };
+
+// Writes reports to files.
+
+/// Writes an HTML page to `path` and prints a note. Replaces an existing HTML page atomically.
+/// Throws kUsage if `path` is anything else, kEnvironment if it cannot be written.
+void write_page(const std::filesystem::path& path, std::string_view page, const Console& console);
+
+/// The same for an SVG file.
+void write_drawing(const std::filesystem::path& path, std::string_view drawing,
+                   const Console& console);
+
+/// Throws kUsage as write_page() does. For use before long work.
+void check_page_path(const std::filesystem::path& path);
 
 }  // namespace regroup

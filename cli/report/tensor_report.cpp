@@ -1,5 +1,3 @@
-#include "cli/report/tensor_report.h"
-
 #include <algorithm>
 #include <cmath>
 #include <fnmatch.h>
@@ -9,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/report/model_report.h"
 #include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/json.h"

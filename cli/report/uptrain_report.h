@@ -1,4 +1,5 @@
-// The output of regroup uptrain: the plan, the progress of the run, and the result.
+// The output of regroup uptrain: the plan with its memory, the progress of the run, and the
+// result.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,19 @@
 #include "formats/base/json.h"
 #include "uptrain/run/distill.h"
 #include "uptrain/run/uptrain.h"
+#include "uptrain/run/uptrain_plan.h"
 
 namespace regroup {
+
+/// Lines of a plan: what the run needs and for what, what is free, its memory mode and the others.
+std::string memory_text(const UptrainPlan& plan);
+
+/// What each of several ranks holds, why, and what other ways to share would need.
+std::string sharding_text(const UptrainPlan& plan);
+Json sharding_json(const UptrainPlan& plan);
+
+/// The members of a plan's JSON that are about memory.
+Json memory_json(const UptrainPlan& plan);
 
 /// The plan as lines of text.
 std::string plan_text(const UptrainPlan& plan);

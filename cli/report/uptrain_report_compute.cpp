@@ -8,7 +8,6 @@
 
 #include <fmt/format.h>
 
-#include "cli/report/memory_report.h"
 #include "cli/shell/text.h"
 #include "formats/base/printable.h"
 

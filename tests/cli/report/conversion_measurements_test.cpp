@@ -1,9 +1,9 @@
 // What a conversion says of the layers that it measured.
-#include "cli/report/conversion_measurements.h"
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "cli/report/conversion_report.h"
 
 namespace regroup {
 namespace {

@@ -1,6 +1,7 @@
+#include "cli/measure/compare_logits.h"
+
 #include <fmt/format.h>
 
-#include "cli/measure/compare_logits.h"
 #include "cli/shell/command.h"
 #include "cli/shell/quantity.h"
 #include "cli/shell/text.h"

@@ -1,17 +1,21 @@
-// The page of a model.
+// The HTML pages of inspect, diff, verify and plan.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/measure/compare_logits.h"
 #include "cli/report/chart.h"
 #include "cli/report/conversion_facts.h"
 #include "cli/report/model_report.h"
 #include "cli/report/page.h"
+#include "cli/report/plan_report.h"
 #include "cli/report/training_charts.h"
 #include "cli/shell/table.h"
+#include "converter/convert/verify_conversion.h"
 #include "formats/model/model_summary.h"
+#include "formats/model/tensor_comparison.h"
 
 namespace regroup {
 
@@ -62,5 +66,32 @@ struct ModelPage {
 
 /// A complete HTML document.
 std::string model_page(const ModelPage& facts);
+
+// The HTML page of `regroup diff`.
+
+struct DiffPage {
+  std::string before, after;  ///< paths as given on the command line
+  const std::vector<TensorDifference>& tensors;
+  const std::vector<JsonDifference>& settings;
+};
+
+/// A complete HTML document.
+std::string diff_page(const DiffPage& facts);
+
+// The HTML page of `regroup verify`.
+
+struct VerifyPage {
+  std::string source, result;  ///< paths as given on the command line
+  const Verification& found;
+  std::optional<LogitsResult> logits = std::nullopt;
+  /// The result. The page does not show its tensors, statistics and training.
+  ModelPage model;
+};
+
+/// A complete HTML document.
+std::string verify_page(const VerifyPage& facts);
+
+/// A complete HTML document.
+std::string plan_page(const ServingPlan& plan);
 
 }  // namespace regroup
