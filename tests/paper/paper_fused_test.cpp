@@ -23,12 +23,9 @@
 
 #include "tests/paper/paper_device.h"
 #include "tests/uptrain/ops/relative_error.h"
-#include "uptrain/ops/fused_cross_entropy.h"
-#include "uptrain/ops/fused_rotation.h"
-#include "uptrain/ops/gated_activation.h"
+#include "uptrain/ops/fused_ops.h"
 #include "uptrain/ops/kernel_check.h"
 #include "uptrain/ops/loss.h"
-#include "uptrain/ops/rms_norm.h"
 
 namespace regroup {
 namespace {

@@ -181,7 +181,7 @@ TEST_CASE("training passes of all families on paper equal those on the CPU", "[p
   CHECK(counts.downloads == sizes);
   CAPTURE(counts.math_attentions);
   CHECK(counts.math_attentions.empty());
-  // No fused kernel computes soft-capped scores: they are taken in blocks, see softcap.h.
+  // No fused kernel computes soft-capped scores: they are taken in blocks, see attention.h.
   CHECK((counts.fused_attentions > 0) == !source.spec.attention_softcap.has_value());
 }
 

@@ -8,7 +8,6 @@
 
 #include "uptrain/model/kv_cache.h"
 #include "uptrain/ops/attention.h"
-#include "uptrain/ops/softcap.h"
 
 namespace regroup {
 namespace {

@@ -18,7 +18,6 @@
 #include "formats/base/error.h"
 #include "uptrain/ops/attention.h"
 #include "uptrain/ops/rope.h"
-#include "uptrain/ops/softcap.h"
 
 namespace regroup {
 

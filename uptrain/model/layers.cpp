@@ -13,7 +13,7 @@
 
 #include "formats/base/error.h"
 #include "uptrain/ops/attention.h"
-#include "uptrain/ops/gated_activation.h"
+#include "uptrain/ops/fused_ops.h"
 
 namespace regroup {
 

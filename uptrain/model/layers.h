@@ -10,7 +10,7 @@
 #include "formats/spec/model_spec.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/ops/expert_routing.h"
-#include "uptrain/ops/rms_norm.h"
+#include "uptrain/ops/fused_ops.h"
 
 namespace regroup {
 

@@ -15,8 +15,8 @@
 #include "uptrain/model/block.h"
 #include "uptrain/model/kv_cache.h"
 #include "uptrain/model/language_model.h"
+#include "uptrain/ops/attention.h"
 #include "uptrain/ops/rope.h"
-#include "uptrain/ops/softcap.h"
 
 namespace regroup {
 Transformer::Transformer(ModelSpec spec, const Parameters& parameters)

@@ -21,8 +21,6 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "formats/base/error.h"
-#include "uptrain/ops/suffix_attention.h"
-#include "uptrain/ops/tiled_attention.h"
 
 namespace regroup {
 

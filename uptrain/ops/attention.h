@@ -181,4 +181,56 @@ at::Tensor attend_folded(const Heads& heads, const at::Tensor& folded_mask,
 at::Tensor attend_in_groups(const Heads& heads, const at::Tensor& mask,
                             std::optional<double> scale);
 
+// Causal attention of the last positions of sequences to all of them: T queries, S keys, S > T.
+
+/// softmax(scale · q kᵀ + bias) v -> [B, H, T, d], where query i sees keys 0 … S - T + i. bias: per
+/// key, [1, H, 1, S], without gradients, on CPUs only; or undefined. Elsewhere heads are bf16 or
+/// fp16. Extra memory is linear in T and S.
+///
+/// Kernels align causal masks at the first query and the first key. So one call computes the
+/// earlier keys, which all queries see, and another the last T, which are aligned. The results are
+/// merged by the logarithms of their sums (Liu et al. 2023, https://arxiv.org/abs/2310.01889,
+/// section 3). The merged results give the exact gradients of both calls.
+at::Tensor attend_suffix(const Heads& heads, double scale, const at::Tensor& bias = {});
+
+// Soft-capped numbers, c · tanh(x / c), and attention with soft-capped scores. Gemma 2,
+// https://arxiv.org/abs/2408.00118, section 2.
+
+/// c · tanh(x / c); x itself if there is no cap.
+at::Tensor softcapped(const at::Tensor& x, std::optional<double> cap);
+
+struct SoftcapAttention {
+  double cap = 0.0;
+  std::optional<double> scale = std::nullopt;  ///< of q·k; none: 1/√d
+  bool causal = true;                          ///< keys after a query are hidden; see above
+  std::optional<std::int64_t> window =
+      std::nullopt;      ///< with `causal`: keys that a query sees, itself included
+  at::Tensor mask = {};  ///< [1, 1, T, S], without gradients; or undefined
+};
+
+/// softmax(softcapped(scale · q kᵀ) + mask) v -> [B, H, T, d]. No fused kernel computes it: queries
+/// are taken in blocks, also in the backward pass, which computes scores again. Memory grows with
+/// T + S.
+at::Tensor attend_softcapped(const Heads& heads, const SoftcapAttention& attention);
+
+// bf16 attention on CPUs with bf16 matrix kernels: oneDNN products of small tiles, with softmax
+// between them while they are in cache. LibTorch's own kernel uses MKL's products, which widen bf16
+// to fp32 on non-Intel processors.
+
+/// Whether attend_in_tiles() supports these: bf16 on such a CPU, at least 64 queries, a multiple of
+/// 16 dimensions.
+bool can_attend_in_tiles(const Heads& heads);
+
+/// Parameters of attend_in_tiles().
+struct TiledAttention {
+  double scale = 1.0;  ///< of q·k
+  bool causal = true;  ///< query i sees keys 0 … S - T + i; S ≥ T
+  at::Tensor bias;     ///< per key, fp32 [1, H, 1, S], without gradients; or undefined
+};
+
+/// softmax(scale · q kᵀ + bias) v -> [B, H, T, d], stored as [B, T, H, d]. Scores, softmax and sums
+/// are fp32, products have bf16 factors. Extra memory is linear in T and S. The result does not
+/// depend on the number of threads. Dao, FlashAttention-2, https://arxiv.org/abs/2307.08691
+at::Tensor attend_in_tiles(const Heads& heads, const TiledAttention& attention);
+
 }  // namespace regroup

@@ -1,5 +1,3 @@
-#include "uptrain/ops/fused_cross_entropy.h"
-
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -11,6 +9,7 @@
 #include "converter/pooling/parallel_for.h"
 #include "formats/base/error.h"
 #include "uptrain/ops/device_kernels.h"
+#include "uptrain/ops/fused_ops.h"
 #include "uptrain/ops/row_arithmetic.h"
 
 namespace regroup {

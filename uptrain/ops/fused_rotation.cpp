@@ -1,11 +1,10 @@
-#include "uptrain/ops/fused_rotation.h"
-
 #include <cstdint>
 
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "converter/pooling/parallel_for.h"
+#include "uptrain/ops/fused_ops.h"
 #include "uptrain/ops/row_arithmetic.h"
 
 namespace regroup {

@@ -1,5 +1,3 @@
-#include "uptrain/ops/gated_activation.h"
-
 #include <cstdint>
 
 #include <ATen/ops/empty_like.h>
@@ -7,6 +5,7 @@
 
 #include "converter/pooling/parallel_for.h"
 #include "uptrain/ops/device_kernels.h"
+#include "uptrain/ops/fused_ops.h"
 #include "uptrain/ops/row_arithmetic.h"
 
 namespace regroup {

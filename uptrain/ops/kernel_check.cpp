@@ -24,10 +24,7 @@
 
 #include "formats/base/printable.h"
 #include "uptrain/ops/device_kernels.h"
-#include "uptrain/ops/fused_cross_entropy.h"
-#include "uptrain/ops/fused_rotation.h"
-#include "uptrain/ops/gated_activation.h"
-#include "uptrain/ops/rms_norm.h"
+#include "uptrain/ops/fused_ops.h"
 
 namespace regroup {
 

@@ -40,7 +40,7 @@ bool can_fuse_adamw(c10::Device device);
 void update_by_fused_adamw(const AdamWTensors& tensors, const AdamWNumbers& numbers,
                            const AdamWScalars& scalars);
 
-// RMSNorm by kernels of a device, without autograd; see rms_norm.h.
+// RMSNorm by kernels of a device, without autograd; see fused_ops.h.
 
 /// Results of the forward pass.
 struct DeviceNorm {

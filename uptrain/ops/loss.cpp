@@ -18,9 +18,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "formats/base/error.h"
+#include "uptrain/ops/attention.h"
 #include "uptrain/ops/device_kernels.h"
-#include "uptrain/ops/fused_cross_entropy.h"
-#include "uptrain/ops/softcap.h"
+#include "uptrain/ops/fused_ops.h"
 
 namespace regroup {
 namespace {

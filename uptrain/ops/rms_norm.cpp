@@ -1,5 +1,3 @@
-#include "uptrain/ops/rms_norm.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -11,6 +9,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "converter/pooling/parallel_for.h"
+#include "uptrain/ops/fused_ops.h"
 #include "uptrain/ops/kernel_check.h"
 #include "uptrain/ops/row_arithmetic.h"
 

@@ -17,7 +17,7 @@
 #include <ATen/ops/unflatten.h>
 
 #include "formats/spec/alibi.h"
-#include "uptrain/ops/fused_rotation.h"
+#include "uptrain/ops/fused_ops.h"
 
 namespace regroup {
 

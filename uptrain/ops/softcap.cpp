@@ -1,5 +1,3 @@
-#include "uptrain/ops/softcap.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,5 +1,3 @@
-#include "uptrain/ops/suffix_attention.h"
-
 #include <cstdint>
 #include <tuple>
 #include <vector>

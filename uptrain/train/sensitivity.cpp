@@ -25,7 +25,7 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "uptrain/model/language_model.h"
-#include "uptrain/ops/softcap.h"
+#include "uptrain/ops/attention.h"
 
 namespace regroup {
 

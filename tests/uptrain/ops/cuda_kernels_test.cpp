@@ -29,7 +29,7 @@
 #include "tests/uptrain/ops/host_launcher.h"
 #include "tests/uptrain/ops/relative_error.h"
 #include "uptrain/ops/device_kernels.h"
-#include "uptrain/ops/fused_rotation.h"
+#include "uptrain/ops/fused_ops.h"
 #include "uptrain/ops/rope.h"
 
 namespace regroup {

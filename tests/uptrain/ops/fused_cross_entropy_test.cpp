@@ -1,5 +1,3 @@
-#include "uptrain/ops/fused_cross_entropy.h"
-
 #include <cmath>
 #include <utility>
 
@@ -19,6 +17,7 @@
 
 #include "formats/base/error.h"
 #include "tests/uptrain/ops/relative_error.h"
+#include "uptrain/ops/fused_ops.h"
 
 namespace regroup {
 namespace {

@@ -1,5 +1,3 @@
-#include "uptrain/ops/fused_rotation.h"
-
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -16,6 +14,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/uptrain/ops/relative_error.h"
+#include "uptrain/ops/fused_ops.h"
 
 namespace regroup {
 namespace {

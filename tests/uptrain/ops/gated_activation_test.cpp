@@ -1,5 +1,3 @@
-#include "uptrain/ops/gated_activation.h"
-
 #include <utility>
 
 #include <ATen/Parallel.h>
@@ -13,6 +11,7 @@
 
 #include "tests/uptrain/ops/relative_error.h"
 #include "uptrain/model/layers.h"
+#include "uptrain/ops/fused_ops.h"
 
 namespace regroup {
 namespace {

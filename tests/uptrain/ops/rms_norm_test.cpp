@@ -1,5 +1,3 @@
-#include "uptrain/ops/rms_norm.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/full.h>
@@ -8,6 +6,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <torch/csrc/autograd/autograd.h>
+
+#include "uptrain/ops/fused_ops.h"
 
 namespace regroup {
 namespace {

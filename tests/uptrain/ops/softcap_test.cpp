@@ -1,6 +1,4 @@
 // Soft-capped attention compared with its formula, and its gradients with autograd's.
-#include "uptrain/ops/softcap.h"
-
 #include <cmath>
 #include <limits>
 
@@ -15,6 +13,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/uptrain/golden_case.h"
+#include "uptrain/ops/attention.h"
 
 namespace regroup {
 namespace {

@@ -1,6 +1,4 @@
 // Attention of the last positions of sequences: the same as the last rows of the whole attention.
-#include "uptrain/ops/suffix_attention.h"
-
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -14,8 +12,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/uptrain/ops/relative_error.h"
-#include "uptrain/ops/softcap.h"
-#include "uptrain/ops/tiled_attention.h"
+#include "uptrain/ops/attention.h"
 
 namespace regroup {
 namespace {

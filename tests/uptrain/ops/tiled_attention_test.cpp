@@ -1,5 +1,3 @@
-#include "uptrain/ops/tiled_attention.h"
-
 #include <cmath>
 #include <optional>
 #include <vector>
@@ -16,6 +14,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/uptrain/ops/relative_error.h"
+#include "uptrain/ops/attention.h"
 
 namespace regroup {
 namespace {

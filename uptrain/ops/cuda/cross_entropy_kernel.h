@@ -1,4 +1,4 @@
-// Cross-entropy of rows of logits and its gradient in their place (fused_cross_entropy.h). A row is
+// Cross-entropy of rows of logits and its gradient in their place (fused_ops.h). A row is
 // read twice: for its largest logit and Σ exp, then for the gradient.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The activation of a gated MLP (gated_activation.h) and its gradients, a pack of numbers per
+// The activation of a gated MLP (fused_ops.h) and its gradients, a pack of numbers per
 // thread.
 #pragma once
 

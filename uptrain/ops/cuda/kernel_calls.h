@@ -22,7 +22,7 @@ struct RotationCall {
   bool inverse;  ///< rotates back: the gradient
 };
 
-/// gate · σ(linear · gate + cubic · gate³) · up, see gated_activation.h, over `count` numbers.
+/// gate · σ(linear · gate + cubic · gate³) · up, see fused_ops.h, over `count` numbers.
 struct GatedCall {
   NumberType type;
   const void* gate;

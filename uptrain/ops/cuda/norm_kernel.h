@@ -1,4 +1,4 @@
-// RMSNorm of rows (rms_norm.h), with or without the addition before it, and its gradients.
+// RMSNorm of rows (fused_ops.h), with or without the addition before it, and its gradients.
 #pragma once
 
 #include "uptrain/ops/cuda/row_kernel.h"

@@ -1,4 +1,4 @@
-// The rotation of heads by their positions (fused_rotation.h). A block of threads has one position
+// The rotation of heads by their positions (fused_ops.h). A block of threads has one position
 // of one sequence, all heads of it.
 #pragma once
 
