@@ -18,7 +18,6 @@
 
 #include "tests/uptrain/golden_case.h"
 #include "uptrain/model/device.h"
-#include "uptrain/model/upload.h"
 
 namespace regroup {
 namespace {

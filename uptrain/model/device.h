@@ -1,12 +1,15 @@
-// The device and the precision to compute with.
+// The device and the precision to compute with, its memory and the host's, and what is copied to
+// it.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
@@ -55,5 +58,23 @@ void wait_for(c10::Device device);
 /// Calls `work` and converts LibTorch's exceptions: out of memory to OutOfMemory, others (a device
 /// failure) to one-line kEnvironment errors.
 void with_torch_errors(const std::function<void()>& work);
+
+/// Bytes in a line of /proc such as "MemAvailable:   12345678 kB"; none if the file or the line is
+/// missing.
+std::optional<double> bytes_in(const std::filesystem::path& file, std::string_view key);
+
+/// Linux's estimate of available memory (MemAvailable), or less if a control group (container) or
+/// `ulimit -v` allows less; none if unknown.
+std::optional<double> free_host_memory();
+
+/// Memory that control groups still allow, including the parents of this process's group.
+/// `membership` is /proc/self/cgroup, `mount` the mount point. None if no group has a limit.
+std::optional<double> free_in_control_groups(const std::filesystem::path& membership,
+                                             const std::filesystem::path& mount);
+
+/// Copies tensors of the host to `device` in one transfer from pinned memory; the host
+/// does not wait for it. Undefined tensors stay undefined. For the CPU they are returned as they
+/// are.
+std::vector<at::Tensor> upload(const std::vector<at::Tensor>& tensors, at::Device device);
 
 }  // namespace regroup

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "uptrain/model/device.h"
-#include "uptrain/model/host_memory.h"
 
 namespace regroup {
 

@@ -6,7 +6,6 @@
 
 #include "formats/base/json.h"
 #include "uptrain/model/device.h"
-#include "uptrain/model/host_memory.h"
 #include "uptrain/run/activation_memory.h"
 #include "uptrain/run/training_memory.h"
 

@@ -10,7 +10,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "uptrain/model/upload.h"
+#include "uptrain/model/device.h"
 #include "uptrain/ops/expert_routing.h"
 
 namespace regroup {

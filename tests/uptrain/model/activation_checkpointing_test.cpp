@@ -1,5 +1,3 @@
-#include "uptrain/model/activation_checkpointing.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
@@ -7,6 +5,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "tests/uptrain/golden_case.h"
+#include "uptrain/model/block.h"
 #include "uptrain/train/objective.h"
 #include "uptrain/train/trained_weights.h"
 #include "uptrain/train/training_loss.h"

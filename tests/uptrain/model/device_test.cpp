@@ -1,5 +1,5 @@
 // Host memory available to a process.
-#include "uptrain/model/host_memory.h"
+#include "uptrain/model/device.h"
 
 #include <algorithm>
 #include <sys/resource.h>
