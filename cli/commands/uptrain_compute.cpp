@@ -28,8 +28,8 @@
 #include "formats/base/printable.h"
 #include "formats/model/model.h"
 #include "formats/version.h"
-#include "uptrain/run/planned_memory.h"
 #include "uptrain/run/run_record.h"
+#include "uptrain/run/uptrain_plan.h"
 #include "uptrain/train/rank_agreement.h"
 #include "uptrain/train/run_directory.h"
 

@@ -16,7 +16,6 @@
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
 #include "tests/uptrain/token_text.h"
-#include "uptrain/run/activation_memory.h"
 #include "uptrain/run/training_memory.h"
 #include "uptrain/train/metrics.h"
 

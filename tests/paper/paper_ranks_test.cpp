@@ -23,7 +23,6 @@
 #include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/distributed/backend.h"
-#include "uptrain/run/activation_memory.h"
 #include "uptrain/run/training_memory.h"
 
 namespace regroup {

@@ -6,10 +6,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
-#if REGROUP_CUDA_KERNELS
-#include "uptrain/ops/cuda/cuda_kernels.h"
-#endif
-
 namespace regroup {
 namespace {
 

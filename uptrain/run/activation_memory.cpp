@@ -1,5 +1,3 @@
-#include "uptrain/run/activation_memory.h"
-
 #include <algorithm>
 #include <set>
 #include <string>

@@ -1,10 +1,12 @@
-// The memory that training takes: weights, gradients, states.
+// The memory that training takes: weights, gradients, states, activations; and the bytes that a
+// step moves.
 #pragma once
 
 #include <cstdint>
 
 #include "formats/spec/model_spec.h"
 #include "uptrain/run/uptrain_settings.h"
+#include "uptrain/train/metrics.h"
 #include "uptrain/train/objective.h"
 
 namespace regroup {
@@ -63,5 +65,59 @@ double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, 
 
 /// Bytes of a saved state: masters and optimizer state.
 double saved_state_bytes(const UptrainSettings& settings, const ModelSpec& spec);
+
+// Estimates the memory of what the passes of a model keep.
+
+double bytes_per_element(Precision precision);
+
+/// Bytes that a batch keeps for its backward pass.
+double activation_bytes(const UptrainSettings& settings, const ModelSpec& spec,
+                        const StackTokens& tokens);
+
+/// Bytes that one block keeps of a batch, in a type of `element` bytes: that which keeps most.
+double largest_block_bytes(const UptrainSettings& settings, const ModelSpec& spec, double element,
+                           const StackTokens& tokens);
+
+/// Bytes that the backward pass of one block adds to what the block keeps of a batch: the gradients
+/// of its intermediate results that exist together, as counted on the paper device.
+double backward_bytes(const UptrainSettings& settings, const ModelSpec& spec,
+                      const StackTokens& tokens);
+
+/// Bytes of the joined keys and values of sequences that ranks share, as the last rank keeps them
+/// for its backward pass.
+double shared_sequence_bytes(const UptrainSettings& settings, const ModelSpec& spec,
+                             const StackTokens& tokens);
+
+/// Bytes of the masks of a sliding window, see SlidingWindow: one for whole blocks and one for the
+/// last; off the CPU a row for each query head of a group.
+double window_bytes(const UptrainSettings& settings, const ModelSpec& spec,
+                    std::int64_t sequence_length);
+
+/// Bytes of the outputs of all attentions of two models, and their differences in fp32.
+double attention_bytes(const UptrainSettings& settings, const ModelSpec& spec,
+                       const StackTokens& tokens);
+
+// Bytes that travel between ranks in one step, counted before a run starts.
+
+/// Bytes per rank and step, the mean of all ranks. Algorithms of the process group may move more:
+/// what passes through a rank on its way to others is not counted.
+struct TrainingTraffic {
+  double weights = 0.0;    ///< received: weights that other ranks own
+  double gradients = 0.0;  ///< sent to the ranks that own their weights, in fp32
+
+  /// Sent to the ranks with the same part of other copies, which sum their gradients in fp32: twice
+  /// the part that they own, less a share (an all-reduce as a ring).
+  double copies = 0.0;
+
+  /// Received: keys and values of the other parts of sequences, in each pass; sent: their
+  /// gradients, in fp32.
+  double sequences = 0.0;
+
+  double total() const { return weights + gradients + copies + sequences; }
+};
+
+/// None with a single rank. `teacher` is null without one. `sequence_length`: in tokens.
+TrainingTraffic training_traffic(const UptrainSettings& settings, const ModelSpec& spec,
+                                 const ModelSpec* teacher, std::int64_t sequence_length);
 
 }  // namespace regroup

@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "formats/spec/model_spec.h"
+#include "uptrain/distributed/process_group.h"
 #include "uptrain/model/language_model.h"
-#include "uptrain/run/activation_memory.h"
 #include "uptrain/run/memory_choice.h"
 #include "uptrain/run/training_memory.h"
 #include "uptrain/run/uptrain_settings.h"
@@ -93,5 +94,21 @@ std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec
 /// Opens the teacher of `student` that `settings` name. Throws kBadInput if its vocabulary,
 /// objective or positions do not match.
 Model open_teacher(const UptrainSettings& settings, const Model& student);
+
+// The memory of a planned run, and the mode that fits.
+
+/// Bytes that training takes in the memory mode of `settings` (kFull unless set), including a
+/// teacher.
+MemoryNeed memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
+                         const ModelSpec* teacher, const Task& task, std::int64_t sequence_length);
+
+/// Fills in the memory that the run needs and has, what ranks hold, the memory mode, options that
+/// need less, whether states are saved in the background, and what travels between ranks. `teacher`
+/// is null without one.
+void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher);
+
+/// With several ranks, which each planned with the memory of their own device: where sharding or
+/// mode were left open, all take the leanest that one of them chose. Every rank must call it.
+void agree_on_memory(UptrainPlan& plan, const Model& source, ProcessGroup& group);
 
 }  // namespace regroup

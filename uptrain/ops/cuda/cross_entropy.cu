@@ -1,6 +1,6 @@
 #include "uptrain/ops/cuda/cross_entropy_kernel.h"
-#include "uptrain/ops/cuda/cuda_kernels.h"
 #include "uptrain/ops/cuda/cuda_launcher.cuh"
+#include "uptrain/ops/cuda/kernel_calls.h"
 
 namespace regroup::kernels {
 

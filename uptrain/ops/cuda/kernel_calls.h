@@ -1,5 +1,5 @@
-// What one launch of a fused kernel reads and writes. Tensors are contiguous pointers of one dtype,
-// fp32 or bf16, unless said otherwise.
+// What one launch of a fused kernel reads and writes. Tensors are contiguous pointers of one
+// dtype, fp32 or bf16, unless said otherwise.
 #pragma once
 
 #include <cstdint>
@@ -106,5 +106,16 @@ struct AdamWCall {
   float rate, decay;  ///< of this update; decay is rate times weight decay
   float one_less_beta1, one_less_beta2, log_beta1, log_beta2, epsilon;
 };
+
+// The fused kernels compiled for GPUs. Each function queues its work on a stream of the current
+// device, a cudaStream_t, and returns null, or what went wrong.
+
+const char* rotate_on_cuda(const RotationCall& call, void* stream);
+const char* activate_gated_on_cuda(const GatedCall& call, void* stream);
+const char* differentiate_gated_on_cuda(const GatedGradientCall& call, void* stream);
+const char* normalise_on_cuda(const NormCall& call, void* stream);
+const char* differentiate_norm_on_cuda(const NormGradientCall& call, void* stream);
+const char* update_by_adamw_on_cuda(const AdamWCall& call, void* stream);
+const char* take_cross_entropy_on_cuda(const CrossEntropyCall& call, void* stream);
 
 }  // namespace regroup::kernels

@@ -1,5 +1,5 @@
-#include "uptrain/ops/cuda/cuda_kernels.h"
 #include "uptrain/ops/cuda/cuda_launcher.cuh"
+#include "uptrain/ops/cuda/kernel_calls.h"
 #include "uptrain/ops/cuda/rotation_kernel.h"
 
 namespace regroup::kernels {

@@ -1,5 +1,5 @@
 // Ranks agree on a memory mode.
-#include "uptrain/run/planned_memory.h"
+#include "uptrain/run/uptrain_plan.h"
 
 #include <array>
 #include <chrono>
