@@ -1,11 +1,11 @@
-#include "tokens/chat_form.h"
-
 #include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "tokens/tokenizer.h"
 
 namespace regroup {
 namespace {

@@ -1,7 +1,7 @@
-#include "tokens/decompression.h"
-
 #include <cstdint>
 #include <utility>
+
+#include "tokens/text_stream.h"
 
 #if REGROUP_WITH_ZLIB
 #include <zlib.h>

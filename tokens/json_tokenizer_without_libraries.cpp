@@ -1,8 +1,7 @@
 // The error message of builds without PCRE2 or utf8proc.
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "tokens/added_tokenizer.h"
-#include "tokens/json_tokenizer.h"
+#include "tokens/tokenizer_kinds.h"
 
 namespace regroup {
 

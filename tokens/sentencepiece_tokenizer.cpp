@@ -1,5 +1,3 @@
-#include "tokens/sentencepiece_tokenizer.h"
-
 #include <sentencepiece_processor.h>
 #include <utility>
 
@@ -7,6 +5,7 @@
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/vocabulary/sentencepiece.h"
+#include "tokens/tokenizer_kinds.h"
 
 namespace regroup {
 namespace {

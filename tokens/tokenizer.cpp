@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,15 +14,15 @@
 #include "formats/base/printable.h"
 #include "formats/model/model_directory.h"
 #include "formats/tensors/gguf.h"
+#include "formats/tensors/gguf_split.h"
 #include "formats/vocabulary/added_tokens_files.h"
+#include "formats/vocabulary/gguf_vocabulary.h"
+#include "formats/vocabulary/tokenizer_files.h"
 #include "formats/vocabulary/vocabulary.h"
 #include "formats/vocabulary/vocabulary_files.h"
-#include "tokens/added_tokenizer.h"
-#include "tokens/gguf_tokenizer.h"
 #include "tokens/hf/work.h"
-#include "tokens/json_tokenizer.h"
-#include "tokens/sentencepiece_tokenizer.h"
 #include "tokens/text_stream.h"
+#include "tokens/tokenizer_kinds.h"
 
 namespace regroup {
 namespace {
@@ -203,6 +204,27 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
                                              : open_file(path);
   tokenizer->set_file(path);
   return tokenizer;
+}
+
+std::unique_ptr<Tokenizer> make_gguf_tokenizer(const GgufMetadata& metadata) {
+  const Vocabulary vocabulary = vocabulary_in(metadata);
+  auto tokenizer =
+      make_json_tokenizer(tokenizer_json_of(vocabulary, metadata.where()), metadata.where());
+  DocumentEnds ends = tokenizer->ends();  // of the post-processor
+  const auto id_of = [&](const std::string& role) -> std::optional<std::int64_t> {
+    const auto id = vocabulary.special_ids.find(role);
+    return id == vocabulary.special_ids.end() ? std::nullopt : std::optional(id->second);
+  };
+  ends.bos = ends.bos ? ends.bos : id_of("bos");
+  ends.eos = ends.eos ? ends.eos : id_of("eos");
+  ends.add_eos = vocabulary.add_eos.value_or(true) && ends.eos;
+  tokenizer->set_ends(ends);
+  tokenizer->set_chat_template(vocabulary.chat_template);
+  return tokenizer;
+}
+
+std::unique_ptr<Tokenizer> open_gguf_tokenizer(const std::filesystem::path& file) {
+  return make_gguf_tokenizer(gguf_metadata_of(file));
 }
 
 }  // namespace regroup

@@ -1,4 +1,5 @@
-// Converts text to token ids, with a SentencePiece model, a tokenizer.json, or one token per byte.
+// Converts text to token ids, with a SentencePiece model, a tokenizer.json, or one token per
+// byte.
 #pragma once
 
 #include <atomic>
@@ -12,6 +13,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
 
@@ -99,5 +102,11 @@ class Tokenizer {
 /// kInterrupted soon after `stop` becomes true.
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name, const std::atomic<bool>& stop);
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name);
+
+/// The form of the chats that tokenizer.chat_template() writes, if it is a known one: ChatML, or
+/// that of Llama 2 (and Mistral), Llama 3, Gemma, Phi-3 or Zephyr. Templates are programs, in
+/// Jinja; none is run. They are known by their special tokens, which the tokenizer must have, too.
+/// A literal default system prompt is part of the form. Nothing if there is no template or another.
+std::optional<ChatForm> chat_form_of(const Tokenizer& tokenizer);
 
 }  // namespace regroup

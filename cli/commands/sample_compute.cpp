@@ -21,7 +21,7 @@
 #include "formats/base/printable.h"
 #include "formats/model/serving_cost.h"
 #include "formats/vocabulary/token_file.h"
-#include "tokens/chat_form.h"
+#include "tokens/tokenizer.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"
 

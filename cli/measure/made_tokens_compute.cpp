@@ -16,7 +16,7 @@
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/vocabulary/token_writer.h"
-#include "tokens/chat_form.h"
+#include "tokens/tokenizer.h"
 #include "uptrain/train/run_directory.h"
 
 namespace regroup {

@@ -10,8 +10,8 @@
 #include "formats/vocabulary/tokenizer_files.h"
 #include "tests/fuzz/encode_twice.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "tokens/gguf_tokenizer.h"
 #include "tokens/text_stream.h"
+#include "tokens/tokenizer_kinds.h"
 
 namespace regroup {
 namespace {

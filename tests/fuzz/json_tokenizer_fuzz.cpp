@@ -6,8 +6,8 @@
 #include "formats/base/json.h"
 #include "tests/fuzz/encode_twice.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "tokens/json_tokenizer.h"
 #include "tokens/text_stream.h"
+#include "tokens/tokenizer_kinds.h"
 
 namespace regroup {
 namespace {

@@ -1,6 +1,4 @@
 // Forms of chats, with ids put together by hand.
-#include "tokens/chat_form.h"
-
 #include <string>
 #include <variant>
 #include <vector>

@@ -1,6 +1,4 @@
 // The tokenizer inside a GGUF file.
-#include "tokens/gguf_tokenizer.h"
-
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/tensors/gguf.h"
@@ -11,7 +9,7 @@
 #include "tests/gguf_builder.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
-#include "tokens/json_tokenizer.h"
+#include "tokens/tokenizer_kinds.h"
 
 namespace regroup {
 namespace {

@@ -1,7 +1,5 @@
 // Each step changes the texts of tokens, of which there may be fewer then. What they do is that of
 // the package tokenizers 0.23, whose results tests/golden/tokenizers/decoded.json has.
-#include "tokens/hf/decoder.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -14,6 +12,7 @@
 #include "formats/vocabulary/pre_tokenizations.h"
 #include "tokens/hf/json_fields.h"
 #include "tokens/hf/pieces.h"
+#include "tokens/hf/steps.h"
 
 namespace regroup {
 namespace {

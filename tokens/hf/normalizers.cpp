@@ -1,5 +1,3 @@
-#include "tokens/hf/normalizers.h"
-
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -16,6 +14,7 @@
 #include "formats/vocabulary/vocabulary_files.h"
 #include "tokens/hf/pieces.h"
 #include "tokens/hf/regex.h"
+#include "tokens/hf/steps.h"
 #include "tokens/hf/unicode.h"
 #include "tokens/hf/work.h"
 

@@ -16,8 +16,7 @@
 #include "tokens/hf/added_tokens.h"
 #include "tokens/hf/bpe_model.h"
 #include "tokens/hf/json_fields.h"
-#include "tokens/hf/normalizers.h"
-#include "tokens/hf/pre_tokenizers.h"
+#include "tokens/hf/steps.h"
 #include "tokens/hf/token_model.h"
 
 namespace regroup {

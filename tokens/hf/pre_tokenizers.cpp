@@ -1,5 +1,3 @@
-#include "tokens/hf/pre_tokenizers.h"
-
 #include <functional>
 #include <string>
 #include <string_view>
@@ -9,6 +7,7 @@
 #include "formats/vocabulary/pre_tokenizations.h"
 #include "tokens/hf/pieces.h"
 #include "tokens/hf/regex.h"
+#include "tokens/hf/steps.h"
 #include "tokens/hf/unicode.h"
 
 namespace regroup {

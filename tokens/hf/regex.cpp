@@ -12,7 +12,6 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "tokens/hf/regex_syntax.h"
 #include "tokens/hf/work.h"
 
 namespace regroup {

@@ -86,4 +86,15 @@ struct CountedPattern {
 /// one after which nothing can fail: the expressions of published tokenizers get none.
 CountedPattern with_callouts(std::string_view pattern);
 
+// Translates the regular expressions of tokenizer.json, which are Oniguruma's, for PCRE2.
+
+/// Returns the expression of PCRE2 (with PCRE2_UTF and PCRE2_UCP) that matches what Oniguruma
+/// matches with `pattern`. Both differ in what \s and \w contain, in nested character classes, in
+/// possessive intervals and in anchors. Error messages begin with `where`. Throws kBadInput for
+/// constructs outside the common part: back references, named groups, recursion, intersections.
+std::string pcre2_pattern(std::string_view pattern, std::string_view where);
+
+/// The expression that matches `text` literally.
+std::string literal_pattern(std::string_view text);
+
 }  // namespace regroup

@@ -1,5 +1,3 @@
-#include "tokens/hf/regex_syntax.h"
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -9,6 +7,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "tokens/hf/regex.h"
 #include "tokens/hf/unicode.h"
 
 namespace regroup {

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tokens/json_tokenizer.h"
+#include "tokens/tokenizer_kinds.h"
 
 namespace regroup {
 

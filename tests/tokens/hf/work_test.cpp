@@ -10,7 +10,6 @@
 #include "tests/refusal.h"
 #include "tests/tokens/hf/tokenizer_parts.h"
 #include "tokens/hf/regex.h"
-#include "tokens/hf/regex_syntax.h"
 
 namespace regroup {
 namespace {

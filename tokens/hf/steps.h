@@ -1,0 +1,65 @@
+// The steps of tokenizer.json around its model: the normalizers before text is split, the pre-
+// tokenizers that split it into the words that a model encodes, and the decoder.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "tokens/hf/json_fields.h"
+#include "tokens/hf/pieces.h"
+
+namespace regroup {
+
+/// A document, or a part of one between added tokens.
+struct NormalText {
+  std::string text;
+  Origin origin;
+};
+
+/// Thread-safe.
+class Normalizer {
+ public:
+  Normalizer() = default;
+  Normalizer(const Normalizer&) = delete;
+  Normalizer& operator=(const Normalizer&) = delete;
+  virtual ~Normalizer() = default;
+  virtual void apply(NormalText& text) const = 0;
+};
+
+/// Applied one after another.
+using Normalizers = std::vector<std::unique_ptr<Normalizer>>;
+
+/// Appends what a "normalizer" object describes, and the members of sequences. Throws kBadInput for
+/// kinds and settings that are not supported.
+void read_normalizer(const JsonFields& fields, Normalizers& normalizers);
+
+/// SentencePiece's rules, from the object of a Precompiled normalizer.
+std::unique_ptr<Normalizer> read_charsmap_normalizer(const JsonFields& fields);
+
+/// Thread-safe.
+class PreTokenizer {
+ public:
+  PreTokenizer() = default;
+  PreTokenizer(const PreTokenizer&) = delete;
+  PreTokenizer& operator=(const PreTokenizer&) = delete;
+  virtual ~PreTokenizer() = default;
+  virtual void apply(Pieces& pieces) const = 0;
+};
+
+/// Applied one after another.
+using PreTokenizers = std::vector<std::unique_ptr<PreTokenizer>>;
+
+/// Appends what a "pre_tokenizer" object describes, and the members of sequences. Throws kBadInput
+/// for kinds and settings that are not supported.
+void read_pre_tokenizer(const JsonFields& fields, PreTokenizers& pre_tokenizers);
+
+/// The text that these tokens make, by the object under "decoder"; without one they are joined by
+/// spaces. Bytes that are not UTF-8, such as half a character, are U+FFFD. Throws kBadInput, naming
+/// `where` (a file), for decoders that are malformed or not supported.
+std::string decoded_text(std::vector<std::string> tokens, const nlohmann::json& decoder,
+                         const std::string& where);
+
+}  // namespace regroup
