@@ -15,7 +15,7 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/families/foreign_code.h"
+#include "formats/families/loader_code.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/model/parameters.h"

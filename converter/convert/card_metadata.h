@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "formats/base/json.h"
-#include "formats/families/foreign_code.h"
+#include "formats/families/loader_code.h"
 #include "formats/spec/model_spec.h"
 #include "formats/tensors/gguf_metadata.h"
 

@@ -7,7 +7,6 @@
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
-#include "formats/families/foreign_code.h"
 #include "formats/families/loader_code.h"
 
 namespace regroup {

@@ -27,7 +27,7 @@ enum class LoaderChoice {
 };
 
 /// Adds the code and its auto_map to `target`, and removes that of `source`. Adds notes that name
-/// all other code that the result has (formats/families/foreign_code.h). `container` is the
+/// all other code that the result has (formats/families/loader_code.h). `container` is the
 /// result's. Throws kUsage if kTransformers is impossible or would have no effect, and if a file of
 /// the source has the name of one to be written.
 void choose_loader_code(Target& target, const Model& source, Container container,

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "formats/base/json.h"
-#include "formats/families/foreign_code.h"
+#include "formats/families/loader_code.h"
 #include "formats/model/conversion_record.h"
 #include "formats/model/model.h"
 

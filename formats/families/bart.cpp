@@ -1,5 +1,3 @@
-#include "formats/families/bart.h"
-
 #include <cmath>
 
 #include <fmt/format.h>

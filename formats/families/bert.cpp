@@ -1,5 +1,3 @@
-#include "formats/families/bert.h"
-
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/families.h"

@@ -1,8 +1,13 @@
-// One function per family: config and tensor names in, ModelSpec out.
+// The families: what describes each, and what relatives share.
 #pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "formats/spec/config_reader.h"
 #include "formats/spec/model_spec.h"
+#include "formats/spec/rope_config.h"
 #include "formats/tensors/checkpoint.h"
 
 namespace regroup {
@@ -102,5 +107,144 @@ ModelSpec describe_nomic_bert(const ConfigReader& config, const Checkpoint& chec
 
 // modernbert.cpp: encoder-only, norms before attention and MLP.
 ModelSpec describe_modernbert(const ConfigReader& config, const Checkpoint& checkpoint);
+
+// Shared by the families that use Llama's config keys and tensor names.
+
+/// A family's defaults for absent config keys.
+struct LlamaDefaults {
+  std::int64_t kv_heads = 0;  ///< 0: the number of query heads
+  std::int64_t head_dim = 0;  ///< 0: hidden_size / query heads
+};
+
+/// Reads hidden_size, num_attention_heads, head_dim, num_hidden_layers, vocab_size and
+/// max_position_embeddings into `spec`; creates its layers without tensor names.
+void read_llama_frame(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                      const LlamaDefaults& defaults = {});
+
+/// The same, plus intermediate_size and num_key_value_heads.
+void read_llama_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                      const LlamaDefaults& defaults = {});
+
+/// Which parts have biases.
+struct LlamaBiases {
+  bool qkv = false;
+  bool o = false;
+  bool mlp = false;
+  bool norm = false;
+};
+
+/// Fills in Llama's names: model.layers.N.self_attn.{q,k,v,o}_proj, input_layernorm,
+/// post_attention_layernorm, mlp.{gate,up,down}_proj, model.embed_tokens, model.norm, and lm_head
+/// unless the embeddings are tied (`tied_by_default` if the config does not say).
+void name_llama_tensors(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                        const LlamaBiases& biases, bool tied_by_default = false);
+
+/// The biases that attention_bias and mlp_bias name.
+LlamaBiases llama_biases(const ConfigReader& config);
+
+/// Describes a decoder with RMSNorm and RoPE without tensor names. Callers change what differs.
+ModelSpec describe_llama_like(const ConfigReader& config, const Checkpoint& checkpoint,
+                              const LlamaDefaults& defaults, double default_epsilon = 1e-6,
+                              const RopeDefaults& rope = {});
+
+/// Reads the window of Qwen's models: in none, all or some of their layers.
+void read_qwen_window(ModelSpec& spec, const ConfigReader& config);
+
+/// Adds the norms of each layer's queries and keys, q_norm and k_norm without biases.
+void add_qk_norms(ModelSpec& spec, const Checkpoint& checkpoint, QkNorm kind);
+
+/// "model.layers.3", or "layers.3" in models saved without their head.
+std::string llama_layer_name(const Checkpoint& checkpoint, std::int64_t layer);
+
+// Shared by GPT-2, GPTBigCode and GPT-J: config keys, and the tensor names outside the layers.
+
+/// Reads n_embd, n_head, n_layer, n_inner, vocab_size, n_positions, layer_norm_epsilon and
+/// activation_function; creates the layers without tensor names; names wte and ln_f. Returns the
+/// prefix of all tensor names, "transformer." or "".
+std::string read_gpt_frame(ModelSpec& spec, const ConfigReader& config,
+                           const Checkpoint& checkpoint, const std::string& default_activation);
+
+/// Sets learned positions (wpe). Throws kBadInput if the config lacks their number.
+void use_learned_positions(ModelSpec& spec, const ConfigReader& config, const std::string& prefix);
+
+// Shared by the families whose layers have experts.
+
+/// A family's keys and defaults for how tokens are given to experts.
+struct RoutingDefaults {
+  std::string_view experts_key = "num_experts";
+  std::int64_t experts = 0, per_token = 0;  ///< 0: the key must be present
+  std::string_view balance_key = "router_aux_loss_coef";
+  double balance_weight = 0.001;
+};
+
+/// Reads the number of experts, num_experts_per_tok and the factor of the load-balancing loss. The
+/// experts are `intermediate_size` wide.
+void read_routing(ModelSpec& spec, const ConfigReader& config, const RoutingDefaults& defaults,
+                  std::int64_t intermediate_size);
+
+/// What a family calls the parts of a layer's experts, relative to the MLP's name.
+struct ExpertNames {
+  std::string_view mlp = "mlp";
+  std::string_view router = "gate";
+  std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";  ///< of one expert
+  bool always_stacked = false;
+  std::string_view gate_up_of_all = "experts.gate_up_proj";  ///< [E, 2·width, D]
+  std::string_view down_of_all = "experts.down_proj";        ///< [E, D, width]
+};
+
+/// Replaces the MLPs of the layers marked in `sparse` by experts: mlp.gate and
+/// mlp.experts.E.{gate,up,down}_proj, or two tensors of all experts if the checkpoint has these.
+void name_experts(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                  const std::vector<bool>& sparse, const ExpertNames& names = {});
+
+/// Sets the tensors of the shared expert, mlp.`name`.{gate,up,down}_proj, in each layer that
+/// `sparse` marks. `width`: its intermediate size.
+void name_shared_expert(ModelSpec& spec, const Checkpoint& checkpoint,
+                        const std::vector<bool>& sparse, std::string_view name, std::int64_t width);
+
+// The stacks of BART and its relatives: an encoder and a decoder with separate projections.
+
+/// Sets sizes, kv heads and layers (without names) from BART's keys, and what all relatives share:
+/// LayerNorm, the activation (`absent` if there is no key), the scale of embeddings (√D if
+/// scale_embedding, `scaled` if there is no key), the first token of the decoder. Throws kBadInput
+/// if encoder and decoder have different numbers of heads.
+struct BartDefaults {
+  std::string activation = "gelu";
+  bool scaled = false;
+  std::int64_t start_token = 2;
+};
+void read_bart_config(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                      const BartDefaults& defaults);
+
+/// What stacks differ in.
+struct BartNames {
+  std::string prefix;            ///< of encoder and decoder: "model." or ""
+  bool final_norms = false;      ///< "layer_norm" at the end of both
+  bool embedding_norms = false;  ///< "layernorm_embedding"
+  bool key_bias = true;
+};
+void name_bart_stacks(ModelSpec& spec, const BartNames& names);
+
+/// "model.", or "" for models saved without their head.
+std::string bart_prefix(const Checkpoint& checkpoint);
+
+/// Names the shared embedding and what is tied to it. An untied output makes the model not
+/// computable by regroup.
+void name_shared_embedding(ModelSpec& spec, const ConfigReader& config, const std::string& prefix);
+
+/// Names final_logits_bias, [1, V], if it is stored. transformers never trains it.
+void name_logits_bias(ModelSpec& spec, const Checkpoint& checkpoint);
+
+/// Keys of transformers 3, which later versions ignore: a config that differs from the family's
+/// block describes another model.
+struct OldBlockKeys {
+  bool normalize_before, add_final_layer_norm, normalize_embedding;
+};
+void check_old_keys(ModelSpec& spec, const ConfigReader& config, const OldBlockKeys& fixed);
+
+// What the encoders of this folder have in common.
+
+/// Sizes, heads and the mask token under BERT's names; attention in both directions, LayerNorm.
+void read_encoder_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint);
 
 }  // namespace regroup

@@ -1,6 +1,7 @@
 // The supported families. To add one: a file here, a row in registry.cpp, and tests.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,5 +65,28 @@ struct ExpectedTensor {
 };
 std::vector<ExpectedTensor> expected_attention_tensors(const ModelSpec& spec);
 std::vector<ExpectedTensor> expected_tensors(const ModelSpec& spec);
+
+// Models of unsupported architectures, described by a small JSON file from the user: which config
+// keys hold the sizes, and the names of the attention tensors. See docs/layout.md.
+
+/// The spec that `layout` describes. It has only the attention: the model can be inspected and
+/// converted but not computed. Error messages begin with `where` (the layout's file name). Throws
+/// kBadInput listing all errors of the layout: missing or unknown keys, values of the wrong type,
+/// absent config keys, tensors missing from the checkpoint.
+ModelSpec describe_with_layout(const Json& config, const Checkpoint& checkpoint, const Json& layout,
+                               std::string_view where);
+
+/// Calls describe_with_layout() with the file at `layout`, or describe_model() if that path is
+/// empty. `where` is the config's file name.
+ModelSpec describe_model_or_layout(const Json& config, const Checkpoint& checkpoint,
+                                   std::string_view where, const std::filesystem::path& layout);
+
+// Llama in Meta's convention, with params.json as the config.
+
+/// The spec of the model that `params` (the contents of params.json) describes. Sizes it lacks are
+/// derived from tensor shapes. Error messages begin with `where` (its file name). Throws kBadInput
+/// for missing or invalid values and for quantised weights. An unknown key, or a RoPE scaling with
+/// an unknown factor, makes the model not computable.
+ModelSpec describe_meta(const Json& params, const Checkpoint& checkpoint, std::string_view where);
 
 }  // namespace regroup

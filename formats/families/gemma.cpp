@@ -3,7 +3,6 @@
 
 #include "formats/base/error.h"
 #include "formats/families/families.h"
-#include "formats/families/llama.h"
 #include "formats/spec/config_reader.h"
 #include "formats/spec/rope_config.h"
 

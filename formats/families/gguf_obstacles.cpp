@@ -1,5 +1,3 @@
-#include "formats/families/gguf_obstacles.h"
-
 #include <algorithm>
 #include <cmath>
 #include <functional>

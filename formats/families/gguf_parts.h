@@ -93,4 +93,13 @@ void name_gguf_tensors(ModelSpec& spec, const GgufGraph& graph, const GgufParts&
 void read_gguf_positions(ModelSpec& spec, const GgufHyperparameters& parameters,
                          const GgufGraph& graph, const GgufParts& parts);
 
+// Why a llama.cpp graph cannot compute a model.
+
+/// The parts of `spec` that do not depend on the graph: all except fused_qkv and second_norm.
+GgufParts gguf_parts_of(const ModelSpec& spec);
+
+/// The first reason why `graph` cannot compute `spec`, such as "positions alibi, rope needed";
+/// empty if it can.
+std::string gguf_obstacle(const ModelSpec& spec, const GgufGraph& graph);
+
 }  // namespace regroup

@@ -1,5 +1,3 @@
-#include "formats/families/gpt.h"
-
 #include <algorithm>
 #include <vector>
 

@@ -1,5 +1,3 @@
-#include "formats/families/layout_file.h"
-
 #include <algorithm>
 #include <optional>
 #include <string>

@@ -1,5 +1,3 @@
-#include "formats/families/llama.h"
-
 #include <algorithm>
 #include <cmath>
 #include <vector>

@@ -1,7 +1,10 @@
-// The Python code that a result carries for stock loaders, and where loaders would misread it.
+// The Python code that a result carries for stock loaders, where loaders would misread it, and
+// code in a model's directory that regroup did not write.
 #pragma once
 
+#include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,8 +43,7 @@ std::optional<LoaderCode> loader_code_for(const Json& config, const ModelSpec& s
 bool is_for_models(std::string_view auto_class);
 
 /// Whether the auto_map of `config` names such code: a module of loader_files(), in the directory
-/// or in a repository. Whether the directory has it, code_in() says
-/// (formats/families/foreign_code.h).
+/// or in a repository. Whether the directory has it, code_in() says.
 bool has_loader_code(const Json& config);
 
 /// Whether its auto_map names other code for models or configs: the model's own.
@@ -54,5 +56,31 @@ std::string with_loader_code(const std::string& config_text, const LoaderCode& c
 /// `config_text` without entries for such code, and with the architecture's own name, which
 /// transformers replaces by the name of the code's class when it saves a model.
 std::string without_loader_code(const std::string& config_text);
+
+// Code in a model's directory that regroup did not write, and that loaders may run.
+
+struct ForeignCode {
+  std::string place;  ///< a file, or a file and a key in it: "config.json: auto_map.AutoModel"
+  std::string code;   ///< what the key names, such as "owner/name--module.Class"; a file: empty
+};
+
+struct DirectoryCode {
+  bool carried = false;  ///< whether the auto_map's classes for models are regroup's, in its files
+  std::vector<ForeignCode> foreign;
+};
+
+/// The files of loader_files() that are in `directory` byte for byte.
+std::vector<LoaderFile> carried_files(const std::filesystem::path& directory);
+
+/// The code that loaders of `config` (config.json) and of `files` in `directory` may run. Only the
+/// files in `carried` count as regroup's. Foreign are Python files and pickles, and what config
+/// files name: classes in auto_map, custom_pipelines and modules.json, kernels of the hub,
+/// trust_remote_code. Config files that cannot be read are listed, too.
+DirectoryCode code_in(const Json& config, const std::filesystem::path& directory,
+                      std::span<const std::filesystem::path> files,
+                      std::span<const LoaderFile> carried);
+
+/// A sentence that names foreign code; none if there is none.
+std::vector<std::string> notes_on_code(const DirectoryCode& code);
 
 }  // namespace regroup

@@ -2,14 +2,13 @@
 // pairs. Mistral's first releases have the same format, and add head_dim, hidden_dim and
 // sliding_window.
 // https://github.com/meta-llama/llama-models
-#include "formats/families/meta_llama.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/families/family.h"
 #include "formats/families/unknown_architecture.h"
 #include "formats/spec/config_reader.h"
 

@@ -1,5 +1,3 @@
-#include "formats/families/mixtures.h"
-
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -7,7 +5,6 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/families.h"
-#include "formats/families/llama.h"
 #include "formats/spec/config_reader.h"
 
 namespace regroup {

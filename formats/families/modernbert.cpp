@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include "formats/base/printable.h"
-#include "formats/families/bert.h"
 #include "formats/families/families.h"
 #include "formats/spec/config_reader.h"
 #include "formats/spec/rope_config.h"

@@ -13,8 +13,6 @@
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
 #include "formats/families/gguf_model.h"
-#include "formats/families/layout_file.h"
-#include "formats/families/meta_llama.h"
 #include "formats/families/unknown_architecture.h"
 #include "formats/model/meta_checkpoint.h"
 #include "formats/model/weight_index.h"

@@ -1,7 +1,6 @@
 // A layout file for a small model: the spec that it gives, and the config that a conversion would
 // write with it.
 #include "formats/families/family.h"
-#include "formats/families/layout_file.h"
 #include "formats/model/model.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/temporary_directory.h"

@@ -1,11 +1,9 @@
 // What a model's directory has of code, and what of it is regroup's.
-#include "formats/families/foreign_code.h"
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "formats/families/loader_code.h"
-#include "formats/families/loader_table.h"
+#include "formats/families/loader_files.h"
 #include "formats/model/model.h"
 #include "formats/model/model_directory.h"
 #include "tests/file_tree.h"

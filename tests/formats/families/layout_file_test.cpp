@@ -1,6 +1,4 @@
 // Models described by a layout file: what is read, and how all faults are reported at once.
-#include "formats/families/layout_file.h"
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 

@@ -1,6 +1,4 @@
 // Meta's format: the spec that params.json and the tensors describe.
-#include "formats/families/meta_llama.h"
-
 #include <catch2/catch_test_macros.hpp>
 #include <fmt/format.h>
 
