@@ -10,7 +10,6 @@
 
 #include "formats/tensors/checkpoint_writer.h"
 #include "formats/tensors/gguf.h"
-#include "formats/tensors/gguf_writer.h"
 #include "tests/file_tree.h"
 #include "tests/gguf_builder.h"
 

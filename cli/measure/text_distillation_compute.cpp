@@ -15,7 +15,7 @@
 #include "converter/convert/tensor_parts.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
-#include "formats/tensors/gguf_writer.h"
+#include "formats/tensors/checkpoint_writer.h"
 #include "uptrain/model/device.h"
 #include "uptrain/run/distill.h"
 #include "uptrain/run/sample.h"

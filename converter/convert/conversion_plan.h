@@ -14,7 +14,7 @@
 #include "converter/convert/tensor_step.h"
 #include "converter/heads/heads.h"
 #include "formats/model/model.h"
-#include "formats/tensors/safetensors_writer.h"
+#include "formats/tensors/checkpoint_writer.h"
 
 namespace regroup {
 

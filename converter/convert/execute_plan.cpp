@@ -14,9 +14,8 @@
 #include "converter/convert/write_tensors.h"
 #include "formats/base/staged_directory.h"
 #include "formats/tensors/checkpoint.h"
+#include "formats/tensors/checkpoint_writer.h"
 #include "formats/tensors/dtype.h"
-#include "formats/tensors/gguf_writer.h"
-#include "formats/tensors/safetensors_writer.h"
 #include "formats/tensors/torch_writer.h"
 
 namespace regroup {

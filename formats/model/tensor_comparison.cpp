@@ -13,7 +13,6 @@
 #include "formats/model/meta_checkpoint.h"
 #include "formats/model/model_directory.h"
 #include "formats/tensors/dtype.h"
-#include "formats/tensors/element_values.h"
 #include "formats/tensors/gguf_split.h"
 #include "formats/tensors/tensor_reader.h"
 

@@ -1,10 +1,18 @@
 #include "formats/tensors/checkpoint_writer.h"
 
 #include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/tensors/checkpoint.h"
+#include "formats/tensors/gguf.h"
+#include "formats/tensors/safetensors.h"
 #include "formats/tensors/tensor_reader.h"
 
 namespace regroup {
@@ -130,6 +138,256 @@ void CheckpointWriter::finish_share() {
   for (File& file : files_) {
     file.sync_and_close();
   }
+}
+
+namespace {
+
+using Run = std::span<const OutputTensor>;
+
+// From this many bytes on, copying whole blocks is worth up to one block of padding.
+constexpr std::uint64_t kWorthPadding = 16 * kSharedBlock;
+
+// Splits the tensors into runs that are each copied from one source file. Returns one run if the
+// order of the tensors is not that of the source files.
+std::vector<Run> split_at_files(Run tensors) {
+  std::vector<Run> runs;
+  std::optional<std::size_t> file;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].stands || tensors[i].stands->file == file) {
+      continue;
+    }
+    if (file && tensors[i].stands->file < *file) {
+      return {tensors};
+    }
+    if (file) {
+      runs.push_back(tensors.subspan(begin, i - begin));
+      begin = i;
+    }
+    file = tensors[i].stands->file;
+  }
+  runs.push_back(tensors.subspan(begin));
+  return runs;
+}
+
+// Shards of at most `max_bytes`. If there are several, shards also end where source files do.
+std::vector<Run> shards_of(Run tensors, std::uint64_t max_bytes) {
+  std::vector<Run> shards = split_into_shards(tensors, max_bytes);
+  if (shards.size() == 1) {
+    return shards;
+  }
+  shards.clear();
+  for (const Run& run : split_at_files(tensors)) {
+    const std::vector<Run> parts = split_into_shards(run, max_bytes);
+    shards.insert(shards.end(), parts.begin(), parts.end());
+  }
+  return shards;
+}
+
+struct Shard {
+  std::vector<TensorInfo> tensors;  ///< contiguous
+  std::optional<std::uint64_t> data_in_block;
+  std::uint64_t room = 0;  ///< bytes that the filesystem needs for them
+};
+
+// The offset in a block at which the data should begin, so that as many bytes as possible have the
+// same offset in their block as in the source. None if it is not worth the padding.
+std::optional<std::uint64_t> best_begin(Run tensors, std::span<const TensorInfo> placed) {
+  // The number of bytes that have the same offset as in the source, by the beginning of the data.
+  std::map<std::uint64_t, std::uint64_t> bytes;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].stands) {
+      bytes[(tensors[i].stands->begin - placed[i].begin) % kSharedBlock] += placed[i].bytes();
+    }
+  }
+  std::optional<std::uint64_t> best;
+  std::uint64_t most = kWorthPadding;
+  for (const auto& [begin, shared] : bytes) {
+    if (begin % 8 == 0 && shared > most) {
+      best = begin;
+      most = shared;
+    }
+  }
+  return best;
+}
+
+// The space that a tensor takes at that place. Shared blocks take none, except those at its ends.
+std::uint64_t room_of(const OutputTensor& tensor, const TensorInfo& placed,
+                      std::optional<std::uint64_t> data_in_block) {
+  const bool shared = tensor.shareable && data_in_block &&
+                      (tensor.stands->begin - *data_in_block - placed.begin) % kSharedBlock == 0;
+  return shared ? std::min(placed.bytes(), 2 * kSharedBlock) : placed.bytes();
+}
+
+std::vector<Shard> lay_out(Run tensors, std::uint64_t max_bytes) {
+  std::vector<Shard> shards;
+  for (const Run& run : shards_of(tensors, max_bytes)) {
+    std::uint64_t end = 0;
+    Shard& shard = shards.emplace_back();
+    for (const OutputTensor& tensor : run) {
+      const std::uint64_t begin =
+          std::exchange(end, end + tensor_bytes(tensor.dtype, tensor.shape));
+      shard.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, 0, begin, end, {}});
+    }
+    shard.data_in_block = best_begin(run, shard.tensors);
+    for (std::size_t i = 0; i < run.size(); ++i) {
+      shard.room += room_of(run[i], shard.tensors[i], shard.data_in_block);
+    }
+  }
+  return shards;
+}
+
+std::uint64_t room_of_all(std::span<const Shard> shards) {
+  std::uint64_t bytes = 0;
+  for (const Shard& shard : shards) {
+    bytes += shard.room;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& directory,
+                                     std::span<const OutputTensor> tensors,
+                                     std::map<std::string, std::string> metadata,
+                                     std::uint64_t max_shard_bytes, OutputFiles files) {
+  metadata["format"] = "pt";  // several loaders refuse a file without it
+  const auto shards = lay_out(tensors, max_shard_bytes);
+  const bool created = files == OutputFiles::kCreated;
+  if (created) {
+    check_free_space(directory, room_of_all(shards));
+  }
+  std::vector<std::pair<std::string, std::size_t>> placed;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const std::string header =
+        encode_safetensors_header(shards[i].tensors, metadata, shards[i].data_in_block);
+    File& file = add_file(directory / shard_name(i, shards.size()), files);
+    if (created) {
+      file.write_at(0, std::as_bytes(std::span(header)));
+    }
+    for (const TensorInfo& tensor : shards[i].tensors) {
+      place(tensor.name, {i, header.size() + tensor.begin, tensor.bytes(), false});
+      placed.emplace_back(tensor.name, i);
+    }
+  }
+  if (created && shards.size() > 1) {
+    write_text(directory / kIndexFile, encode_index(placed, shards.size(), total_bytes()));
+  }
+}
+
+namespace {
+
+template <typename T>
+void put(std::string& out, T value) {
+  const std::size_t at = out.size();
+  out.resize(at + sizeof(T));
+  std::memcpy(out.data() + at, &value, sizeof(T));
+}
+
+void put_string(std::string& out, std::string_view text) {
+  put<std::uint64_t>(out, text.size());
+  out += text;
+}
+
+void put_entry(std::string& out, const GgufMetadata::Entry& entry) {
+  put_string(out, entry.key);
+  put(out, static_cast<std::uint32_t>(entry.type));
+  out += entry.bytes;
+}
+
+void put_tensor(std::string& out, const OutputTensor& tensor, std::uint64_t offset) {
+  const auto type = ggml_type_of(tensor.dtype);
+  if (!type || tensor.shape.size() > kMaxGgufDimensions ||
+      tensor.name.size() > kMaxGgufTensorName) {
+    throw_usage(
+        "tensor {} ({} {}) does not fit a GGUF file, which holds ggml's types, up to {} "
+        "dimensions and names up to {} bytes",
+        printable(tensor.name), name_of(tensor.dtype), text_of(tensor.shape), kMaxGgufDimensions,
+        kMaxGgufTensorName);
+  }
+  put_string(out, tensor.name);
+  put(out, static_cast<std::uint32_t>(tensor.shape.size()));
+  for (auto size = tensor.shape.rbegin(); size != tensor.shape.rend(); ++size) {
+    put(out, *size);
+  }
+  put(out, *type);
+  put(out, offset);
+}
+
+std::uint64_t pad(std::uint64_t offset, std::uint64_t alignment) {
+  const auto padded = padded_to(offset, alignment);
+  if (!padded) {
+    throw_usage("the tensors' bytes overflow a GGUF file's offsets");
+  }
+  return *padded;
+}
+
+struct GgufLayout {
+  std::string header;
+  std::vector<std::uint64_t> offsets;  // in the data section
+  std::uint64_t data_bytes = 0;        // padding included
+};
+
+// The part of a file before the descriptions of its tensors.
+std::string encode_metadata(const GgufMetadata& metadata, std::size_t tensors) {
+  std::string header(kGgufMagic);
+  put(header, kGgufVersion);
+  put<std::uint64_t>(header, tensors);
+  put<std::uint64_t>(header, metadata.entries().size());
+  for (const GgufMetadata::Entry& entry : metadata.entries()) {
+    put_entry(header, entry);
+  }
+  return header;
+}
+
+GgufLayout lay_out(const GgufMetadata& metadata, std::span<const OutputTensor> tensors,
+                   std::uint64_t alignment) {
+  GgufLayout layout;
+  layout.header = encode_metadata(metadata, tensors.size());
+  for (const OutputTensor& tensor : tensors) {
+    layout.offsets.push_back(layout.data_bytes);
+    put_tensor(layout.header, tensor, layout.data_bytes);
+    const std::uint64_t bytes = tensor_bytes(tensor.dtype, tensor.shape);
+    layout.data_bytes = pad(layout.data_bytes + bytes, alignment);
+  }
+  layout.header.resize(pad(layout.header.size(), alignment));
+  return layout;
+}
+
+}  // namespace
+
+std::string encode_gguf(const GgufMetadata& metadata) {
+  return lay_out(metadata, {}, gguf_alignment(metadata)).header;
+}
+
+GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
+                       std::span<const OutputTensor> tensors) {
+  const GgufLayout layout = lay_out(metadata, tensors, gguf_alignment(metadata));
+  check_free_space(path.parent_path(), layout.header.size() + layout.data_bytes);
+  File& file = add_file(path);
+  file.write_at(0, std::as_bytes(std::span(layout.header)));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    place(tensors[i].name, {0, layout.header.size() + layout.offsets[i],
+                            tensor_bytes(tensors[i].dtype, tensors[i].shape), false});
+  }
+  // Padding between tensors is left unwritten. After the last tensor the file must be extended to
+  // include it.
+  if (layout.data_bytes > 0) {
+    const std::byte zero{0};
+    file.write_at(layout.header.size() + layout.data_bytes - 1, std::span(&zero, 1));
+  }
+}
+
+void overwrite_metadata(const std::filesystem::path& path, std::size_t tensors,
+                        const GgufMetadata& before, const GgufMetadata& after) {
+  const std::string header = encode_metadata(after, tensors);
+  const std::size_t present = encode_metadata(before, tensors).size();
+  if (header.size() != present) {
+    throw_usage("metadata of {} bytes in place of {}", header.size(), present);
+  }
+  File file = File::open_or_create(path);
+  file.write_at(0, std::as_bytes(std::span(header)));
+  file.sync_and_close();
 }
 
 }  // namespace regroup

@@ -1,10 +1,11 @@
-// Writes checkpoints. All tensors are announced first, which fixes the layout; then their bytes are
-// written, one tensor at a time.
+// Writes checkpoints: safetensors and GGUF files; torch's are in torch_writer.h. All tensors are
+// announced first, which fixes the layout; then their bytes are written, one tensor at a time.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "formats/base/file.h"
 #include "formats/tensors/checkpoint.h"
+#include "formats/tensors/gguf_metadata.h"
 
 namespace regroup {
 
@@ -107,5 +109,41 @@ class CheckpointWriter {
 
 /// Throws kEnvironment if the filesystem of `directory` has less than `bytes` bytes free.
 void check_free_space(const std::filesystem::path& directory, std::uint64_t bytes);
+
+// A safetensors file, or numbered shards with an index, as Hugging Face loaders expect.
+
+class SafetensorsWriter : public CheckpointWriter {
+ public:
+  /// Lays the tensors out in the given order, as `directory`/model.safetensors or, if they exceed
+  /// `max_shard_bytes`, as numbered shards with an index. Creates the files and writes their
+  /// headers. A shard also ends where copies continue from another source file. Before large copies
+  /// the header is padded so that filesystems can share their blocks. `metadata` is added to every
+  /// file, together with "format": "pt". Throws kEnvironment if there is not enough free space.
+  /// With kJoined, only opens the files that another process has made with the same arguments.
+  SafetensorsWriter(const std::filesystem::path& directory, std::span<const OutputTensor> tensors,
+                    std::map<std::string, std::string> metadata,
+                    std::uint64_t max_shard_bytes = kDefaultShardBytes,
+                    OutputFiles files = OutputFiles::kCreated);
+};
+
+// One GGUF file of version 3.
+
+/// A file without tensors.
+std::string encode_gguf(const GgufMetadata& metadata);
+
+/// Overwrites the metadata of a file with `tensors` tensors that GgufWriter wrote with `before`,
+/// and flushes it. Throws kUsage unless both have the same length.
+void overwrite_metadata(const std::filesystem::path& path, std::size_t tensors,
+                        const GgufMetadata& before, const GgufMetadata& after);
+
+class GgufWriter : public CheckpointWriter {
+ public:
+  /// Creates the file at `path`, lays the tensors out in the given order with the alignment in
+  /// `metadata`, and writes everything before the tensor data. Throws kUsage for a tensor that the
+  /// format cannot hold (dtype, dimensions, name length), kEnvironment if there is not enough free
+  /// space.
+  GgufWriter(const std::filesystem::path& path, const GgufMetadata& metadata,
+             std::span<const OutputTensor> tensors);
+};
 
 }  // namespace regroup

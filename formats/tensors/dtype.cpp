@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "formats/base/error.h"
-#include "formats/tensors/element_values.h"
+#include "formats/tensors/tensor_reader.h"
 
 namespace regroup {
 

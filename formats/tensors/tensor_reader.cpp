@@ -1,8 +1,13 @@
 #include "formats/tensors/tensor_reader.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 
+#include "formats/base/error.h"
 #include "formats/tensors/dtype.h"
 
 namespace regroup {
@@ -74,6 +79,378 @@ bool same_contents(const Checkpoint& checkpoint, const TensorInfo& a, const Tens
     }
   }
   return true;
+}
+
+namespace {
+
+// A float of few bits: sign, exponent, mantissa; with subnormals, as in IEEE 754.
+struct SmallFloat {
+  int exponent_bits;
+  int mantissa_bits;
+  int bias;
+
+  double value(unsigned bits) const {
+    const unsigned mantissa = bits & ((1U << mantissa_bits) - 1);
+    const int exponent = static_cast<int>(bits >> mantissa_bits & ((1U << exponent_bits) - 1));
+    const bool negative = (bits >> (mantissa_bits + exponent_bits) & 1U) != 0;
+    const double fraction = mantissa + (exponent > 0 ? 1U << mantissa_bits : 0U);
+    const double magnitude = std::ldexp(fraction, std::max(exponent, 1) - bias - mantissa_bits);
+    return negative ? -magnitude : magnitude;
+  }
+};
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+// https://arxiv.org/abs/2209.05433 (E4M3 has no infinities, E5M2 has IEEE's).
+double from_e4m3(unsigned bits) {
+  return (bits & 0x7fU) == 0x7fU ? kNan : SmallFloat{4, 3, 7}.value(bits);
+}
+
+double from_e5m2(unsigned bits) {
+  if ((bits & 0x7cU) == 0x7cU) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    return (bits & 3U) != 0 ? kNan : (bits & 0x80U) != 0 ? -infinity : infinity;
+  }
+  return SmallFloat{5, 2, 15}.value(bits);
+}
+
+// The "FNUZ" variants: the bias is larger by one, and the code of -0 is the only NaN.
+double from_e4m3_fnuz(unsigned bits) {
+  return bits == 0x80U ? kNan : SmallFloat{4, 3, 8}.value(bits);
+}
+
+double from_e5m2_fnuz(unsigned bits) {
+  return bits == 0x80U ? kNan : SmallFloat{5, 2, 16}.value(bits);
+}
+
+// A power of two: a scale of OCP's microscaling formats.
+double from_e8m0(unsigned bits) {
+  return bits == 0xffU ? kNan : std::ldexp(1.0, static_cast<int>(bits) - 127);
+}
+
+using ByteValue = double (*)(unsigned);
+
+ByteValue value_of_byte(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+    case DType::kU8: return [](unsigned bits) { return static_cast<double>(bits); };
+    case DType::kI8:
+      return [](unsigned bits) { return static_cast<double>(static_cast<std::int8_t>(bits)); };
+    case DType::kF8E4M3: return from_e4m3;
+    case DType::kF8E5M2: return from_e5m2;
+    case DType::kF8E4M3Fnuz: return from_e4m3_fnuz;
+    case DType::kF8E5M2Fnuz: return from_e5m2_fnuz;
+    case DType::kF8E8M0: return from_e8m0;
+    default: return nullptr;
+  }
+}
+
+template <typename T>
+void read_whole_numbers(std::span<const std::byte> bytes, std::span<double> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    T number{};
+    std::memcpy(&number, bytes.data() + i * sizeof(T), sizeof(T));
+    values[i] = static_cast<double>(number);
+  }
+}
+
+using ReadNumbers = void (*)(std::span<const std::byte>, std::span<double>);
+
+ReadNumbers reader_of(DType dtype) {
+  switch (dtype) {
+    case DType::kI16: return read_whole_numbers<std::int16_t>;
+    case DType::kU16: return read_whole_numbers<std::uint16_t>;
+    case DType::kI32: return read_whole_numbers<std::int32_t>;
+    case DType::kU32: return read_whole_numbers<std::uint32_t>;
+    case DType::kI64: return read_whole_numbers<std::int64_t>;
+    case DType::kU64: return read_whole_numbers<std::uint64_t>;
+    default: return nullptr;
+  }
+}
+
+// E2M1: a byte holds two elements, the first in its low half.
+void read_f4(std::span<const std::byte> bytes, std::span<double> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto pair = std::to_integer<unsigned>(bytes[i / 2]);
+    values[i] = SmallFloat{2, 1, 1}.value(i % 2 == 0 ? pair & 0xfU : pair >> 4);
+  }
+}
+
+}  // namespace
+
+bool can_read_values(DType dtype) {
+  return can_decode(dtype) || dtype == DType::kF4 || value_of_byte(dtype) != nullptr ||
+         reader_of(dtype) != nullptr;
+}
+
+void read_values(DType dtype, std::span<const std::byte> bytes, std::span<double> values) {
+  if (!can_read_values(dtype)) {
+    throw_usage("elements of {} cannot be read as numbers", name_of(dtype));
+  }
+  if (bytes.size() != bytes_of_elements(dtype, values.size())) {
+    throw_usage("{} bytes do not hold {} elements of {}", bytes.size(), values.size(),
+                name_of(dtype));
+  }
+  if (can_decode(dtype)) {
+    decode_numbers(dtype, bytes, values);
+  } else if (dtype == DType::kF4) {
+    read_f4(bytes, values);
+  } else if (const ReadNumbers read = reader_of(dtype)) {
+    read(bytes, values);
+  } else {
+    const ByteValue value = value_of_byte(dtype);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = value(std::to_integer<unsigned>(bytes[i]));
+    }
+  }
+}
+
+namespace {
+
+// The bytes of one block.
+class Block {
+ public:
+  explicit Block(std::span<const std::byte> bytes) : bytes_(bytes) {}
+
+  int u8(std::size_t at) const { return std::to_integer<int>(bytes_[at]); }
+  int i8(std::size_t at) const { return static_cast<std::int8_t>(u8(at)); }
+  int low(std::size_t at) const { return u8(at) & 0xf; }
+  int high(std::size_t at) const { return u8(at) >> 4; }
+  int two_bits(std::size_t at, std::size_t shift) const { return (u8(at) >> shift) & 3; }
+  int bit(std::size_t at, std::size_t shift) const { return (u8(at) >> shift) & 1; }
+
+  double half(std::size_t at) const {
+    double value = 0.0;
+    decode_to_double(DType::kF16, bytes_.subspan(at, 2), std::span(&value, 1));
+    return value;
+  }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+// In blocks of 32, the low halves of 16 bytes hold the first 16 quants, the high halves the others.
+int nibble(const Block& block, std::size_t quants, std::size_t i) {
+  return i < 16 ? block.low(quants + i) : block.high(quants + i - 16);
+}
+
+// In the K types a block has 256 elements. 32 bytes hold 128 quants of two bits: each of the four
+// shifts selects 32 of them.
+int quarter(const Block& block, std::size_t quants, std::size_t i) {
+  return block.two_bits(quants + i / 128 * 32 + i % 32, i % 128 / 32 * 2);
+}
+
+// Rounds as ggml does. scale · quant is exact in a float, but a sum with it is not.
+double rounded(double value) { return static_cast<float>(value); }
+
+// As in nibble(), where 4 more bytes hold the fifth bit of each quant.
+int five_bits(const Block& block, std::size_t fifths, std::size_t i) {
+  return nibble(block, fifths + 4, i) | block.bit(fifths + i / 8, i % 8) << 4;
+}
+
+void read_q4_0(const Block& block, std::span<double> values) {
+  const double scale = block.half(0);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = scale * (nibble(block, 2, i) - 8);
+  }
+}
+
+void read_q4_1(const Block& block, std::span<double> values) {
+  const double scale = block.half(0);
+  const double minimum = block.half(2);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = rounded(scale * nibble(block, 4, i) + minimum);
+  }
+}
+
+void read_q5_0(const Block& block, std::span<double> values) {
+  const double scale = block.half(0);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = scale * (five_bits(block, 2, i) - 16);
+  }
+}
+
+void read_q5_1(const Block& block, std::span<double> values) {
+  const double scale = block.half(0);
+  const double minimum = block.half(2);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = rounded(scale * five_bits(block, 4, i) + minimum);
+  }
+}
+
+void read_q8_0(const Block& block, std::span<double> values) {
+  const double scale = block.half(0);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = scale * block.i8(2 + i);
+  }
+}
+
+void read_q2_k(const Block& block, std::span<double> values) {
+  const double scale = block.half(80);
+  const double minimum = block.half(82);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] =
+        rounded(scale * block.low(i / 16) * quarter(block, 16, i) - minimum * block.high(i / 16));
+  }
+}
+
+// 8 bytes hold the low 4 bits of 16 scales of 6 bits, the 4 bytes after them the high 2 bits.
+int q3_k_scale(const Block& block, std::size_t group) {
+  const int low = group < 8 ? block.low(96 + group) : block.high(96 + group - 8);
+  return (low | block.two_bits(104 + group % 4, group / 4 * 2) << 4) - 32;
+}
+
+void read_q3_k(const Block& block, std::span<double> values) {
+  const double scale = block.half(108);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const int third_bit = block.bit(i % 32, i / 32);  // if it is 0, 4 is subtracted
+    values[i] = scale * q3_k_scale(block, i / 16) * (quarter(block, 32, i) - 4 * (1 - third_bit));
+  }
+}
+
+struct ScaleAndMinimum {
+  int scale = 0;
+  int minimum = 0;
+};
+
+// The 12 bytes at offset 4 hold 8 scales and 8 minima of 6 bits. Those of the first 4 groups take
+// the low 6 bits of a byte. The 2 bits left in these bytes are the top bits of the other groups.
+ScaleAndMinimum packed_scale(const Block& block, std::size_t group) {
+  constexpr std::size_t kAt = 4;
+  if (group < 4) {
+    return {block.u8(kAt + group) & 63, block.u8(kAt + group + 4) & 63};
+  }
+  return {block.low(kAt + group + 4) | block.two_bits(kAt + group - 4, 6) << 4,
+          block.high(kAt + group + 4) | block.two_bits(kAt + group, 6) << 4};
+}
+
+// 32 bytes hold 64 elements: the low halves the first 32, the high halves the next 32.
+int paired_nibble(const Block& block, std::size_t quants, std::size_t i) {
+  const std::size_t at = quants + i / 64 * 32 + i % 32;
+  return i % 64 < 32 ? block.low(at) : block.high(at);
+}
+
+void read_q4_k(const Block& block, std::span<double> values) {
+  const double scale = block.half(0);
+  const double minimum = block.half(2);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const ScaleAndMinimum group = packed_scale(block, i / 32);
+    values[i] =
+        rounded(scale * group.scale * paired_nibble(block, 16, i) - minimum * group.minimum);
+  }
+}
+
+void read_q5_k(const Block& block, std::span<double> values) {
+  const double scale = block.half(0);
+  const double minimum = block.half(2);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const ScaleAndMinimum group = packed_scale(block, i / 32);
+    const int quant = paired_nibble(block, 48, i) | block.bit(16 + i % 32, i / 32) << 4;
+    values[i] = rounded(scale * group.scale * quant - minimum * group.minimum);
+  }
+}
+
+void read_q6_k(const Block& block, std::span<double> values) {
+  const double scale = block.half(208);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t at = i / 128 * 64 + i % 64;  // 64 bytes hold 128 elements
+    const int low = i % 128 < 64 ? block.low(at) : block.high(at);
+    const int quant = low | quarter(block, 128, i) << 4;
+    values[i] = scale * block.i8(192 + i / 16) * (quant - 32);
+  }
+}
+
+// Elements of E2M1. The scale is a power of two, and as in ggml no code of it is a NaN.
+void read_mxfp4(const Block& block, std::span<double> values) {
+  constexpr std::array<int, 16> kTwiceE2M1{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  const double scale = std::ldexp(1.0, block.u8(0) - 128);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = scale * kTwiceE2M1[static_cast<std::size_t>(nibble(block, 1, i))];
+  }
+}
+
+using BlockReader = void (*)(const Block& block, std::span<double> values);
+
+struct ReaderRow {
+  DType dtype;
+  BlockReader read;
+};
+
+constexpr std::array<ReaderRow, 11> kReaders{{{DType::kQ4_0, read_q4_0},
+                                              {DType::kQ4_1, read_q4_1},
+                                              {DType::kQ5_0, read_q5_0},
+                                              {DType::kQ5_1, read_q5_1},
+                                              {DType::kQ8_0, read_q8_0},
+                                              {DType::kQ2K, read_q2_k},
+                                              {DType::kQ3K, read_q3_k},
+                                              {DType::kQ4K, read_q4_k},
+                                              {DType::kQ5K, read_q5_k},
+                                              {DType::kQ6K, read_q6_k},
+                                              {DType::kMxfp4, read_mxfp4}}};
+
+const ReaderRow* find_reader(DType dtype) {
+  const auto row = std::find_if(kReaders.begin(), kReaders.end(),
+                                [&](const ReaderRow& reader) { return reader.dtype == dtype; });
+  return row == kReaders.end() ? nullptr : &*row;
+}
+
+// The number of blocks. Throws if bytes and elements do not agree.
+std::size_t count_blocks(DType dtype, std::size_t bytes, std::size_t elements) {
+  if (elements % block_elements(dtype) != 0 ||
+      bytes != elements / block_elements(dtype) * block_bytes(dtype)) {
+    throw_usage("{} bytes do not hold {} elements of {}", bytes, elements, name_of(dtype));
+  }
+  return elements / block_elements(dtype);
+}
+
+void write_q8_0(std::span<const double> values, std::span<std::byte> block) {
+  float largest = 0.0F;
+  for (const double value : values) {
+    largest = std::max(largest, std::fabs(static_cast<float>(value)));
+    if (!std::isfinite(static_cast<float>(value))) {
+      throw_bad_input("{} cannot be stored as Q8_0", value);
+    }
+  }
+  const float scale = largest / 127.0F;
+  if (scale >= 65520.0F) {  // rounds to infinity in half precision
+    throw_bad_input("{} is too large to be stored as Q8_0", largest);
+  }
+  const double stored = scale;
+  encode_from_double(DType::kF16, std::span(&stored, 1), block.first(2));
+  // ggml divides by the unrounded scale, and rounds halves away from zero.
+  const float exact_inverse = 1.0F / scale;
+  const float inverse = std::isfinite(exact_inverse) ? exact_inverse : 0.0F;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float quant = std::round(static_cast<float>(values[i]) * inverse);
+    block[2 + i] = static_cast<std::byte>(static_cast<int>(quant));
+  }
+}
+
+}  // namespace
+
+bool can_dequantise(DType dtype) { return find_reader(dtype) != nullptr; }
+
+void dequantise_to_double(DType dtype, std::span<const std::byte> blocks,
+                          std::span<double> values) {
+  const ReaderRow* reader = find_reader(dtype);
+  if (reader == nullptr) {
+    throw_usage("dtype {} cannot be dequantised", name_of(dtype));
+  }
+  const std::size_t count = count_blocks(dtype, blocks.size(), values.size());
+  const std::size_t elements = block_elements(dtype);
+  const std::size_t bytes = block_bytes(dtype);
+  for (std::size_t i = 0; i < count; ++i) {
+    reader->read(Block(blocks.subspan(i * bytes, bytes)), values.subspan(i * elements, elements));
+  }
+}
+
+void quantise_to_q8_0(std::span<const double> values, std::span<std::byte> blocks) {
+  const std::size_t count = count_blocks(DType::kQ8_0, blocks.size(), values.size());
+  const std::size_t elements = block_elements(DType::kQ8_0);
+  const std::size_t bytes = block_bytes(DType::kQ8_0);
+  for (std::size_t i = 0; i < count; ++i) {
+    write_q8_0(values.subspan(i * elements, elements), blocks.subspan(i * bytes, bytes));
+  }
 }
 
 }  // namespace regroup

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "formats/spec/model_spec.h"
-#include "formats/tensors/safetensors_writer.h"
+#include "formats/tensors/checkpoint_writer.h"
 #include "uptrain/model/parameters.h"
 
 namespace regroup {

@@ -21,7 +21,7 @@
 #include "formats/base/printable.h"
 #include "formats/base/staged_directory.h"
 #include "formats/spec/tensor_names.h"
-#include "formats/tensors/safetensors_writer.h"
+#include "formats/tensors/checkpoint_writer.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/model/layers.h"
 #include "uptrain/model/parameters.h"

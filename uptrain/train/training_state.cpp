@@ -20,7 +20,7 @@
 #include "formats/base/printable.h"
 #include "formats/base/staged_directory.h"
 #include "formats/model/model_directory.h"
-#include "formats/tensors/safetensors_writer.h"
+#include "formats/tensors/checkpoint_writer.h"
 #include "uptrain/model/parameters.h"
 
 namespace regroup {

@@ -6,9 +6,9 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <fmt/format.h>
 
+#include "formats/tensors/checkpoint_writer.h"
 #include "formats/tensors/dtype.h"
 #include "formats/tensors/gguf.h"
-#include "formats/tensors/gguf_writer.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"

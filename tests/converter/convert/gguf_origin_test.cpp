@@ -7,8 +7,8 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/base/json.h"
+#include "formats/tensors/checkpoint_writer.h"
 #include "formats/tensors/gguf.h"
-#include "formats/tensors/gguf_writer.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"

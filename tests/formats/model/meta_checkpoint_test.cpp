@@ -6,7 +6,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/model/model_directory.h"
-#include "formats/tensors/safetensors_writer.h"
+#include "formats/tensors/checkpoint_writer.h"
 #include "formats/tensors/torch_writer.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"

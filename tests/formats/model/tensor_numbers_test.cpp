@@ -8,7 +8,7 @@
 
 #include "formats/model/model_directory.h"
 #include "formats/model/tensor_comparison.h"
-#include "formats/tensors/element_values.h"
+#include "formats/tensors/tensor_reader.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"

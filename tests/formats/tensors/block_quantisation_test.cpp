@@ -5,7 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/model/model_directory.h"
-#include "formats/tensors/element_values.h"
+#include "formats/tensors/tensor_reader.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"

@@ -1,9 +1,8 @@
 // Files from the writer, read back and compared with files from other writers.
-#include "formats/tensors/gguf_writer.h"
-
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/model/model_directory.h"
+#include "formats/tensors/checkpoint_writer.h"
 #include "formats/tensors/gguf.h"
 #include "formats/tensors/safetensors.h"
 #include "tests/checkpoint_builder.h"

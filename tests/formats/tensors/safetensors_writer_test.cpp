@@ -1,10 +1,9 @@
-#include "formats/tensors/safetensors_writer.h"
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
 #include "formats/base/json.h"
 #include "formats/model/model_directory.h"
+#include "formats/tensors/checkpoint_writer.h"
 #include "formats/tensors/safetensors.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
