@@ -7,7 +7,7 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/vocabulary/vocabulary_files.h"
+#include "formats/vocabulary/tokenizer_files.h"
 #include "tokens/hf/added_tokens.h"
 #include "tokens/hf/pipeline.h"
 #include "tokens/hf/steps.h"

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/tensors/gguf_metadata.h"
-#include "formats/vocabulary/added_tokens_files.h"
+#include "formats/vocabulary/tokenizer_files.h"
 #include "tokens/tokenizer.h"
 
 namespace regroup {

@@ -15,7 +15,7 @@
 #include "formats/tensors/gguf_split.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/token_file.h"
-#include "formats/vocabulary/vocabulary_files.h"
+#include "formats/vocabulary/tokenizer_files.h"
 #include "tokens/tokenize.h"
 
 namespace regroup {

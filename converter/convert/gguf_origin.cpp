@@ -12,7 +12,6 @@
 #include "formats/tensors/gguf.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/tokenizer_files.h"
-#include "formats/vocabulary/vocabulary_files.h"
 
 namespace regroup {
 namespace {

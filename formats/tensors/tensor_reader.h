@@ -52,8 +52,7 @@ bool same_contents(const Checkpoint& checkpoint, const TensorInfo& a, const Tens
 // Reads elements of almost any stored type as numbers, for inspection only. Covers integers and the
 // 8- and 4-bit floats of quantised checkpoints in addition to the types used in computation.
 
-/// True for every type except F6, complex numbers and block types that cannot be dequantised
-/// (formats/tensors/element_values.h).
+/// True for every type except F6, complex numbers and block types that cannot be dequantised.
 bool can_read_values(DType dtype);
 
 /// Reads values.size() elements, exactly except for integers beyond 2^53. Throws kUsage for a type

@@ -1,5 +1,3 @@
-#include "formats/vocabulary/added_tokens_files.h"
-
 #include <array>
 #include <map>
 #include <set>
@@ -10,6 +8,7 @@
 #include "formats/base/hub_cache.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/vocabulary/tokenizer_files.h"
 #include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {

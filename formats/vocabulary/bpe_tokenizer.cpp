@@ -7,7 +7,7 @@
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
-#include "formats/vocabulary/pre_tokenizations.h"
+#include "formats/vocabulary/tokenizer_files.h"
 #include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {

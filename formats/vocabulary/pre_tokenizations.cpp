@@ -1,11 +1,10 @@
-#include "formats/vocabulary/pre_tokenizations.h"
-
 #include <algorithm>
 #include <array>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "formats/vocabulary/tokenizer_files.h"
 #include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {

@@ -1,6 +1,11 @@
-// The tokenizer files of a directory, and what of a tokenizer.json is read here.
+// The files of tokenizers: what they hold, what they mean for text, and a GGUF file's vocabulary
+// as such files.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +17,47 @@
 #include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
+
+// Tokenizers in files that are older than tokenizer.json: vocab.json with merges.txt, vocab.txt,
+// and tiktoken's ranks.
+
+/// The file of a directory's tokenizer: of those that are there, the first of tokenizer.json,
+/// tokenizer.model, vocab.json (with merges.txt) and vocab.txt. Without `reads_json`,
+/// tokenizer.model comes first.
+std::optional<std::filesystem::path> tokenizer_file_in(const std::filesystem::path& directory,
+                                                       bool reads_json = true);
+
+/// Whether a file is one that tokenizer_json_from() reads: vocab.json, vocab.txt, or lines of a
+/// token in Base64 and its rank, which Meta calls tokenizer.model.
+bool is_vocabulary_file(const std::filesystem::path& file);
+
+/// The tokenizer.json that gives the ids of such a file, as transformers makes it for the class
+/// that tokenizer_config.json names, or else for the model_type of config.json (without either,
+/// GPT-2's or BERT's). Special tokens are those that the files name and the class's own. Throws
+/// kBadInput for malformed files, kUsage naming a class for which such files are read differently.
+nlohmann::json tokenizer_json_from(const std::filesystem::path& file);
+
+// Tokens that other files add to a tokenizer: tokenizer_config.json and added_tokens.json.
+
+struct StoredAddedToken {
+  std::int64_t id = 0;
+  std::string content;
+  bool special = false;
+  bool normalized = false, single_word = false, lstrip = false, rstrip = false;
+  std::string where;  ///< the file, for messages
+};
+
+/// The tokens of "added_tokens_decoder" in `directory`/tokenizer_config.json, with the flags there,
+/// and those of added_tokens.json that it does not have. The latter are special if a config names
+/// them as a special token. Throws kBadInput for malformed files, and for a token with two ids.
+std::vector<StoredAddedToken> added_tokens_beside(const std::filesystem::path& directory);
+
+/// The token as an entry of tokenizer.json's "added_tokens".
+nlohmann::json json_of(const StoredAddedToken& token);
+
+/// The text of the token with a role ("bos", "eos", …) that tokenizer_config.json or
+/// special_tokens_map.json names; empty for none. Throws kBadInput for malformed files.
+std::string named_token(const std::filesystem::path& directory, const std::string& role);
 
 // The tokenizer of a GGUF file as the files of a Hugging Face directory.
 
@@ -34,5 +80,32 @@ struct EdgeTokens {
   std::string first, last;
 };
 EdgeTokens edge_tokens_of(const Vocabulary& vocabulary);
+
+// How text is split before byte-level BPE, by llama.cpp's names (tokenizer.ggml.pre).
+
+struct PreTokenization {
+  std::string_view names;               ///< separated by spaces; the first is the one to write
+  nlohmann::json (*steps)() = nullptr;  ///< the list of tokenizer.json's pre-tokenizers
+  bool composes = false;                ///< the text is brought to NFC first
+  bool whole_words = false;             ///< words of the vocabulary are not merged
+  bool adds_bos = false;                ///< if the file does not say
+};
+
+/// All that are known.
+std::span<const PreTokenization> pre_tokenizations();
+
+/// The one with that name, or null. Without a name it is llama.cpp's default.
+const PreTokenization* find_pre_tokenization(std::string_view name);
+
+// GPT-2's way to write bytes as characters, so that every byte is printable.
+
+/// Each byte of `text` as its character: "é " becomes "Ã©Ġ".
+std::string byte_level_text(std::string_view text);
+
+/// Appends it to `result`.
+void append_byte_level(std::string_view text, std::string& result);
+
+/// All names, separated by spaces.
+std::string pre_tokenization_names();
 
 }  // namespace regroup

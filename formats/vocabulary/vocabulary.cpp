@@ -13,9 +13,8 @@
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
-#include "formats/vocabulary/pre_tokenizations.h"
 #include "formats/vocabulary/sentencepiece.h"
-#include "formats/vocabulary/vocabulary_files.h"
+#include "formats/vocabulary/tokenizer_files.h"
 
 namespace regroup {
 

@@ -1,5 +1,3 @@
-#include "formats/vocabulary/vocabulary_files.h"
-
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -18,8 +16,7 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/vocabulary/added_tokens_files.h"
-#include "formats/vocabulary/pre_tokenizations.h"
+#include "formats/vocabulary/tokenizer_files.h"
 #include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {

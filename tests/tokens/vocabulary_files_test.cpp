@@ -1,10 +1,9 @@
 // Tokenizers in files that are older than tokenizer.json, with hand-computed ids.
-#include "formats/vocabulary/vocabulary_files.h"
-
 #include <catch2/catch_test_macros.hpp>
 #include <fmt/format.h>
 
 #include "formats/base/printable.h"
+#include "formats/vocabulary/tokenizer_files.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "formats/base/printable.h"
-#include "formats/vocabulary/pre_tokenizations.h"
+#include "formats/vocabulary/tokenizer_files.h"
 #include "tokens/hf/json_fields.h"
 #include "tokens/hf/pieces.h"
 #include "tokens/hf/steps.h"

@@ -9,9 +9,8 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/vocabulary/pre_tokenizations.h"
 #include "formats/vocabulary/sentencepiece.h"
-#include "formats/vocabulary/vocabulary_files.h"
+#include "formats/vocabulary/tokenizer_files.h"
 #include "tokens/hf/pieces.h"
 #include "tokens/hf/regex.h"
 #include "tokens/hf/steps.h"

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "formats/vocabulary/pre_tokenizations.h"
+#include "formats/vocabulary/tokenizer_files.h"
 #include "tokens/hf/pieces.h"
 #include "tokens/hf/regex.h"
 #include "tokens/hf/steps.h"
