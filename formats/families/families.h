@@ -7,7 +7,6 @@
 
 #include "formats/spec/config_reader.h"
 #include "formats/spec/model_spec.h"
-#include "formats/spec/rope_config.h"
 #include "formats/tensors/checkpoint.h"
 
 namespace regroup {

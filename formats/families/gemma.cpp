@@ -4,7 +4,6 @@
 #include "formats/base/error.h"
 #include "formats/families/families.h"
 #include "formats/spec/config_reader.h"
-#include "formats/spec/rope_config.h"
 
 namespace regroup {
 

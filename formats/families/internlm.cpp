@@ -7,7 +7,6 @@
 #include "formats/base/printable.h"
 #include "formats/families/families.h"
 #include "formats/spec/config_reader.h"
-#include "formats/spec/rope_config.h"
 
 namespace regroup {
 

@@ -1,7 +1,7 @@
-#include "formats/spec/config_frames.h"
-
 #include <algorithm>
 #include <functional>
+
+#include "formats/spec/config_writers.h"
 
 namespace regroup {
 namespace {

@@ -9,7 +9,6 @@
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/spec/config_frames.h"
 
 namespace regroup {
 

@@ -1,12 +1,11 @@
 // How the RoPE settings of a config.json are read, and which are refused.
-#include "formats/spec/rope_config.h"
-
 #include <cmath>
 
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/spec/alibi.h"
+#include "formats/spec/config_reader.h"
 #include "tests/refusal.h"
 
 namespace regroup {
