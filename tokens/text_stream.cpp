@@ -13,7 +13,6 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
-#include "formats/base/file_kind.h"
 #include "formats/base/printable.h"
 
 namespace regroup {

@@ -14,7 +14,7 @@
 #include "cli/shell/command.h"
 #include "cli/shell/quantity.h"
 #include "formats/base/error.h"
-#include "formats/model/disagreements.h"
+#include "formats/model/model_summary.h"
 #include "formats/model/serving_cost.h"
 
 namespace regroup {

@@ -1,10 +1,9 @@
-#include "formats/base/file_kind.h"
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
 
+#include "formats/base/file.h"
 #include "formats/base/printable.h"
 
 namespace regroup {

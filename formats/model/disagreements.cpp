@@ -1,5 +1,3 @@
-#include "formats/model/disagreements.h"
-
 #include <algorithm>
 #include <iterator>
 
@@ -9,6 +7,7 @@
 #include "formats/families/family.h"
 #include "formats/families/loader_code.h"
 #include "formats/model/model_directory.h"
+#include "formats/model/model_summary.h"
 #include "formats/model/weight_index.h"
 #include "formats/spec/tensor_names.h"
 

@@ -1,5 +1,3 @@
-#include "formats/model/meta_checkpoint.h"
-
 #include <algorithm>
 #include <array>
 #include <unordered_map>

@@ -14,7 +14,7 @@
 #include "formats/families/family.h"
 #include "formats/families/gguf_model.h"
 #include "formats/families/unknown_architecture.h"
-#include "formats/model/meta_checkpoint.h"
+#include "formats/model/model_directory.h"
 #include "formats/model/weight_index.h"
 #include "formats/spec/tensor_names.h"
 #include "formats/tensors/gguf_split.h"

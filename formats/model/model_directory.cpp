@@ -12,7 +12,6 @@
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
 #include "formats/base/printable.h"
-#include "formats/model/meta_checkpoint.h"
 #include "formats/model/weight_index.h"
 #include "formats/tensors/gguf.h"
 #include "formats/tensors/gguf_split.h"

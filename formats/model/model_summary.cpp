@@ -12,7 +12,6 @@
 #include "formats/base/name_table.h"
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
-#include "formats/model/disagreements.h"
 #include "formats/model/model.h"
 #include "formats/model/model_directory.h"
 #include "formats/model/serving_cost.h"

@@ -10,7 +10,6 @@
 
 #include "formats/base/callback.h"
 #include "formats/base/printable.h"
-#include "formats/model/meta_checkpoint.h"
 #include "formats/model/model_directory.h"
 #include "formats/tensors/dtype.h"
 #include "formats/tensors/gguf_split.h"

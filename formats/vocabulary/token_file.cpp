@@ -15,7 +15,6 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
-#include "formats/base/file_kind.h"
 #include "formats/base/printable.h"
 #include "formats/vocabulary/token_writer.h"
 

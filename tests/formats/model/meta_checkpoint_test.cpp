@@ -1,6 +1,4 @@
 // Meta's weight files: ranks are joined into whole tensors or refused.
-#include "formats/model/meta_checkpoint.h"
-
 #include <limits>
 
 #include <catch2/catch_test_macros.hpp>

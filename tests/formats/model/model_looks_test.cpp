@@ -8,7 +8,6 @@
 
 #include "formats/base/json.h"
 #include "formats/families/family.h"
-#include "formats/model/disagreements.h"
 #include "formats/model/model.h"
 #include "formats/model/model_summary.h"
 #include "formats/spec/alibi.h"
