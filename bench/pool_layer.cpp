@@ -16,7 +16,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
-#include "converter/pooling/similar_heads.h"
+#include "converter/pooling/pool_attention.h"
 
 namespace {
 

@@ -16,7 +16,6 @@
 #include "converter/heads/calibration.h"
 #include "converter/heads/heads.h"
 #include "converter/pooling/pool_attention.h"
-#include "converter/pooling/similar_heads.h"
 #include "formats/model/conversion_record.h"
 #include "formats/spec/model_spec.h"
 #include "formats/tensors/checkpoint.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "converter/convert/conversion_plan.h"
-#include "converter/heads/partition.h"
+#include "converter/heads/heads.h"
 
 namespace regroup {
 

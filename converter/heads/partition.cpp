@@ -1,5 +1,3 @@
-#include "converter/heads/partition.h"
-
 #include <algorithm>
 #include <map>
 #include <numeric>

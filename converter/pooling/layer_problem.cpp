@@ -10,7 +10,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
-#include "converter/pooling/lowrank.h"
+#include "converter/pooling/combination.h"
 
 namespace regroup {
 

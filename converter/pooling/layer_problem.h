@@ -10,7 +10,6 @@
 #include "converter/pooling/combination.h"
 #include "converter/pooling/head_moments.h"
 #include "converter/pooling/pool_attention.h"
-#include "converter/pooling/shared_scores.h"
 
 namespace regroup {
 

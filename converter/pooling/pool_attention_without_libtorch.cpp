@@ -1,6 +1,5 @@
 // Stubs for functions that need linear algebra.
 #include "converter/pooling/pool_attention.h"
-#include "converter/pooling/similar_heads.h"
 #include "formats/base/error.h"
 
 namespace regroup {

@@ -1,5 +1,3 @@
-#include "converter/pooling/shared_scores.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/eye.h>
@@ -8,6 +6,8 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/where.h>
+
+#include "converter/pooling/combination.h"
 
 namespace regroup {
 namespace {

@@ -120,7 +120,7 @@ struct ModelSummary {
   std::vector<AttentionSummary> roles;
   /// That of the config, which also records training; else that of the metadata.
   ConversionRecord record;
-  std::vector<std::string> disagreements;  ///< see formats/model/disagreements.h
+  std::vector<std::string> disagreements;  ///< see disagreements_in()
 };
 
 /// Reads headers and config only. `path` is a model directory, an index, or one weight file;

@@ -31,7 +31,7 @@ endforeach()
 
 # Internal headers are not: one of each library, and one that needs LibTorch.
 foreach(header IN ITEMS formats/tensors/unpickler.h converter/convert/equivalence.h
-    converter/pooling/lowrank.h)
+    converter/pooling/combination.h)
   if(NOT EXISTS "${SOURCE}/${header}")
     message(FATAL_ERROR "${header} is no longer a header: name another one here")
   elseif(header IN_LIST headers)

@@ -14,7 +14,7 @@
 
 #include "converter/convert/recorded_request.h"
 #include "converter/convert/verify_conversion.h"
-#include "converter/pooling/similar_heads.h"
+#include "converter/pooling/pool_attention.h"
 #include "tests/converter/conversion.h"
 #include "tests/converter/pooling/small_attention.h"
 #include "tests/file_tree.h"

@@ -1,12 +1,12 @@
 // Balanced partitions of heads by the costs of their groups.
-#include "converter/heads/partition.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
 
 #include <catch2/catch_test_macros.hpp>
+
+#include "converter/heads/heads.h"
 
 namespace regroup {
 namespace {

@@ -1,7 +1,5 @@
 // Scores of keys with RoPE: averages over distances compared with explicit sums, and the best
 // shared key.
-#include "converter/pooling/shared_scores.h"
-
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -14,7 +12,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "converter/heads/calibration.h"
-#include "converter/pooling/lowrank.h"
+#include "converter/pooling/combination.h"
 #include "tests/converter/pooling/small_attention.h"
 
 namespace regroup {

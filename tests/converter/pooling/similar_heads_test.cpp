@@ -1,11 +1,10 @@
 // The grouping of a layer's heads, and that its predicted loss equals the loss of pooling.
-#include "converter/pooling/similar_heads.h"
-
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
 #include <catch2/catch_test_macros.hpp>
 
+#include "converter/pooling/pool_attention.h"
 #include "tests/converter/pooling/small_attention.h"
 #include "tests/refusal.h"
 
