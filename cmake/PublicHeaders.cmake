@@ -14,8 +14,7 @@ set(REGROUP_PUBLIC_HEADERS
   converter/heads/calibration.h         # statistics for methods that read the weights
   converter/convert/conversion_plan.h   # planning a conversion
   converter/convert/execute_plan.h      # executing a plan
-  converter/convert/recorded_request.h  # the request that made a result
-  converter/convert/verify_conversion.h # verifying a result
+  converter/convert/verify_conversion.h # the request that made a result, and verifying it
 )
 
 # regroup_headers_to_install(<variable>)

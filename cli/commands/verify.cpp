@@ -14,7 +14,6 @@
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
 #include "cli/shell/text.h"
-#include "converter/convert/recorded_request.h"
 #include "converter/convert/verify_conversion.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"

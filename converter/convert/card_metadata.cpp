@@ -1,5 +1,3 @@
-#include "converter/convert/card_metadata.h"
-
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -9,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "converter/convert/model_card.h"
 #include "converter/convert/runtimes.h"
 #include "converter/convert/target.h"
 #include "formats/base/error.h"

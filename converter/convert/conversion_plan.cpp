@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "converter/convert/equivalence.h"
-#include "converter/convert/gguf_origin.h"
 #include "converter/convert/kv_head_request.h"
 #include "converter/convert/loader_choice.h"
-#include "converter/convert/plan_steps.h"
 #include "converter/convert/target.h"
+#include "converter/convert/tensor_mapping.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/family.h"

@@ -1,10 +1,9 @@
-#include "converter/convert/gguf_origin.h"
-
 #include <algorithm>
 #include <array>
 #include <optional>
 #include <vector>
 
+#include "converter/convert/target.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"

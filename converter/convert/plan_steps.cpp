@@ -1,5 +1,3 @@
-#include "converter/convert/plan_steps.h"
-
 #include <algorithm>
 #include <bit>
 #include <iterator>

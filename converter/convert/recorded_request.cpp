@@ -1,5 +1,3 @@
-#include "converter/convert/recorded_request.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -9,6 +7,7 @@
 
 #include "converter/convert/model_card.h"
 #include "converter/convert/tensor_parts.h"
+#include "converter/convert/verify_conversion.h"
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"

@@ -9,7 +9,6 @@
 #include <fmt/ranges.h>
 
 #include "converter/convert/equivalence.h"
-#include "converter/convert/gguf_origin.h"
 #include "converter/convert/loader_choice.h"
 #include "converter/convert/runtimes.h"
 #include "formats/base/error.h"

@@ -1,8 +1,10 @@
-// Which tensors of the source make which of the result.
+// The tensors of a result: from which tensors of the source each is made, the steps of a plan,
+// and what the user is told of it.
 #pragma once
 
 #include <vector>
 
+#include "converter/convert/conversion_plan.h"
 #include "converter/convert/tensor_step.h"
 #include "converter/heads/heads.h"
 #include "converter/heads/pool_method.h"
@@ -69,5 +71,20 @@ class AttentionMapping {
   Rows rope_order_;
   TensorStepBuilder& steps_;
 };
+
+// Plans the tensors of a conversion's result, one step for each.
+
+/// Fills in plan.steps and plan.dropped for a plan whose specs, container and pooling are set.
+/// Throws kUsage for a tensor of `source` that the result cannot name or whose type it cannot hold,
+/// kBadInput for tensors that are missing, of the wrong shape, or part of a pooled projection that
+/// the config does not describe.
+void plan_steps(ConversionPlan& plan, const Model& source, const ConversionRequest& request);
+
+// Notes for the user about the result of a conversion.
+
+/// Appends to plan.notes of an otherwise complete plan: which programs load the result, limits of
+/// the pooling method on this model, which heads moved, which tensors grow because their type
+/// cannot be written.
+void add_notes(ConversionPlan& plan, const Checkpoint& source);
 
 }  // namespace regroup

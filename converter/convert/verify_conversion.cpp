@@ -11,7 +11,6 @@
 #include "converter/convert/equivalence.h"
 #include "converter/convert/execute_plan.h"
 #include "converter/convert/model_card.h"
-#include "converter/convert/recorded_request.h"
 #include "converter/convert/tensor_parts.h"
 #include "formats/base/callback.h"
 #include "formats/base/file.h"

@@ -1,8 +1,10 @@
-// Verifies a converted model against its source and its recorded recipe.
+// Verifies a result: the request that made it, from its record, and a comparison with what that
+// would make.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,17 @@
 #include "formats/model/tensor_comparison.h"
 
 namespace regroup {
+
+// Reconstructs the conversion request of a model from its record.
+
+/// The request that makes `result` from `source`; with `calibration` if the pooling was calibrated.
+/// In results of earlier versions a requested dtype is inferred from the tensors. If the result was
+/// refitted, the request's refiner has its recipe but refuses to refine. Throws kUsage in one line
+/// if nothing is recorded, if source or statistics are others, or if the recorded steps cannot be
+/// recomputed: training, or features of a later version; kBadInput for a record that is damaged or
+/// does not fit the source.
+ConversionRequest recorded_request(const Model& source, const Model& result,
+                                   std::shared_ptr<const Calibration> calibration);
 
 struct Verification {
   std::uint64_t copied = 0;    ///< tensors compared with the source's, byte for byte

@@ -12,7 +12,6 @@
 #include <catch2/generators/catch_generators_range.hpp>
 #include <fmt/format.h>
 
-#include "converter/convert/recorded_request.h"
 #include "converter/convert/verify_conversion.h"
 #include "converter/pooling/pool_attention.h"
 #include "tests/converter/conversion.h"

@@ -1,7 +1,7 @@
 // Which lines of a card's metadata a result takes over.
-#include "converter/convert/card_metadata.h"
-
 #include <catch2/catch_test_macros.hpp>
+
+#include "converter/convert/model_card.h"
 
 namespace regroup {
 namespace {

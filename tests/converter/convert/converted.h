@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "converter/convert/recorded_request.h"
 #include "converter/convert/verify_conversion.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"

@@ -1,11 +1,10 @@
 // What a GGUF file loses on the way to a Hugging Face directory and back: nothing of its metadata.
-#include "converter/convert/gguf_origin.h"
-
 #include <algorithm>
 #include <set>
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "converter/convert/target.h"
 #include "formats/base/json.h"
 #include "formats/tensors/checkpoint_writer.h"
 #include "formats/tensors/gguf.h"

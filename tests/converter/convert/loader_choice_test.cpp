@@ -3,7 +3,6 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "converter/convert/recorded_request.h"
 #include "converter/convert/verify_conversion.h"
 #include "formats/families/loader_code.h"
 #include "tests/converter/conversion.h"

@@ -5,7 +5,6 @@
 
 #include "converter/convert/conversion_plan.h"
 #include "converter/convert/loader_choice.h"
-#include "converter/convert/recorded_request.h"
 #include "converter/convert/verify_conversion.h"
 #include "formats/families/loader_code.h"
 #include "formats/model/model_summary.h"

@@ -1,10 +1,9 @@
 // The record of a conversion, read back: correct, damaged, or of another source or version.
-#include "converter/convert/recorded_request.h"
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
+#include "converter/convert/verify_conversion.h"
 #include "formats/version.h"
 #include "tests/converter/convert/converted.h"
 #include "tests/refusal.h"

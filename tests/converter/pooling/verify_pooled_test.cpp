@@ -8,7 +8,6 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <fmt/format.h>
 
-#include "converter/convert/recorded_request.h"
 #include "converter/convert/verify_conversion.h"
 #include "formats/base/json.h"
 #include "tests/checkpoint_builder.h"

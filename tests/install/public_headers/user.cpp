@@ -8,7 +8,6 @@
 #include "converter/convert/conversion_plan.h"
 #include "converter/convert/execute_plan.h"
 #include "converter/convert/kv_head_request.h"
-#include "converter/convert/recorded_request.h"
 #include "converter/convert/verify_conversion.h"
 #include "converter/heads/pool_method.h"
 #include "formats/base/error.h"
