@@ -1,8 +1,7 @@
-// Options of `regroup convert` and `regroup expand`, and what --text adds to a conversion.
+// Options of `regroup convert` and `regroup expand`.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,11 +9,8 @@
 #include "cli/measure/kv_budget.h"
 #include "cli/measure/refit_options.h"
 #include "cli/measure/text_conversion.h"
-#include "cli/report/conversion_report.h"
 #include "cli/shell/command.h"
-#include "cli/shell/console.h"
 #include "converter/convert/conversion_plan.h"
-#include "formats/model/model.h"
 
 namespace regroup {
 
@@ -55,18 +51,5 @@ ConversionRequest expand_request(const ConvertOptions& options);
 /// Throws kUsage for an option that has no effect on this model, and for a destination with the
 /// extension of another kind of file.
 void check_effects(const ConvertOptions& options, const Model& source, const ConversionPlan& plan);
-
-/// Prepares the text of --text, and sets the method and the options that it implies unless they are
-/// given. None without --text. Throws kUsage for options without effect.
-std::optional<PreparedText> use_text(const Model& source, ConversionRequest& request,
-                                     ConvertOptions& options, Console& console);
-
-/// Compares the result, which is not published yet, with its source and with pooling by the mean,
-/// and records what it finds. A comparison that fails is a warning and must not cost the result.
-std::optional<HeldOut> compare_on_held_out(const PreparedText& text,
-                                           const ConversionRequest& request,
-                                           const ConversionReport& report,
-                                           const std::filesystem::path& result,
-                                           const Console& console);
 
 }  // namespace regroup
