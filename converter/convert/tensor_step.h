@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "converter/heads/move_heads.h"
+#include "converter/heads/heads.h"
 #include "formats/spec/model_spec.h"
 #include "formats/tensors/checkpoint.h"
 #include "formats/tensors/checkpoint_writer.h"

@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-#include "converter/heads/move_heads.h"
+#include "converter/heads/heads.h"
 #include "converter/heads/pool_method.h"
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"

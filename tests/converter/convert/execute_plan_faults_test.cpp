@@ -8,7 +8,6 @@
 
 #include "converter/convert/tensor_parts.h"
 #include "converter/heads/heads.h"
-#include "converter/heads/move_heads.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"

@@ -2,7 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <fmt/format.h>
 
-#include "converter/heads/move_heads.h"
+#include "converter/heads/heads.h"
 #include "formats/families/family.h"
 #include "formats/tensors/safetensors.h"
 #include "tests/converter/conversion.h"

@@ -5,7 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <fmt/format.h>
 
-#include "converter/heads/move_heads.h"
+#include "converter/heads/heads.h"
 #include "formats/model/model.h"
 #include "formats/spec/model_spec.h"
 #include "tests/checkpoint_builder.h"

@@ -1,8 +1,8 @@
+#include "converter/heads/heads.h"
+
 #include <string>
 
 #include <catch2/catch_test_macros.hpp>
-
-#include "converter/heads/move_heads.h"
 
 namespace regroup {
 namespace {
