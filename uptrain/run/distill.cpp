@@ -17,7 +17,6 @@
 #include "uptrain/model/save_parameters.h"
 #include "uptrain/run/run_record.h"
 #include "uptrain/run/uptrain_plan.h"
-#include "uptrain/train/attention_distillation.h"
 #include "uptrain/train/lr_schedule.h"
 #include "uptrain/train/training_loss.h"
 

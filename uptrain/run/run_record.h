@@ -18,7 +18,6 @@
 #include "uptrain/run/uptrain.h"
 #include "uptrain/run/uptrain_plan.h"
 #include "uptrain/run/uptrain_settings.h"
-#include "uptrain/train/attention_distillation.h"
 #include "uptrain/train/evaluate.h"
 #include "uptrain/train/lr_schedule.h"
 #include "uptrain/train/metrics.h"

@@ -15,8 +15,8 @@
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
-#include "uptrain/train/attention_distillation.h"
 #include "uptrain/train/objective.h"
+#include "uptrain/train/training_loss.h"
 
 namespace regroup {
 namespace {

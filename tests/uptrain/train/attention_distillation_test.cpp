@@ -1,6 +1,4 @@
 // Distillation of attention outputs, layer by layer.
-#include "uptrain/train/attention_distillation.h"
-
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
@@ -16,6 +14,7 @@
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/token_text.h"
 #include "uptrain/train/objective.h"
+#include "uptrain/train/training_loss.h"
 
 namespace regroup {
 namespace {
