@@ -13,7 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "uptrain/distributed/launch.h"
-#include "uptrain/ops/sequence_part.h"
+#include "uptrain/ops/attention.h"
 
 namespace c10d {
 class Work;

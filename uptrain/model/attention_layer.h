@@ -15,7 +15,6 @@
 #include "uptrain/model/parameters.h"
 #include "uptrain/ops/attention.h"
 #include "uptrain/ops/rope.h"
-#include "uptrain/ops/sequence_part.h"
 
 namespace regroup {
 

@@ -18,7 +18,6 @@
 #include "uptrain/model/parameters.h"
 #include "uptrain/ops/attention.h"
 #include "uptrain/ops/loss.h"
-#include "uptrain/ops/sequence_part.h"
 
 namespace regroup {
 

@@ -19,11 +19,11 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "formats/base/error.h"
 
 namespace regroup {
-
 namespace {
 
 bool queries_are_a_suffix(const Heads& heads) { return heads.q.size(2) < heads.k.size(2); }
@@ -383,6 +383,34 @@ at::Tensor attend_folded(const Heads& heads, const at::Tensor& folded_mask,
 at::Tensor attend_in_groups(const Heads& heads, const at::Tensor& mask,
                             std::optional<double> scale) {
   return attend_folded(heads, fold_mask(mask, heads.q.size(1), heads.k.size(1)), scale);
+}
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct Joining : torch::autograd::Function<Joining> {
+  static variable_list forward(AutogradContext* context, const at::Tensor& k, const at::Tensor& v,
+                               const SequencePart* part) {
+    context->saved_data["part"] = reinterpret_cast<std::int64_t>(part);
+    const KeysAndValues all = part->joined({k, v});
+    return {all.k, all.v};
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& outer) {
+    const auto* part = reinterpret_cast<const SequencePart*>(context->saved_data["part"].toInt());
+    const KeysAndValues sums = part->own_sums({outer[0], outer[1]});
+    const at::ScalarType type = outer.front().scalar_type();
+    return {sums.k.to(type), sums.v.to(type), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+KeysAndValues join_parts(const SequencePart& part, const KeysAndValues& own) {
+  const variable_list all = Joining::apply(own.k, own.v, &part);
+  return {all[0], all[1]};
 }
 
 }  // namespace regroup
