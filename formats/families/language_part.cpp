@@ -83,7 +83,7 @@ constexpr auto kTextTypes = std::to_array<TextType>({
 struct Prefix {
   std::string_view stored, alone;
 };
-constexpr auto kPrefixes = std::to_array<Prefix>({
+constexpr auto kPartPrefixes = std::to_array<Prefix>({
     {"language_model.", ""},
     {"model.language_model.", "model."},
     {"model.text_model.", "model."},
@@ -106,8 +106,8 @@ const Prefix* prefix_in(const Checkpoint& checkpoint) {
       return tensor.name.starts_with(prefix.stored);
     });
   };
-  const auto found = std::find_if(kPrefixes.begin(), kPrefixes.end(), has);
-  return found == kPrefixes.end() ? nullptr : &*found;
+  const auto found = std::find_if(kPartPrefixes.begin(), kPartPrefixes.end(), has);
+  return found == kPartPrefixes.end() ? nullptr : &*found;
 }
 
 std::string with_prefix(const Prefix& prefix, const std::string& name) {

@@ -44,7 +44,7 @@ namespace {
 // In the order of the file's classes.
 constexpr std::array<AutoClass, 2> kCausal{
     {{"AutoModel", "Model"}, {"AutoModelForCausalLM", "ForCausalLM"}}};
-constexpr std::array<AutoClass, 2> kGpt2{
+constexpr std::array<AutoClass, 2> kGpt2Classes{
     {{"AutoModel", "Model"}, {"AutoModelForCausalLM", "LMHeadModel"}}};
 constexpr std::array<AutoClass, 3> kEncoderDecoder{
     {{"AutoModel", "Model"},
@@ -108,8 +108,8 @@ constexpr LoaderRow layers(std::string_view model_type, std::string_view family,
   return {model_type, family, classes, title, "", "", "", "", kUsualKey, false, kLayersFile};
 }
 
-const std::array<LoaderRow, 54> kRows{{
-    {"gpt2", "GPT2", kGpt2, "GPT-2", "Attention", "concatenated", R"("c_attn",)"},
+const std::array<LoaderRow, 54> kLoaderRows{{
+    {"gpt2", "GPT2", kGpt2Classes, "GPT-2", "Attention", "concatenated", R"("c_attn",)"},
     {"gpt_bigcode", "GPTBigCode", kCausal, "GPTBigCode", "Attention", "per group", R"("c_attn",)"},
     {"gptj", "GPTJ", kCausal, "GPT-J", "Attention", "separate", kKeysValues},
     {"gpt_neo", "GPTNeo", kCausal, "GPT-Neo", "SelfAttention", "separate", kKeysValues},
@@ -191,7 +191,7 @@ std::string imported(const LoaderRow& row) {
 
 }  // namespace
 
-std::span<const LoaderRow> loader_rows() { return kRows; }
+std::span<const LoaderRow> loader_rows() { return kLoaderRows; }
 
 std::string module_of(const LoaderRow& row) {
   return "modeling_regroup_" + underscored(row.model_type);

@@ -184,7 +184,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kConfigFile = "tokenizer_config.json";
+constexpr const char* kTokenizerConfigFile = "tokenizer_config.json";
 constexpr const char* kRolesFile = "special_tokens_map.json";
 constexpr const char* kAddedFile = "added_tokens.json";
 
@@ -249,7 +249,7 @@ void put_undescribed(const SortedJson& added, const std::set<std::string>& speci
     const auto [found, is_new] = known.emplace(text, number);
     if (found->second != number) {
       throw_bad_input("{}: the added token {} has the id {}, in {} it has {}", where,
-                      printable(text, 60), number, kConfigFile, found->second);
+                      printable(text, 60), number, kTokenizerConfigFile, found->second);
     }
     if (is_new) {
       StoredAddedToken token{.id = number, .content = text, .where = where};
@@ -263,10 +263,10 @@ void put_undescribed(const SortedJson& added, const std::set<std::string>& speci
 }  // namespace
 
 std::vector<StoredAddedToken> added_tokens_beside(const fs::path& directory) {
-  const SortedJson config = read_json_if_there(directory, kConfigFile);
+  const SortedJson config = read_json_if_there(directory, kTokenizerConfigFile);
   std::vector<StoredAddedToken> tokens;
-  put_decoder(member_of(config, "added_tokens_decoder"), shown_beside(directory, kConfigFile),
-              tokens);
+  put_decoder(member_of(config, "added_tokens_decoder"),
+              shown_beside(directory, kTokenizerConfigFile), tokens);
   std::set<std::string> special;
   put_special_names(config, special);
   put_special_names(read_json_if_there(directory, kRolesFile), special);
@@ -290,7 +290,7 @@ nlohmann::json json_of(const StoredAddedToken& token) {
 }
 
 std::string named_token(const fs::path& directory, const std::string& role) {
-  for (const char* name : {kConfigFile, kRolesFile}) {
+  for (const char* name : {kTokenizerConfigFile, kRolesFile}) {
     std::string text = token_text(read_json_if_there(directory, name), role + "_token");
     if (!text.empty()) {
       return text;

@@ -104,7 +104,7 @@ void AttentionFit::write_to(AttentionHeads& heads) const {
 
 namespace {
 
-constexpr double kFinalRate = 0.02;  // the last learning rate as a fraction of the peak
+constexpr double kFinalRefitRate = 0.02;  // the last learning rate as a fraction of the peak
 
 // A trial of a learning rate: few steps, judged by a part of the text that was held out.
 constexpr std::size_t kMostTrialBatches = 4;
@@ -113,7 +113,7 @@ constexpr double kUsualTrials = 3.0;  // for each attention, see RateSearch
 std::int64_t trial_steps(std::int64_t steps) { return std::max<std::int64_t>(8, steps / 20); }
 
 LrSchedule schedule_of(double rate, std::int64_t steps) {
-  return {rate, kFinalRate, std::max<std::int64_t>(1, steps / 20), steps};
+  return {rate, kFinalRefitRate, std::max<std::int64_t>(1, steps / 20), steps};
 }
 
 // The inputs, outputs and pass contexts of the source's attention, batch by batch.
