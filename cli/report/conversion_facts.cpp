@@ -127,7 +127,8 @@ void add_measured_facts(NamedFacts& facts, const ConversionRecord& record) {
       facts.emplace_back(name, fmt::format(text, 100 * *mean, 100 * other));
     }
   };
-  add_means("kept", "{:.1f} % of the energy (sum of squares) of keys, {:.1f} % of values, mean of layers",
+  add_means("kept",
+            "{:.1f} % of the energy (sum of squares) of keys, {:.1f} % of values, mean of layers",
             &RecordedLayer::key_energy, &RecordedLayer::value_energy);
   add_means("refitted", "error of attention outputs {:.1f} % -> {:.1f} %, mean of layers",
             &RecordedLayer::error_before, &RecordedLayer::error_after);

@@ -39,7 +39,8 @@ Table answers_rows(const HeldOut& report) {
     table.add_column(title, Table::Align::kLeft);
   }
   for (const HeldOutAnswer& answer : report.answers.value_or(std::vector<HeldOutAnswer>())) {
-    table.add_row({answer.prompt.value_or(""), answer.source.value_or(""), answer.result.value_or("")});
+    table.add_row(
+        {answer.prompt.value_or(""), answer.source.value_or(""), answer.result.value_or("")});
   }
   return table;
 }
@@ -164,7 +165,8 @@ std::string kept_text(const std::vector<LayerReport>& layers) {
     return "";
   }
   return fmt::format(
-      "\nkept      {} of the energy (sum of squares) of keys, {} of values, mean of layers; least in {}: "
+      "\nkept      {} of the energy (sum of squares) of keys, {} of values, mean of layers; least "
+      "in {}: "
       "{}, {}",
       percent(keys / count), percent(values / count), place_of(*worst, layers),
       percent(keys_kept(*worst)), percent(values_kept(*worst)));

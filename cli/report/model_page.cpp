@@ -245,11 +245,10 @@ void add_summary(Page& page, const ModelPage& facts) {
   page.add_warnings(facts.summary.disagreements);
   page.add_warnings(warnings_in(facts.summary.record));
   if (const auto& held_out = facts.summary.record.held_out.value) {
-    page.add_table(
-        held_out_rows(*held_out),
-        fmt::format("Compared on {} tokens that the conversion did not use{}",
-                    with_thousands(held_out->tokens.value_or(0)),
-                    facts.summary.record.trained() ? ", before its training" : ""));
+    page.add_table(held_out_rows(*held_out),
+                   fmt::format("Compared on {} tokens that the conversion did not use{}",
+                               with_thousands(held_out->tokens.value_or(0)),
+                               facts.summary.record.trained() ? ", before its training" : ""));
     page.add_paragraph(
         "Loss in nats per token. Divergence: how far predictions are from the source's (KL, nats "
         "per token), on the given text and on text that the source wrote. Cosine: of the final "

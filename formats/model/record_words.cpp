@@ -135,9 +135,10 @@ std::string text_of_usability(const ConversionRecord& record) {
 }  // namespace
 
 std::vector<std::string> warnings_in(const ConversionRecord& record) {
-  std::vector<std::string> warnings{
-      text_of_usability(record),
-      record.held_out.value && !record.trained() ? text_of_lost_knowledge(*record.held_out.value) : ""};
+  std::vector<std::string> warnings{text_of_usability(record),
+                                    record.held_out.value && !record.trained()
+                                        ? text_of_lost_knowledge(*record.held_out.value)
+                                        : ""};
   std::erase(warnings, "");
   return warnings;
 }

@@ -163,11 +163,13 @@ TEST_CASE("unknown and missing options and arguments are wrong usage", "[end_to_
   scene.check_refused({"frobnicate"}, kExitUsage, {"--help"});
   scene.check_refused({"info", source}, kExitUsage, {"did you mean inspect?"});
   scene.check_refused({"--frobnicate"}, kExitUsage, {"--help"});
-  scene.check_refused({"inspect"}, kExitUsage, {"PATH is missing: regroup inspect PATH", "regroup inspect --help"});
+  scene.check_refused({"inspect"}, kExitUsage,
+                      {"PATH is missing: regroup inspect PATH", "regroup inspect --help"});
   scene.check_refused({"inspect", source, "--frobnicate"}, kExitUsage, {"--frobnicate"});
   scene.check_refused({"inspect", source, source}, kExitUsage, {});
   scene.check_refused({"convert"}, kExitUsage, {"regroup convert --help"});
-  scene.check_refused({"convert", source}, kExitUsage, {"OUTPUT is missing: regroup convert SOURCE OUTPUT"});
+  scene.check_refused({"convert", source}, kExitUsage,
+                      {"OUTPUT is missing: regroup convert SOURCE OUTPUT"});
   scene.check_refused({"convert", source, result}, kExitUsage, {"--kv-heads"});
   scene.check_refused({"convert", source, result, "--kv-heads"}, kExitUsage,
                       {"--kv-heads needs a value"});

@@ -89,7 +89,8 @@ TEST_CASE("a record's text has measurements and training and earlier steps and w
       "history": [{"left_out": 2}, {"uptrain": {"steps": 7, "tokens": 70}},
                   {"source_kv_heads": 4, "kv_heads": 2, "pool": "lowrank", "grouping": "similar"}]})");
   CHECK(fact(all, "architecture") == "GPT2 -> LlamaForCausalLM");
-  CHECK(fact(all, "kept") == "60.0 % of the energy (sum of squares) of keys, 50.0 % of values, mean of layers");
+  CHECK(fact(all, "kept") ==
+        "60.0 % of the energy (sum of squares) of keys, 50.0 % of values, mean of layers");
   CHECK(fact(all, "held out") == "source 3.0000, result 3.5000 nats per token on 64 tokens");
   CHECK(fact(all, "distilled") ==
         "divergence from the source 0.9000 -> 0.3000 nats per token on held-out text");

@@ -37,7 +37,8 @@ TEST_CASE("a card says what was done and how each runtime loads the result", "[c
   CHECK_THAT(card, ContainsSubstring("\n| self | 6 | 6 | 2 |\n"));
   CHECK_THAT(card, ContainsSubstring("method `mean`, grouping `contiguous`.\n"));
   CHECK_THAT(card, ContainsSubstring("None after the conversion."));
-  CHECK_THAT(card, ContainsSubstring("**Warning:** this model is not usable before uptraining: the heads"));
+  CHECK_THAT(card, ContainsSubstring(
+                       "**Warning:** this model is not usable before uptraining: the heads"));
   CHECK_THAT(row_of(card, "transformers"),
              ContainsSubstring("AutoModelForCausalLM.from_pretrained(DIRECTORY, "
                                "trust_remote_code=True)"));
@@ -82,8 +83,8 @@ TEST_CASE("a card says whether the model is usable before uptraining", "[convert
     const std::string card = model_card(config, spec, "");
     const auto has = [&](const char* words) { return card.find(words) != card.npos; };
     return std::string(has("**Warning:** this model is not usable before uptraining") ? "not"
-                       : has("**Warning:** this model may not be usable") ? "may not"
-                                                                              : "");
+                       : has("**Warning:** this model may not be usable")             ? "may not"
+                                                                                      : "");
   };
   CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "first"})") == "not");
   CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 6, "pool": "mean"})") == "");
