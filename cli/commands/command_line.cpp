@@ -40,7 +40,7 @@ std::vector<std::string> choices_in(const std::string& type) {
 }
 
 // One entry for the named form of an option, one for its positional form; most have only one.
-std::vector<OptionFacts> facts_of(const CLI::Option& option, const std::string& command) {
+std::vector<OptionFacts> facts_of_option(const CLI::Option& option, const std::string& command) {
   OptionFacts facts;
   for (const std::string& name : option.get_lnames()) {
     facts.names.push_back("--" + name);
@@ -89,7 +89,7 @@ CommandFacts facts_of(const CLI::App& app, const std::string& path) {
   CommandFacts facts{app.get_name(), app.get_description(), app.get_footer(), {}, {}};
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_group().empty()) {  // hidden options have no group
-      for (OptionFacts& way : facts_of(*option, path)) {
+      for (OptionFacts& way : facts_of_option(*option, path)) {
         facts.options.push_back(std::move(way));
       }
     }
