@@ -24,9 +24,8 @@ std::string decimals_of(const std::optional<double>& number) {
 std::string answers_text(const HeldOut& report) {
   std::string text;
   for (const HeldOutAnswer& answer : report.answers.value_or(std::vector<HeldOutAnswer>())) {
-    text +=
-        fmt::format("\n\n> {}\n  source  {}\n  result  {}", printable(answer.prompt.value_or("")),
-                    printable(answer.source.value_or("")), printable(answer.result.value_or("")));
+    text += fmt::format("\n\n> {}\n  source  {}\n  result  {}", text_of_answer(answer.prompt),
+                        text_of_answer(answer.source), text_of_answer(answer.result));
   }
   return text;
 }
@@ -39,8 +38,8 @@ Table answers_rows(const HeldOut& report) {
     table.add_column(title, Table::Align::kLeft);
   }
   for (const HeldOutAnswer& answer : report.answers.value_or(std::vector<HeldOutAnswer>())) {
-    table.add_row(
-        {answer.prompt.value_or(""), answer.source.value_or(""), answer.result.value_or("")});
+    table.add_row({text_of_answer(answer.prompt), text_of_answer(answer.source),
+                   text_of_answer(answer.result)});
   }
   return table;
 }

@@ -9,7 +9,6 @@
 #include "converter/convert/target.h"
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
-#include "formats/base/printable.h"
 #include "formats/families/loader_code.h"
 #include "formats/model/conversion_record.h"
 #include "formats/model/model_directory.h"
@@ -124,9 +123,8 @@ std::string answers_text(const std::optional<std::vector<HeldOutAnswer>>& answer
   std::string text;
   for (const HeldOutAnswer& answer : answers.value_or(std::vector<HeldOutAnswer>())) {
     text += fmt::format("\n    > {}\n    source: {}\n    this model: {}\n",
-                        printable(answer.prompt.value_or(""), 400),
-                        printable(answer.source.value_or(""), 400),
-                        printable(answer.result.value_or(""), 400));
+                        text_of_answer(answer.prompt), text_of_answer(answer.source),
+                        text_of_answer(answer.result));
   }
   return text.empty() ? "" : "\nHow they go on after the same words:\n" + text;
 }

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <sstream>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "formats/base/printable.h"
 #include "formats/model/conversion_record.h"
 
 namespace regroup {
@@ -141,6 +143,15 @@ std::vector<std::string> warnings_in(const ConversionRecord& record) {
                                         : ""};
   std::erase(warnings, "");
   return warnings;
+}
+
+std::string text_of_answer(const std::optional<std::string>& answer) {
+  std::istringstream words(answer.value_or(""));
+  std::string line;
+  for (std::string word; words >> word;) {
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return printable(line, 400);
 }
 
 std::string text_of_distilled(const DistillOutcome& outcome) {

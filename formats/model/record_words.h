@@ -38,6 +38,9 @@ std::string text_of_held_out(const HeldOut& held_out);
 /// the source wrote are more than 0.25 nats per token from the source's. Otherwise empty.
 std::string text_of_lost_knowledge(const HeldOut& held_out);
 
+/// What a model wrote, on one line: white space is one space, and at most 400 characters are shown.
+std::string text_of_answer(const std::optional<std::string>& answer);
+
 /// What a user must know before using the model, one sentence each: that nothing has adapted its
 /// pooled heads to the model's inputs, or what it has lost.
 std::vector<std::string> warnings_in(const ConversionRecord& record);

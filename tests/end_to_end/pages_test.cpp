@@ -80,7 +80,7 @@ TEST_CASE("the page of a compared result begins with the losses", "[end_to_end]"
   REQUIRE(losses != text.npos);
   CHECK(losses < text.find("hidden size"));
   CHECK_THAT(text, ContainsSubstring("3.750") && ContainsSubstring("42.52"));
-  CHECK_THAT(text, ContainsSubstring("Is 1 &lt; 2?") && ContainsSubstring("&lt;b&gt;No"));
+  CHECK_THAT(text, ContainsSubstring("Is 1 < 2?") && ContainsSubstring("<b>No</b>"));
 }
 
 TEST_CASE("the page of a plan says that it is an estimate", "[end_to_end]") {
