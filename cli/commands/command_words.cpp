@@ -157,6 +157,14 @@ std::string in_our_words(const CLI::App& program, const CLI::App& command, std::
                                             usage_of(facts_of(command, command.get_name()),
                                                      chosen_command(program)));
   }
+  constexpr std::string_view kTooMany =
+      ": At Most ";  // "--pool: At Most 1 required but received 2"
+  if (const std::size_t most = message.find(kTooMany); most != message.npos) {
+    const std::size_t number = most + kTooMany.size();
+    return fmt::format("{} has {} values, at most {} allowed", message.substr(0, most),
+                       message.substr(message.rfind(' ') + 1),
+                       message.substr(number, message.find(' ', number) - number));
+  }
   if (const std::size_t list = message.find(" not in {"); list != message.npos) {
     std::string choices = message.substr(list + 9, message.size() - list - 10);
     for (std::size_t comma = 0; (comma = choices.find(',', comma)) != choices.npos; comma += 2) {

@@ -51,6 +51,8 @@ TEST_CASE("an option that names no value is refused instead of taking the next w
   check_refused({"convert", model, out, "--kv-heads", "2", "--calibration", "--dry-run"},
                 "--calibration needs a value, not --dry-run");
   check_refused({"--config=", "inspect", model}, "--config: an empty value");
+  check_refused({"convert", model, out, "--kv-heads", "2", "--pool", "mean", "--pool", "first"},
+                "--pool has 2 values, at most 1 allowed");
   check_refused({"convert", model, "-o=" + out, "--kv-heads", "2"}, "write -o " + out);
   CHECK(tree_of(directory.path()).empty());
 }
