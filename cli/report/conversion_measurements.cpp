@@ -165,8 +165,7 @@ std::string kept_text(const std::vector<LayerReport>& layers) {
   }
   return fmt::format(
       "\nkept      {} of the energy (sum of squares) of keys, {} of values, mean of layers; least "
-      "in {}: "
-      "{}, {}",
+      "in {}: {}, {}",
       percent(keys / count), percent(values / count), place_of(*worst, layers),
       percent(keys_kept(*worst)), percent(values_kept(*worst)));
 }

@@ -66,8 +66,8 @@ struct SimilarHeads {
 /// as pool_attention() does.
 SimilarHeads find_similar_heads(const AttentionHeads& heads, const PoolingTask& task);
 
-/// The loss of `task.method` in each of those groups of heads, as fractions of the layer's energy
-/// (see SimilarHeads). Throws the same.
+/// What `task.method` loses in each of `groups`, as a fraction of the layer's energy (see
+/// SimilarHeads). Throws the same.
 std::vector<double> losses_of_groups(const AttentionHeads& heads, const PoolingTask& task,
                                      const std::vector<HeadGroup>& groups);
 

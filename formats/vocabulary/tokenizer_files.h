@@ -21,7 +21,7 @@ namespace regroup {
 // Tokenizers in files that are older than tokenizer.json: vocab.json with merges.txt, vocab.txt,
 // and tiktoken's ranks.
 
-/// The file of a directory's tokenizer: of those that are there, the first of tokenizer.json,
+/// The file of a directory's tokenizer: the first that exists of tokenizer.json,
 /// tokenizer.model, vocab.json (with merges.txt) and vocab.txt. Without `reads_json`,
 /// tokenizer.model comes first.
 std::optional<std::filesystem::path> tokenizer_file_in(const std::filesystem::path& directory,

@@ -43,7 +43,10 @@ Paths = Union[Path, Sequence[Path]]
 
 
 def help(command: str = "") -> None:
-    """Prints what a command does and its options, by the names of keyword arguments: `regroup.help("convert")`."""
+    """Prints what a command does and its options, by the names of keyword arguments: `regroup.help("convert")`.
+
+    Without a command it lists the commands. Raises UsageError for an unknown one.
+    """
     found = subprocess.run([program(), "help", *command.replace("_", " ").split()], capture_output=True, text=True)
     if found.returncode != 0:
         raise error_of(found.returncode, found.stderr.strip().removeprefix("regroup: "), {})
