@@ -6,9 +6,9 @@
 namespace regroup {
 
 void read_encoder_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
-  spec.hidden_size = config.count({"hidden_size"});
-  set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
-  read_stack_sizes(spec, config, {"num_hidden_layers"}, checkpoint);
+  read_stack_sizes(spec, config, checkpoint, {"hidden_size"}, {"num_attention_heads"},
+                   {"num_hidden_layers"});
+  spec.max_positions = config.count({"max_position_embeddings"});
   spec.intermediate_size = config.count({"intermediate_size"});
   spec.causal = false;
   spec.norm = NormKind::kLayerNorm;
@@ -129,7 +129,7 @@ ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoi
   spec.token_types = config.optional_count({"type_vocab_size"}).value_or(2);
   spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-12);
   spec.norm_placement = NormPlacement::kAfterResidual;
-  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "gelu"), config.where());
+  spec.activation = config.activation_or({"hidden_act"}, "gelu");
   const std::string start =
       find_prefix(checkpoint, {prefix, ""}, "embeddings.word_embeddings.weight");
   const std::string embeddings = start + "embeddings.";
@@ -206,22 +206,9 @@ namespace {
 constexpr std::int64_t kBuckets = 32;  // transformers has no other number, whatever the config says
 constexpr std::int64_t kFirstRow = 2;  // of the table of positions; padding has the row before
 
-LayerTensors mpnet_layer(const std::string& name) {
-  LayerTensors layer;
-  const std::string attention = name + ".attention.";
-  layer.attention = {Packing::kSeparate,
-                     linear_at(attention + "attn.q", true),
-                     linear_at(attention + "attn.k", true),
-                     linear_at(attention + "attn.v", true),
-                     linear_at(attention + "attn.o", true),
-                     {},
-                     {}};
-  layer.attention_norm = norm_at(attention + "LayerNorm", true);
-  layer.up = linear_at(name + ".intermediate.dense", true);
-  layer.down = linear_at(name + ".output.dense", true);
-  layer.mlp_norm = norm_at(name + ".output.LayerNorm", true);
-  return layer;
-}
+constexpr BlockNames kMpnetBlock{Packing::kSeparate,
+                                 {"attention.LayerNorm", "attention.attn.*", "attention.attn.o"},
+                                 {"output.LayerNorm", {}, "intermediate.dense", "output.dense"}};
 
 void read_mpnet_positions(ModelSpec& spec, const ConfigReader& config, const std::string& prefix) {
   spec.positions = PositionKind::kRelativeBias;
@@ -242,14 +229,12 @@ ModelSpec describe_mpnet(const ConfigReader& config, const Checkpoint& checkpoin
   read_encoder_sizes(spec, config, checkpoint);
   spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-12);
   spec.norm_placement = NormPlacement::kAfterResidual;
-  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "gelu"), config.where());
+  spec.activation = config.activation_or({"hidden_act"}, "gelu");
   const std::string prefix =
       find_prefix(checkpoint, {"mpnet.", ""}, "embeddings.word_embeddings.weight");
   spec.token_embedding = prefix + "embeddings.word_embeddings.weight";
   spec.embedding_norm = norm_at(prefix + "embeddings.LayerNorm", true);
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = mpnet_layer(prefix + "encoder.layer." + std::to_string(i));
-  }
+  name_blocks(spec.layers, prefix + "encoder.layer.", kMpnetBlock, kAllBiases);
   read_mpnet_positions(spec, config, prefix);
   spec.head_transform = linear_at("lm_head.dense", true);
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
@@ -263,52 +248,31 @@ ModelSpec describe_mpnet(const ConfigReader& config, const Checkpoint& checkpoin
 
 namespace {
 
-LayerTensors distilbert_layer(const std::string& name) {
-  LayerTensors layer;
-  const std::string attention = name + ".attention.";
-  layer.attention = {Packing::kSeparate,
-                     linear_at(attention + "q_lin", true),
-                     linear_at(attention + "k_lin", true),
-                     linear_at(attention + "v_lin", true),
-                     linear_at(attention + "out_lin", true),
-                     {},
-                     {}};
-  layer.attention_norm = norm_at(name + ".sa_layer_norm", true);
-  layer.up = linear_at(name + ".ffn.lin1", true);
-  layer.down = linear_at(name + ".ffn.lin2", true);
-  layer.mlp_norm = norm_at(name + ".output_layer_norm", true);
-  return layer;
-}
-
-void read_distilbert_sizes(ModelSpec& spec, const ConfigReader& config,
-                           const Checkpoint& checkpoint) {
-  spec.hidden_size = config.count({"dim"});
-  set_heads(spec, config, {"n_heads"}, std::nullopt);
-  read_stack_sizes(spec, config, {"n_layers"}, checkpoint);
-  spec.intermediate_size = config.count({"hidden_dim"});
-  spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
-}
+constexpr BlockNames kDistilBertBlock{Packing::kSeparate,
+                                      {"sa_layer_norm", "attention.*_lin", "attention.out_lin"},
+                                      {"output_layer_norm", {}, "ffn.lin1", "ffn.lin2"}};
 
 }  // namespace
 
 ModelSpec describe_distilbert(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
-  read_distilbert_sizes(spec, config, checkpoint);
+  read_stack_sizes(spec, config, checkpoint, {"dim"}, {"n_heads"}, {"n_layers"});
+  spec.max_positions = config.count({"max_position_embeddings"});
+  spec.intermediate_size = config.count({"hidden_dim"});
+  spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
   spec.causal = false;
   spec.positions = PositionKind::kLearned;
   spec.norm = NormKind::kLayerNorm;
   spec.norm_epsilon = 1e-12;
   spec.norm_placement = NormPlacement::kAfterResidual;
-  spec.activation = activation_from_name(config.text_or({"activation"}, "gelu"), config.where());
+  spec.activation = config.activation_or({"activation"}, "gelu");
   const std::string start =
       find_prefix(checkpoint, {"distilbert.", ""}, "embeddings.word_embeddings.weight");
   spec.token_embedding = start + "embeddings.word_embeddings.weight";
   // Sinusoids, if the config has them, are stored as well.
   spec.position_embedding = start + "embeddings.position_embeddings.weight";
   spec.embedding_norm = norm_at(start + "embeddings.LayerNorm", true);
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = distilbert_layer(start + "transformer.layer." + std::to_string(i));
-  }
+  name_blocks(spec.layers, start + "transformer.layer.", kDistilBertBlock, kAllBiases);
   spec.head_transform = linear_at("vocab_transform", true);
   spec.head_norm = norm_at("vocab_layer_norm", true);
   spec.lm_head_bias = "vocab_projector.bias";

@@ -21,7 +21,7 @@ struct FamilyRow {
   std::string_view model_type;    // the config's; transformers dispatches on it
   std::string_view architecture;  // of the language model
   std::string_view family;
-  ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
+  DescribeFamily* describe;
 };
 
 constexpr std::array<FamilyRow, 66> kFamilies{{

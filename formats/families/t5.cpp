@@ -25,8 +25,7 @@ FeedForward read_feed_forward(const ConfigReader& config, const std::string& abs
   if (gated && name == "gelu") {
     name = "gelu_new";
   }
-  return {activation_from_name(config.text_or({"dense_act_fn"}, name), config.where()),
-          config.flag_or({"is_gated_act"}, gated)};
+  return {config.activation_or({"dense_act_fn"}, name), config.flag_or({"is_gated_act"}, gated)};
 }
 
 void read_relative_bias(ModelSpec& spec, const ConfigReader& config) {
@@ -57,22 +56,10 @@ void read_t5_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint
   spec.intermediate_size = config.count({"d_ff"});
   spec.vocab_size = config.count({"vocab_size"});
   spec.max_positions = config.optional_count({"n_positions"});
-  for (const AttentionRole role : spec.roles()) {
-    spec.kv_heads_of(role) = config.kv_heads(spec.kv_heads_key_of(role).back(),
-                                             static_cast<std::int64_t>(spec.stack(role).size()),
-                                             spec.query_heads, spec.query_heads);
-  }
+  read_kv_heads_of_roles(spec, config);
 }
 
-AttentionLayout attention_at(const std::string& name) {
-  return {Packing::kSeparate,
-          linear_at(name + ".q", false),
-          linear_at(name + ".k", false),
-          linear_at(name + ".v", false),
-          linear_at(name + ".o", false),
-          {},
-          {}};
-}
+constexpr BlockNames kT5Attention{Packing::kSeparate, {{}, "*", "o"}, {}};
 
 // A block is a list of sublayers, each with its own norm: attention, cross-attention in the
 // decoder, MLP.
@@ -80,13 +67,13 @@ LayerTensors t5_layer(const std::string& name, bool decoder, bool gated, bool ow
   LayerTensors layer;
   const std::string self = name + ".layer.0";
   layer.attention_norm = norm_at(self + ".layer_norm", false);
-  layer.attention = attention_at(self + ".SelfAttention");
+  layer.attention = attention_at(self + ".SelfAttention.", kT5Attention, {});
   if (own_bias) {
     layer.relative_bias = self + ".SelfAttention.relative_attention_bias.weight";
   }
   if (decoder) {
     layer.cross_norm = norm_at(name + ".layer.1.layer_norm", false);
-    layer.cross_attention = attention_at(name + ".layer.1.EncDecAttention");
+    layer.cross_attention = attention_at(name + ".layer.1.EncDecAttention.", kT5Attention, {});
   }
   const std::string last = name + (decoder ? ".layer.2" : ".layer.1");
   layer.mlp_norm = norm_at(last + ".layer_norm", false);
