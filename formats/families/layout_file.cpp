@@ -13,6 +13,7 @@
 #include "formats/families/layout_tensors.h"
 #include "formats/families/unknown_architecture.h"
 #include "formats/spec/config_reader.h"
+#include "formats/spec/tensor_names.h"
 
 namespace regroup {
 namespace {
@@ -38,7 +39,6 @@ class LayoutReader {
   LinearTensors linear(std::string_view name, bool input_major);
   std::vector<NormTensors> norms(std::string_view name);
   void name_layers(ModelSpec& spec, std::int64_t layers);
-  void name_layer(ModelSpec& spec, AttentionLayout pattern, std::int64_t layer);
   void check_name(const std::string& name);
   void tell_norms(ModelSpec& spec);
 
@@ -151,20 +151,6 @@ void LayoutReader::check_name(const std::string& name) {
   }
 }
 
-void LayoutReader::name_layer(ModelSpec& spec, AttentionLayout pattern, std::int64_t layer) {
-  const auto settle = [&](auto& part) {
-    part.weight = with_layer(part.weight, layer);
-    part.bias = with_layer(part.bias, layer);
-  };
-  for (LinearTensors* part : {&pattern.q, &pattern.k, &pattern.v, &pattern.o}) {
-    settle(*part);
-  }
-  for (std::vector<NormTensors>* norms : {&pattern.q_norms, &pattern.k_norms}) {
-    std::for_each(norms->begin(), norms->end(), settle);
-  }
-  spec.layers.emplace_back().attention = std::move(pattern);
-}
-
 void LayoutReader::name_layers(ModelSpec& spec, std::int64_t layers) {
   const std::string packing = values_.text("packing", "separate");
   const bool separate = packing == "separate";
@@ -188,7 +174,9 @@ void LayoutReader::name_layers(ModelSpec& spec, std::int64_t layers) {
     return;  // without their names, tensors cannot be found
   }
   for (std::int64_t i = 0; i < layers; ++i) {
-    name_layer(spec, pattern, i);
+    AttentionLayout& attention = spec.layers.emplace_back().attention;
+    attention = pattern;
+    rename_tensors(attention, [&](const std::string& name) { return with_layer(name, i); });
   }
   if (const std::string twice = tensor_named_twice(spec); !twice.empty()) {
     values_.fault("{}", twice);
@@ -228,13 +216,6 @@ ModelSpec LayoutReader::read() {
   return spec;
 }
 
-std::string architecture_in(const Json& config) {
-  const Json* list = find_path(config, {"architectures"});
-  return list != nullptr && list->is_array() && !list->empty() && list->front().is_string()
-             ? list->front().get<std::string>()
-             : "custom";
-}
-
 }  // namespace
 
 ModelSpec describe_with_layout(const Json& config, const Checkpoint& checkpoint, const Json& layout,
@@ -250,7 +231,10 @@ ModelSpec describe_with_layout(const Json& config, const Checkpoint& checkpoint,
         faults.size() > kShown ? fmt::format("; and {} more", faults.size() - kShown) : "");
   }
   spec.family = "custom";
-  spec.architecture = architecture_in(config);
+  spec.architecture = architecture_of(config);
+  if (spec.architecture.empty()) {
+    spec.architecture = "custom";
+  }
   spec.not_computable = "known through a layout file only";
   if (spec.positions == PositionKind::kAlibi) {
     read_recorded_slopes(spec, config, "config.json");

@@ -328,9 +328,7 @@ namespace {
 
 Json slopes_json(const ModelSpec& spec, AttentionRole role = AttentionRole::kSelf) {
   const auto slopes = alibi_slopes_per_layer(spec, role);
-  const bool equal =
-      std::adjacent_find(slopes.begin(), slopes.end(), std::not_equal_to<>()) == slopes.end();
-  return equal ? Json(slopes.front()) : Json(slopes);
+  return all_equal(slopes) ? Json(slopes.front()) : Json(slopes);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "formats/model/record_words.h"
 
 #include <algorithm>
-#include <functional>
 #include <sstream>
 #include <vector>
 
@@ -24,11 +23,9 @@ std::string plain_loss(const std::optional<double>& loss) {
 std::string plain_heads(const std::optional<KvHeads>& heads) {
   std::vector<std::string> texts;
   for (const auto& [role, counts] : heads.value_or(KvHeads())) {
-    const bool uniform =
-        std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
-    texts.push_back(fmt::format(
-        "{}{}{}", role, role.empty() ? "" : " ",
-        uniform ? fmt::format("{}", counts.front()) : fmt::format("{}", fmt::join(counts, ", "))));
+    texts.push_back(fmt::format("{}{}{}", role, role.empty() ? "" : " ",
+                                all_equal(counts) ? fmt::format("{}", counts.front())
+                                                  : fmt::format("{}", fmt::join(counts, ", "))));
   }
   return heads ? fmt::format("{}", fmt::join(texts, ", ")) : std::string(kNotRecorded);
 }

@@ -14,11 +14,6 @@ namespace regroup {
 
 namespace {
 
-bool is_one_number(const std::vector<std::int64_t>& values) {
-  return !values.empty() &&
-         std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
-}
-
 bool all_are(const std::vector<std::int64_t>& values, std::int64_t value) {
   return std::all_of(values.begin(), values.end(), [&](std::int64_t v) { return v == value; });
 }
@@ -75,7 +70,7 @@ std::string config_with_changed_heads(const std::string& config_text, const Mode
 }
 
 std::string per_layer_json(const std::vector<std::int64_t>& values) {
-  return is_one_number(values) ? std::to_string(values.front()) : list_json(values);
+  return !values.empty() && all_equal(values) ? std::to_string(values.front()) : list_json(values);
 }
 
 std::string kv_heads_json(const ModelSpec& spec) {
@@ -118,7 +113,7 @@ bool has_mlp_biases(const ModelSpec& spec) {
 
 // The number of kv heads, or a list if it differs between layers.
 Json config_kv_heads(const ModelSpec& spec) {
-  return is_one_number(spec.kv_heads) ? Json(spec.kv_heads.front()) : Json(spec.kv_heads);
+  return all_equal(spec.kv_heads) ? Json(spec.kv_heads.front()) : Json(spec.kv_heads);
 }
 
 Json scaling_json(const ModelSpec& spec) {
@@ -291,15 +286,14 @@ void add_blocks(Json& config, const ModelSpec& spec) {
   config["block_configs"] = Json::array();
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     const LayerTensors& layer = spec.layers[i];
-    const std::int64_t width =
-        layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
     Json attention = {{"n_heads_in_group", nullptr}, {"no_op", !layer.attention.present()}};
     if (layer.attention.present()) {
       attention["n_heads_in_group"] = spec.query_heads / spec.kv_heads[i];
     }
     Json mlp = {{"ffn_mult", nullptr}, {"no_op", !layer.up.present()}};
     if (layer.up.present()) {
-      mlp["ffn_mult"] = 1.5 * static_cast<double>(width) / static_cast<double>(spec.hidden_size);
+      mlp["ffn_mult"] =
+          1.5 * static_cast<double>(spec.width_of(layer)) / static_cast<double>(spec.hidden_size);
     }
     config["block_configs"].push_back({{"attention", attention}, {"ffn", mlp}});
   }
