@@ -72,8 +72,8 @@ std::string obstacle_in_expert_layers(const ModelSpec& spec, const GgufExperts& 
              : "";
 }
 
-}  // namespace
-
+// Reads how tokens are given to experts, and the width of the expert that all share. Returns the
+// number of leading layers without experts.
 std::int64_t read_gguf_experts(ModelSpec& spec, const GgufHyperparameters& parameters,
                                const GgufGraph& graph) {
   const GgufMetadata& metadata = parameters.metadata();
@@ -114,6 +114,8 @@ std::int64_t read_gguf_experts(ModelSpec& spec, const GgufHyperparameters& param
   }
   return dense;
 }
+
+}  // namespace
 
 std::string obstacle_in_experts(const ModelSpec& spec, const GgufGraph& graph) {
   const ExpertRouting& routing = spec.routing;

@@ -103,16 +103,17 @@ bool names_loader_code(const Json& value) {
                      [&](const LoaderFile& each) { return each.name == file; });
 }
 
+// Whether an entry of auto_map is for models or their configs: not for the tokenizer, say.
+bool is_for_models(std::string_view auto_class) {
+  return auto_class == "AutoConfig" || auto_class.starts_with("AutoModel");
+}
+
 std::string with_auto_map(const std::string& config_text, const Json& auto_map) {
   return auto_map.empty() ? without_member(config_text, "auto_map")
                           : with_member(config_text, {"auto_map"}, auto_map.dump());
 }
 
 }  // namespace
-
-bool is_for_models(std::string_view auto_class) {
-  return auto_class == "AutoConfig" || auto_class.starts_with("AutoModel");
-}
 
 std::optional<LoaderCode> loader_code_for(const Json& config, const ModelSpec& spec) {
   const std::string model_type = stock_model_type(config);
