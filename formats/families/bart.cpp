@@ -335,8 +335,7 @@ void use_position_table(ModelSpec& spec, const std::string& prefix) {
 
 ModelSpec describe_biogpt(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
-  read_stack_sizes(spec, config, checkpoint, {"hidden_size"}, {"num_attention_heads"},
-                   {"num_hidden_layers"});
+  read_stack_sizes(spec, config, checkpoint);
   spec.intermediate_size = config.count({"intermediate_size"});
   const std::string prefix = find_prefix(checkpoint, {"biogpt.", ""}, "embed_tokens.weight");
   read_decoder(spec, config, prefix, /*bias=*/true);
@@ -368,8 +367,7 @@ ModelSpec describe_xglm(const ConfigReader& config, const Checkpoint& checkpoint
 
 ModelSpec describe_opt(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
-  read_stack_sizes(spec, config, checkpoint, {"hidden_size"}, {"num_attention_heads"},
-                   {"num_hidden_layers"});
+  read_stack_sizes(spec, config, checkpoint);
   spec.intermediate_size = config.count({"ffn_dim"});
   spec.embedding_size = config.optional_count({"word_embed_proj_dim"}).value_or(spec.hidden_size);
   const std::string prefix =

@@ -6,13 +6,19 @@
 namespace regroup {
 
 void read_encoder_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
-  read_stack_sizes(spec, config, checkpoint, {"hidden_size"}, {"num_attention_heads"},
-                   {"num_hidden_layers"});
+  read_stack_sizes(spec, config, checkpoint);
   spec.max_positions = config.count({"max_position_embeddings"});
   spec.intermediate_size = config.count({"intermediate_size"});
   spec.causal = false;
   spec.norm = NormKind::kLayerNorm;
   spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
+}
+
+void name_masked_head(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                      const MaskedHeadNames& names) {
+  spec.head_transform = linear_at(names.transform, true);
+  name_output(spec, config, names.decoder + ".weight", /*tied=*/true);
+  name_output_bias(spec, checkpoint, names.decoder + ".bias", names.bias);
 }
 
 // BERT (with Jina's and MosaicML's), RoBERTa (with XLM-RoBERTa and CamemBERT) and ELECTRA:
@@ -145,18 +151,6 @@ ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoi
   return spec;
 }
 
-struct HeadNames {
-  std::string transform, norm, bias, decoder;
-};
-
-void name_head(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
-               const HeadNames& names) {
-  spec.head_transform = linear_at(names.transform, true);
-  spec.head_norm = layer_norm_at(checkpoint, names.norm);
-  name_output(spec, config, names.decoder + ".weight", /*tied=*/true);
-  name_output_bias(spec, checkpoint, names.decoder + ".bias", names.bias);
-}
-
 }  // namespace
 
 ModelSpec describe_bert(const ConfigReader& config, const Checkpoint& checkpoint) {
@@ -164,9 +158,10 @@ ModelSpec describe_bert(const ConfigReader& config, const Checkpoint& checkpoint
   if (spec.layers.front().attention.packing == Packing::kQueryKeyValue) {
     read_mosaic(spec, config);
   }
-  name_head(spec, config, checkpoint,
-            {"cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
-             "cls.predictions.bias", "cls.predictions.decoder"});
+  name_masked_head(
+      spec, config, checkpoint,
+      {"cls.predictions.transform.dense", "cls.predictions.bias", "cls.predictions.decoder"});
+  spec.head_norm = layer_norm_at(checkpoint, "cls.predictions.transform.LayerNorm");
   return spec;
 }
 
@@ -182,9 +177,9 @@ ModelSpec describe_electra(const ConfigReader& config, const Checkpoint& checkpo
                   true);
   }
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
-  name_head(spec, config, checkpoint,
-            {"generator_predictions.dense", "generator_predictions.LayerNorm",
-             "generator_lm_head.bias", "generator_lm_head"});
+  name_masked_head(spec, config, checkpoint,
+                   {"generator_predictions.dense", "generator_lm_head.bias", "generator_lm_head"});
+  spec.head_norm = layer_norm_at(checkpoint, "generator_predictions.LayerNorm");
   return spec;
 }
 
@@ -194,8 +189,8 @@ ModelSpec describe_roberta(const ConfigReader& config, const Checkpoint& checkpo
   skip_first_positions(spec, config,
                        config.optional_token("pad_token_id", spec.vocab_size).value_or(1) + 1);
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
-  name_head(spec, config, checkpoint,
-            {"lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder"});
+  name_masked_head(spec, config, checkpoint, {"lm_head.dense", "lm_head.bias", "lm_head.decoder"});
+  spec.head_norm = layer_norm_at(checkpoint, "lm_head.layer_norm");
   return spec;
 }
 
@@ -236,11 +231,9 @@ ModelSpec describe_mpnet(const ConfigReader& config, const Checkpoint& checkpoin
   spec.embedding_norm = norm_at(prefix + "embeddings.LayerNorm", true);
   name_blocks(spec.layers, prefix + "encoder.layer.", kMpnetBlock, kAllBiases);
   read_mpnet_positions(spec, config, prefix);
-  spec.head_transform = linear_at("lm_head.dense", true);
+  name_masked_head(spec, config, checkpoint, {"lm_head.dense", "lm_head.bias", "lm_head.decoder"});
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
   spec.head_norm = norm_at("lm_head.layer_norm", true);
-  name_output(spec, config, "lm_head.decoder.weight", /*tied=*/true);
-  name_output_bias(spec, checkpoint, "lm_head.decoder.bias", "lm_head.bias");
   return spec;
 }
 

@@ -25,8 +25,7 @@ ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoin
                    {"n_head", "num_attention_heads"}, {"n_layer", "num_hidden_layers"});
   spec.intermediate_size = 4 * spec.hidden_size;
   spec.positions = PositionKind::kAlibi;
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-5);
+  read_layer_norm(spec, config, {"layer_norm_epsilon"});
   spec.activation = Activation::kGeluTanh;
   spec.residual_after_norm = config.flag_or({"apply_residual_connection_post_layernorm"}, false);
 
@@ -107,8 +106,7 @@ ModelSpec describe_mpt(const ConfigReader& config, const Checkpoint& checkpoint)
   ModelSpec spec;
   read_mpt_sizes(spec, config, attention, checkpoint);
   read_mpt_attention(spec, attention);
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-5);
+  read_layer_norm(spec, config, {"layer_norm_epsilon"});
   spec.activation = Activation::kGeluErf;
   spec.not_computable = unsupported_setting(config, attention);
   const std::string prefix = find_prefix(checkpoint, {"transformer.", ""}, "wte.weight");
@@ -191,8 +189,7 @@ ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoi
   } else {
     read_rope(spec, config);
   }
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-5);
+  read_layer_norm(spec, config, {"layer_norm_epsilon"});
   spec.activation = config.activation_or({"activation"}, "gelu");
   spec.parallel_residual = layout.parallel;
   if (config.flag_or({"apply_residual_connection_post_layernorm"}, false)) {

@@ -107,4 +107,12 @@ std::string llama_layer_name(const Checkpoint& checkpoint, std::size_t layer);
 /// Sizes, heads and the mask token under BERT's names; attention in both directions, LayerNorm.
 void read_encoder_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint);
 
+/// The head that predicts masked tokens, apart from its norm. `decoder` adds a bias that some
+/// checkpoints store as `bias`.
+struct MaskedHeadNames {
+  std::string transform, bias, decoder;
+};
+void name_masked_head(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                      const MaskedHeadNames& names);
+
 }  // namespace regroup

@@ -17,8 +17,7 @@ std::string read_gpt_frame(ModelSpec& spec, const ConfigReader& config,
                    {"n_head", "num_attention_heads"}, {"n_layer", "num_hidden_layers"});
   spec.intermediate_size = config.optional_count({"n_inner"}).value_or(4 * spec.hidden_size);
   spec.max_positions = config.optional_count({"n_positions", "max_position_embeddings"});
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-5);
+  read_layer_norm(spec, config, {"layer_norm_epsilon"});
   spec.activation = config.activation_or({"activation_function"}, default_activation);
 
   const std::string prefix = find_prefix(checkpoint, {"transformer.", ""}, "wte.weight");
@@ -124,8 +123,7 @@ ModelSpec describe_gpt_neo(const ConfigReader& config, const Checkpoint& checkpo
       config.optional_count({"intermediate_size"}).value_or(4 * spec.hidden_size);
   spec.max_positions = config.count({"max_position_embeddings"});
   spec.positions = PositionKind::kLearned;
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-5);
+  read_layer_norm(spec, config, {"layer_norm_epsilon"});
   spec.activation = config.activation_or({"activation_function"}, "gelu_new");
   spec.attention_scale = 1.0;
   const std::string prefix = find_prefix(checkpoint, {"transformer.", ""}, "wte.weight");
@@ -152,13 +150,11 @@ constexpr BlockNames kNeoxBlock{
 
 ModelSpec describe_gpt_neox(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
-  read_stack_sizes(spec, config, checkpoint, {"hidden_size"}, {"num_attention_heads"},
-                   {"num_hidden_layers"});
+  read_stack_sizes(spec, config, checkpoint);
   spec.intermediate_size = config.count({"intermediate_size"});
   spec.max_positions = config.optional_count({"max_position_embeddings"});
   read_rope(spec, config, {.partial = 0.25});
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-5);
+  read_layer_norm(spec, config, {"layer_norm_eps"});
   spec.activation = config.activation_or({"hidden_act"}, "gelu");
   spec.parallel_residual = config.flag_or({"use_parallel_residual"}, true);
 

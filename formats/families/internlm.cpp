@@ -83,13 +83,11 @@ constexpr BlockNames kPersimmonBlock{
 
 ModelSpec describe_persimmon(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
-  read_stack_sizes(spec, config, checkpoint, {"hidden_size"}, {"num_attention_heads"},
-                   {"num_hidden_layers"});
+  read_stack_sizes(spec, config, checkpoint);
   spec.intermediate_size = config.count({"intermediate_size"});
   spec.max_positions = config.optional_count({"max_position_embeddings"});
   read_rope(spec, config, {.theta = 25000.0, .partial = 0.5});
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-5);
+  read_layer_norm(spec, config, {"layer_norm_eps"});
   spec.activation = config.activation_or({"hidden_act"}, "relu2");
   name_llama_tensors(spec, config, checkpoint, kAllBiases, /*tied_by_default=*/false,
                      kPersimmonBlock);
@@ -283,29 +281,6 @@ std::string unsupported_chatglm_setting(const ConfigReader& config) {
   return config.find("pre_seq_len") != nullptr ? "pre_seq_len" : "";
 }
 
-ModelSpec describe_chatglm2(const ConfigReader& config, const Checkpoint& checkpoint) {
-  constexpr double kTheta = 10000.0;
-  ModelSpec spec;
-  read_chatglm2_sizes(spec, config, checkpoint);
-  spec.positions = PositionKind::kRope;
-  spec.rope.theta = kTheta;
-  spec.rope.rotary_dim = spec.head_dim / 2;
-  spec.rope.interleaved = true;
-  spec.norm = NormKind::kRmsNorm;
-  spec.norm_epsilon = config.number_or({"layernorm_epsilon"}, 1e-5);
-  spec.activation = Activation::kSilu;
-  spec.residual_after_norm = config.flag_or({"apply_residual_connection_post_layernorm"}, false);
-  spec.not_computable = unsupported_chatglm_setting(config);
-  const bool bias = config.flag_or({"add_bias_linear"}, false);
-  const bool qkv_bias = bias || config.flag_or({"add_qkv_bias"}, false);
-  name_blocks(spec.layers, "transformer.encoder.layers.", kChatglm2Block,
-              {.qkv = qkv_bias, .o = bias, .mlp = bias});
-  spec.token_embedding = "transformer.embedding.word_embeddings.weight";
-  spec.final_norm = norm_at("transformer.encoder.final_layernorm", false);
-  name_output(spec, config, "transformer.output_layer.weight", /*tied=*/false);
-  return spec;
-}
-
 }  // namespace
 
 ModelSpec describe_glm(const ConfigReader& config, const Checkpoint& checkpoint) {
@@ -327,7 +302,26 @@ ModelSpec describe_chatglm(const ConfigReader& config, const Checkpoint& checkpo
         "and GLM-4 are",
         config.where());
   }
-  return describe_chatglm2(config, checkpoint);
+  constexpr double kTheta = 10000.0;
+  ModelSpec spec;
+  read_chatglm2_sizes(spec, config, checkpoint);
+  spec.positions = PositionKind::kRope;
+  spec.rope.theta = kTheta;
+  spec.rope.rotary_dim = spec.head_dim / 2;
+  spec.rope.interleaved = true;
+  spec.norm = NormKind::kRmsNorm;
+  spec.norm_epsilon = config.number_or({"layernorm_epsilon"}, 1e-5);
+  spec.activation = Activation::kSilu;
+  spec.residual_after_norm = config.flag_or({"apply_residual_connection_post_layernorm"}, false);
+  spec.not_computable = unsupported_chatglm_setting(config);
+  const bool bias = config.flag_or({"add_bias_linear"}, false);
+  const bool qkv_bias = bias || config.flag_or({"add_qkv_bias"}, false);
+  name_blocks(spec.layers, "transformer.encoder.layers.", kChatglm2Block,
+              {.qkv = qkv_bias, .o = bias, .mlp = bias});
+  spec.token_embedding = "transformer.embedding.word_embeddings.weight";
+  spec.final_norm = norm_at("transformer.encoder.final_layernorm", false);
+  name_output(spec, config, "transformer.output_layer.weight", /*tied=*/false);
+  return spec;
 }
 
 }  // namespace regroup

@@ -134,11 +134,7 @@ ModelSpec describe_llama(const ConfigReader& config, const Checkpoint& checkpoin
 
 ModelSpec describe_mistral(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 8});
-  // The default is 4096. null means no window.
-  spec.sliding_window = config.optional_count({"sliding_window"});
-  if (!config.mentions("sliding_window")) {
-    spec.sliding_window = 4096;
-  }
+  read_sliding_window(spec, config);
   name_llama_tensors(spec, config, checkpoint, {});
   return spec;
 }
@@ -199,8 +195,7 @@ ModelSpec describe_with_layer_norm(const ConfigReader& config, const Checkpoint&
   ModelSpec spec;
   read_llama_sizes(spec, config, checkpoint, defaults);
   read_rope(spec, config, rope);
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({epsilon_key}, 1e-5);
+  read_layer_norm(spec, config, {epsilon_key});
   spec.activation = config.activation_or({"hidden_act"}, default_activation);
   return spec;
 }
@@ -336,11 +331,8 @@ constexpr BlockNames kQwenBlock{Packing::kQueryKeyValue,
                                 {"ln_2", "mlp.w2", "mlp.w1", "mlp.c_proj"}};
 
 void read_qwen_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
-  spec.hidden_size = config.count({"hidden_size"});
-  set_heads(spec, config, {"num_attention_heads"},
-            config.optional_count({"kv_channels"}).value_or(128));
-  const std::int64_t layers = read_layer_count(config, {"num_hidden_layers"}, checkpoint);
-  spec.layers.resize(static_cast<std::size_t>(layers));
+  read_stack_sizes(spec, config, checkpoint, {"hidden_size"}, {"num_attention_heads"},
+                   {"num_hidden_layers"}, config.optional_count({"kv_channels"}).value_or(128));
   if (spec.query_heads * spec.head_dim != spec.hidden_size) {
     throw_bad_input("{}: {} heads of kv_channels {} make no hidden size {}", config.where(),
                     spec.query_heads, spec.head_dim, spec.hidden_size);
@@ -350,9 +342,6 @@ void read_qwen_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoi
     throw_bad_input("{}: intermediate_size is {}, an even number is needed", config.where(), both);
   }
   spec.intermediate_size = both / 2;
-  spec.vocab_size = config.count({"vocab_size"});
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
 }
 
 void read_qwen_length(ModelSpec& spec, const ConfigReader& config) {

@@ -238,9 +238,7 @@ ModelSpec describe_qwen3_moe(const ConfigReader& config, const Checkpoint& check
   ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 4});
   // Unlike in Qwen3, all layers have the window or none.
   if (config.flag_or({"use_sliding_window"}, false)) {
-    spec.sliding_window = config.mentions("sliding_window")
-                              ? config.optional_count({"sliding_window"})
-                              : std::optional<std::int64_t>(4096);
+    read_sliding_window(spec, config);
   }
   name_llama_tensors(spec, config, checkpoint, llama_biases(config));
   add_qk_norms(spec, checkpoint, QkNorm::kSharedAcrossHeads);

@@ -95,16 +95,11 @@ std::string unsupported_nomic_setting(const ConfigReader& config) {
 }
 
 void read_nomic_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
-  spec.hidden_size = config.count({"hidden_size", "n_embd"});
-  set_heads(spec, config, {"num_attention_heads", "n_head"}, config.optional_count({"head_dim"}));
-  const std::int64_t layers =
-      read_layer_count(config, {"num_hidden_layers", "n_layer"}, checkpoint);
-  spec.layers.resize(static_cast<std::size_t>(layers));
+  read_stack_sizes(spec, config, checkpoint, {"hidden_size", "n_embd"},
+                   {"num_attention_heads", "n_head"}, {"num_hidden_layers", "n_layer"},
+                   config.optional_count({"head_dim"}));
   spec.intermediate_size = config.count({"intermediate_size", "n_inner"});
-  spec.vocab_size = config.count({"vocab_size"});
   spec.max_positions = config.count({"max_position_embeddings", "n_positions"});
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
   spec.token_types = config.optional_count({"type_vocab_size"}).value_or(2);
   spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
 }
@@ -131,8 +126,7 @@ ModelSpec describe_nomic_bert(const ConfigReader& config, const Checkpoint& chec
   read_nomic_sizes(spec, config, checkpoint);
   spec.causal = false;
   read_rope(spec, config, {.theta = config.number_or({"rotary_emb_base"}, 1000.0)});
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_eps", "layer_norm_epsilon"}, 1e-12);
+  read_layer_norm(spec, config, {"layer_norm_eps", "layer_norm_epsilon"}, 1e-12);
   spec.norm_placement = NormPlacement::kAfterResidual;
   spec.activation = config.activation_or({"hidden_act"}, "silu");
   if (const std::string setting = unsupported_nomic_setting(config); !setting.empty()) {
@@ -143,10 +137,10 @@ ModelSpec describe_nomic_bert(const ConfigReader& config, const Checkpoint& chec
   spec.token_type_embedding = prefix + "embeddings.token_type_embeddings.weight";
   spec.embedding_norm = norm_at(prefix + "emb_ln", true);
   name_nomic_blocks(spec, config, prefix);
-  spec.head_transform = linear_at("cls.predictions.transform.dense", true);
+  name_masked_head(
+      spec, config, checkpoint,
+      {"cls.predictions.transform.dense", "cls.predictions.bias", "cls.predictions.decoder"});
   spec.head_norm = norm_at("cls.predictions.transform.layer_norm", true);
-  name_output(spec, config, "cls.predictions.decoder.weight", /*tied=*/true);
-  name_output_bias(spec, checkpoint, "cls.predictions.decoder.bias", "cls.predictions.bias");
   return spec;
 }
 

@@ -18,6 +18,7 @@ namespace regroup {
 namespace {
 
 constexpr std::int64_t kMaxHeads = 1 << 16;
+constexpr std::int64_t kWidthUnlessGiven = 4096;  // of a sliding window
 
 bool is_count(const Json& value) {
   return value.is_number_integer() &&
@@ -191,14 +192,20 @@ void set_heads(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys h
 
 void read_stack_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
                       ConfigReader::Keys hidden_keys, ConfigReader::Keys heads_keys,
-                      ConfigReader::Keys layers_keys) {
+                      ConfigReader::Keys layers_keys, std::optional<std::int64_t> head_dim) {
   spec.hidden_size = config.count(hidden_keys);
-  set_heads(spec, config, heads_keys, std::nullopt);
+  set_heads(spec, config, heads_keys, head_dim);
   const std::int64_t layers = read_layer_count(config, layers_keys, checkpoint);
   spec.layers.resize(static_cast<std::size_t>(layers));
   spec.vocab_size = config.count({"vocab_size"});
   spec.kv_heads =
       config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
+}
+
+void read_layer_norm(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys keys,
+                     double absent) {
+  spec.norm = NormKind::kLayerNorm;
+  spec.norm_epsilon = config.number_or(keys, absent);
 }
 
 void read_kv_heads_of_roles(ModelSpec& spec, const ConfigReader& config) {
@@ -315,6 +322,12 @@ std::optional<std::vector<bool>> listed_windows(const ConfigReader& config, std:
   return slides;
 }
 
+void read_sliding_window(ModelSpec& spec, const ConfigReader& config) {
+  spec.sliding_window = config.mentions("sliding_window")
+                            ? config.optional_count({"sliding_window"})
+                            : std::optional(kWidthUnlessGiven);
+}
+
 void set_windows(ModelSpec& spec, const std::vector<bool>& slides, std::int64_t width) {
   if (std::find(slides.begin(), slides.end(), true) == slides.end()) {
     return;
@@ -326,7 +339,6 @@ void set_windows(ModelSpec& spec, const std::vector<bool>& slides, std::int64_t 
 }
 
 void read_layer_windows(ModelSpec& spec, const ConfigReader& config, std::int64_t pattern) {
-  constexpr std::int64_t kWidthUnlessGiven = 4096;
   std::vector<bool> slides(spec.layers.size());
   for (std::size_t i = 0; i < slides.size(); ++i) {
     slides[i] = (static_cast<std::int64_t>(i) + 1) % pattern != 0;

@@ -73,10 +73,17 @@ void set_heads(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys h
 
 /// Reads the hidden size, the query heads and the number of layers under the keys given,
 /// vocab_size, and num_key_value_heads, as many as the query heads unless given. Creates the layers
-/// without tensor names. Throws kBadInput for missing and impossible values.
+/// without tensor names. `head_dim` is as for set_heads(). Throws kBadInput for missing and
+/// impossible values.
 void read_stack_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
-                      ConfigReader::Keys hidden_keys, ConfigReader::Keys heads_keys,
-                      ConfigReader::Keys layers_keys);
+                      ConfigReader::Keys hidden_keys = {"hidden_size"},
+                      ConfigReader::Keys heads_keys = {"num_attention_heads"},
+                      ConfigReader::Keys layers_keys = {"num_hidden_layers"},
+                      std::optional<std::int64_t> head_dim = std::nullopt);
+
+/// Lets all norms be LayerNorm, with the epsilon at `keys`.
+void read_layer_norm(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys keys,
+                     double absent = 1e-5);
 
 /// Reads the kv heads of an encoder-decoder's roles, as many as the query heads unless given. Its
 /// layers must exist.
@@ -139,6 +146,9 @@ void name_blocks(std::vector<LayerTensors>& layers, const std::string& stack,
 /// Whether each layer has the sliding window, from layer_types ("sliding_attention" or
 /// "full_attention"); nothing without the key. Throws kBadInput for another list.
 std::optional<std::vector<bool>> listed_windows(const ConfigReader& config, std::size_t layers);
+
+/// Reads the window of all layers, sliding_window: 4096 without the key, none for null.
+void read_sliding_window(ModelSpec& spec, const ConfigReader& config);
 
 /// Gives the layers in `slides` a window of `width`, and the others none.
 void set_windows(ModelSpec& spec, const std::vector<bool>& slides, std::int64_t width);
