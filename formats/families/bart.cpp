@@ -315,15 +315,12 @@ ModelSpec describe_whisper(const ConfigReader& config, const Checkpoint& checkpo
 
 namespace {
 
-// What the three share, and the tensors that they name alike.
-void read_decoder(ModelSpec& spec, const ConfigReader& config, const std::string& prefix,
-                  bool bias) {
+// What the three share.
+void read_decoder(ModelSpec& spec, const ConfigReader& config) {
   spec.max_positions = config.count({"max_position_embeddings"});
   spec.position_offset = 2;
   spec.norm = NormKind::kLayerNorm;
   spec.norm_epsilon = 1e-5;  // transformers ignores layer_norm_eps
-  name_blocks(spec.layers, prefix + "layers.", kBartBlock, {bias, bias, bias, true});
-  spec.token_embedding = prefix + "embed_tokens.weight";
 }
 
 void use_position_table(ModelSpec& spec, const std::string& prefix) {
@@ -337,12 +334,13 @@ ModelSpec describe_biogpt(const ConfigReader& config, const Checkpoint& checkpoi
   ModelSpec spec;
   read_stack_sizes(spec, config, checkpoint);
   spec.intermediate_size = config.count({"intermediate_size"});
-  const std::string prefix = find_prefix(checkpoint, {"biogpt.", ""}, "embed_tokens.weight");
-  read_decoder(spec, config, prefix, /*bias=*/true);
+  read_decoder(spec, config);
+  const std::string prefix =
+      name_stack(spec, checkpoint, {"biogpt.", "embed_tokens", "layers.", "layer_norm"}, kBartBlock,
+                 kAllBiases);
   use_position_table(spec, prefix);
   spec.activation = config.activation_or({"hidden_act"}, "gelu");
   read_embedding_scale(spec, config, true);
-  spec.final_norm = norm_at(prefix + "layer_norm", true);
   name_output(spec, config, "output_projection.weight", /*tied=*/true);
   return spec;
 }
@@ -352,15 +350,15 @@ ModelSpec describe_xglm(const ConfigReader& config, const Checkpoint& checkpoint
   read_stack_sizes(spec, config, checkpoint, {"d_model", "hidden_size"},
                    {"attention_heads", "num_attention_heads"}, {"num_layers", "num_hidden_layers"});
   spec.intermediate_size = config.count({"ffn_dim"});
-  const std::string prefix = find_prefix(checkpoint, {"model.", ""}, "embed_tokens.weight");
-  read_decoder(spec, config, prefix, /*bias=*/true);
+  read_decoder(spec, config);
+  name_stack(spec, checkpoint, {"model.", "embed_tokens", "layers.", "layer_norm"}, kBartBlock,
+             kAllBiases);
   read_sinusoids(spec, config, spec.hidden_size / 2 - 1);
   spec.activation = config.activation_or({"activation_function"}, "gelu");
   read_embedding_scale(spec, config, true);
   if (config.flag_or({"add_cross_attention"}, false)) {
     spec.not_computable = "add_cross_attention";
   }
-  spec.final_norm = norm_at(prefix + "layer_norm", true);
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
@@ -372,7 +370,10 @@ ModelSpec describe_opt(const ConfigReader& config, const Checkpoint& checkpoint)
   spec.embedding_size = config.optional_count({"word_embed_proj_dim"}).value_or(spec.hidden_size);
   const std::string prefix =
       find_prefix(checkpoint, {"model.decoder.", "decoder."}, "embed_tokens.weight");
-  read_decoder(spec, config, prefix, config.flag_or({"enable_bias"}, true));
+  read_decoder(spec, config);
+  const bool bias = config.flag_or({"enable_bias"}, true);
+  name_blocks(spec.layers, prefix + "layers.", kBartBlock, {bias, bias, bias, true});
+  spec.token_embedding = prefix + "embed_tokens.weight";
   use_position_table(spec, prefix);
   spec.activation = config.activation_or({"activation_function"}, "relu");
   const bool norm_before = config.flag_or({"do_layer_norm_before"}, true);

@@ -226,10 +226,9 @@ ModelSpec describe_mpnet(const ConfigReader& config, const Checkpoint& checkpoin
   spec.norm_placement = NormPlacement::kAfterResidual;
   spec.activation = config.activation_or({"hidden_act"}, "gelu");
   const std::string prefix =
-      find_prefix(checkpoint, {"mpnet.", ""}, "embeddings.word_embeddings.weight");
-  spec.token_embedding = prefix + "embeddings.word_embeddings.weight";
+      name_stack(spec, checkpoint, {"mpnet.", "embeddings.word_embeddings", "encoder.layer."},
+                 kMpnetBlock, kAllBiases);
   spec.embedding_norm = norm_at(prefix + "embeddings.LayerNorm", true);
-  name_blocks(spec.layers, prefix + "encoder.layer.", kMpnetBlock, kAllBiases);
   read_mpnet_positions(spec, config, prefix);
   name_masked_head(spec, config, checkpoint, {"lm_head.dense", "lm_head.bias", "lm_head.decoder"});
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
@@ -259,13 +258,12 @@ ModelSpec describe_distilbert(const ConfigReader& config, const Checkpoint& chec
   spec.norm_epsilon = 1e-12;
   spec.norm_placement = NormPlacement::kAfterResidual;
   spec.activation = config.activation_or({"activation"}, "gelu");
-  const std::string start =
-      find_prefix(checkpoint, {"distilbert.", ""}, "embeddings.word_embeddings.weight");
-  spec.token_embedding = start + "embeddings.word_embeddings.weight";
+  const std::string start = name_stack(
+      spec, checkpoint, {"distilbert.", "embeddings.word_embeddings", "transformer.layer."},
+      kDistilBertBlock, kAllBiases);
   // Sinusoids, if the config has them, are stored as well.
   spec.position_embedding = start + "embeddings.position_embeddings.weight";
   spec.embedding_norm = norm_at(start + "embeddings.LayerNorm", true);
-  name_blocks(spec.layers, start + "transformer.layer.", kDistilBertBlock, kAllBiases);
   spec.head_transform = linear_at("vocab_transform", true);
   spec.head_norm = norm_at("vocab_layer_norm", true);
   spec.lm_head_bias = "vocab_projector.bias";

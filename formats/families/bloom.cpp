@@ -29,12 +29,9 @@ ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoin
   spec.activation = Activation::kGeluTanh;
   spec.residual_after_norm = config.flag_or({"apply_residual_connection_post_layernorm"}, false);
 
-  const std::string prefix =
-      find_prefix(checkpoint, {"transformer.", ""}, "word_embeddings.weight");
-  name_blocks(spec.layers, prefix + "h.", kBloomBlock, kAllBiases);
-  spec.token_embedding = prefix + "word_embeddings.weight";
+  const std::string prefix = name_stack(
+      spec, checkpoint, {"transformer.", "word_embeddings", "h.", "ln_f"}, kBloomBlock, kAllBiases);
   spec.embedding_norm = norm_at(prefix + "word_embeddings_layernorm", true);
-  spec.final_norm = norm_at(prefix + "ln_f", true);
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
@@ -109,10 +106,7 @@ ModelSpec describe_mpt(const ConfigReader& config, const Checkpoint& checkpoint)
   read_layer_norm(spec, config, {"layer_norm_epsilon"});
   spec.activation = Activation::kGeluErf;
   spec.not_computable = unsupported_setting(config, attention);
-  const std::string prefix = find_prefix(checkpoint, {"transformer.", ""}, "wte.weight");
-  name_blocks(spec.layers, prefix + "blocks.", kMptBlock, {});
-  spec.token_embedding = prefix + "wte.weight";
-  spec.final_norm = norm_at(prefix + "norm_f", false);
+  name_stack(spec, checkpoint, {"transformer.", "wte", "blocks.", "norm_f"}, kMptBlock, {});
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
@@ -196,12 +190,9 @@ ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoi
     spec.not_computable = "apply_residual_connection_post_layernorm = true";
   }
 
-  const std::string prefix =
-      find_prefix(checkpoint, {"transformer.", ""}, "word_embeddings.weight");
   const bool bias = layout.biases;
-  name_blocks(spec.layers, prefix + "h.", falcon_block(layout), {bias, bias, bias, true});
-  spec.token_embedding = prefix + "word_embeddings.weight";
-  spec.final_norm = norm_at(prefix + "ln_f", true);
+  name_stack(spec, checkpoint, {"transformer.", "word_embeddings", "h.", "ln_f"},
+             falcon_block(layout), {bias, bias, bias, true});
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }

@@ -9,21 +9,18 @@ namespace regroup {
 
 namespace {
 
-// What GPT-2, GPTBigCode and GPT-J share: config keys, and the tensors outside the layers. Returns
-// the prefix of all tensor names, "transformer." or "".
+// What GPT-2, GPTBigCode and GPT-J share: config keys and tensors. Returns the prefix of all tensor
+// names, "transformer." or "".
 std::string read_gpt_frame(ModelSpec& spec, const ConfigReader& config,
-                           const Checkpoint& checkpoint, const std::string& default_activation) {
+                           const Checkpoint& checkpoint, const std::string& default_activation,
+                           const BlockNames& block, const BlockBiases& biases = kAllBiases) {
   read_stack_sizes(spec, config, checkpoint, {"n_embd", "hidden_size"},
                    {"n_head", "num_attention_heads"}, {"n_layer", "num_hidden_layers"});
   spec.intermediate_size = config.optional_count({"n_inner"}).value_or(4 * spec.hidden_size);
   spec.max_positions = config.optional_count({"n_positions", "max_position_embeddings"});
   read_layer_norm(spec, config, {"layer_norm_epsilon"});
   spec.activation = config.activation_or({"activation_function"}, default_activation);
-
-  const std::string prefix = find_prefix(checkpoint, {"transformer.", ""}, "wte.weight");
-  spec.token_embedding = prefix + "wte.weight";
-  spec.final_norm = norm_at(prefix + "ln_f", true);
-  return prefix;
+  return name_stack(spec, checkpoint, {"transformer.", "wte", "h.", "ln_f"}, block, biases);
 }
 
 void use_learned_positions(ModelSpec& spec, const ConfigReader& config, const std::string& prefix) {
@@ -56,10 +53,10 @@ std::string unsupported_variation(const ConfigReader& config) {
 
 ModelSpec describe_gpt2(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
-  const std::string prefix = read_gpt_frame(spec, config, checkpoint, "gelu_new");
+  const std::string prefix =
+      read_gpt_frame(spec, config, checkpoint, "gelu_new", gpt2_block(Packing::kQueryKeyValue));
   use_learned_positions(spec, config, prefix);
   spec.not_computable = unsupported_variation(config);
-  name_blocks(spec.layers, prefix + "h.", gpt2_block(Packing::kQueryKeyValue), kAllBiases);
   for (LayerTensors& layer : spec.layers) {
     AttentionLayout& attention = layer.attention;
     for (LinearTensors* conv1d :
@@ -126,13 +123,11 @@ ModelSpec describe_gpt_neo(const ConfigReader& config, const Checkpoint& checkpo
   read_layer_norm(spec, config, {"layer_norm_epsilon"});
   spec.activation = config.activation_or({"activation_function"}, "gelu_new");
   spec.attention_scale = 1.0;
-  const std::string prefix = find_prefix(checkpoint, {"transformer.", ""}, "wte.weight");
-  name_blocks(spec.layers, prefix + "h.", kGptNeoBlock, {.o = true, .mlp = true, .norm = true});
+  const std::string prefix = name_stack(spec, checkpoint, {"transformer.", "wte", "h.", "ln_f"},
+                                        kGptNeoBlock, {.o = true, .mlp = true, .norm = true});
   set_windows(spec, local_layers(config, spec.layers.size()),
               config.optional_count({"window_size"}).value_or(kWindowUnlessGiven));
-  spec.token_embedding = prefix + "wte.weight";
   spec.position_embedding = prefix + "wpe.weight";
-  spec.final_norm = norm_at(prefix + "ln_f", true);
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
@@ -159,11 +154,8 @@ ModelSpec describe_gpt_neox(const ConfigReader& config, const Checkpoint& checkp
   spec.parallel_residual = config.flag_or({"use_parallel_residual"}, true);
 
   const bool bias = config.flag_or({"attention_bias"}, true);
-  const std::string prefix = find_prefix(checkpoint, {"gpt_neox.", ""}, "embed_in.weight");
-  name_blocks(spec.layers, prefix + "layers.", kNeoxBlock,
-              {.qkv = bias, .o = bias, .mlp = true, .norm = true});
-  spec.token_embedding = prefix + "embed_in.weight";
-  spec.final_norm = norm_at(prefix + "final_layer_norm", true);
+  name_stack(spec, checkpoint, {"gpt_neox.", "embed_in", "layers.", "final_layer_norm"}, kNeoxBlock,
+             {.qkv = bias, .o = bias, .mlp = true, .norm = true});
   name_output(spec, config,
               find_prefix(checkpoint, {"embed_out", "lm_head"}, ".weight") + ".weight",
               /*tied=*/false);
@@ -184,7 +176,8 @@ BlockNames gptj_block(bool fused) {
 
 ModelSpec describe_gptj_like(const ConfigReader& config, const Checkpoint& checkpoint, bool fused) {
   ModelSpec spec;
-  const std::string prefix = read_gpt_frame(spec, config, checkpoint, "gelu_new");
+  read_gpt_frame(spec, config, checkpoint, "gelu_new", gptj_block(fused),
+                 {.mlp = true, .norm = true});
   spec.parallel_residual = true;
   spec.positions = PositionKind::kRope;
   spec.rope.interleaved = true;
@@ -194,7 +187,6 @@ ModelSpec describe_gptj_like(const ConfigReader& config, const Checkpoint& check
     throw_bad_input("{}: rotary_dim is {}, an even number up to {} is needed", config.where(),
                     spec.rope.rotary_dim, spec.head_dim);
   }
-  name_blocks(spec.layers, prefix + "h.", gptj_block(fused), {.mlp = true, .norm = true});
   name_output(spec, config, "lm_head.weight", /*tied=*/false);
   spec.lm_head_bias = "lm_head.bias";
   return spec;
@@ -220,7 +212,9 @@ ModelSpec describe_codegen(const ConfigReader& config, const Checkpoint& checkpo
 
 ModelSpec describe_gpt_bigcode(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
-  const std::string prefix = read_gpt_frame(spec, config, checkpoint, "gelu_pytorch_tanh");
+  // q‖k‖v of one kv head is the per-group packing with one group.
+  const std::string prefix =
+      read_gpt_frame(spec, config, checkpoint, "gelu_pytorch_tanh", gpt2_block(Packing::kPerGroup));
   use_learned_positions(spec, config, prefix);
   const bool multi_query = config.flag_or({"multi_query"}, true);
   spec.kv_heads = config.kv_heads("num_key_value_heads", spec.layer_count(), spec.query_heads,
@@ -232,8 +226,6 @@ ModelSpec describe_gpt_bigcode(const ConfigReader& config, const Checkpoint& che
   if (config.flag_or({"add_cross_attention"}, false)) {
     spec.not_computable = "add_cross_attention = true";
   }
-  // q‖k‖v of one kv head is the per-group packing with one group.
-  name_blocks(spec.layers, prefix + "h.", gpt2_block(Packing::kPerGroup), kAllBiases);
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }

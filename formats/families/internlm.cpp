@@ -62,10 +62,8 @@ ModelSpec describe_internlm2(const ConfigReader& config, const Checkpoint& check
   ModelSpec spec = describe_internlm_common(config, checkpoint);
   read_rope(spec, config);
   const bool bias = config.flag_or({"bias"}, true);
-  const std::string prefix = find_prefix(checkpoint, {"model.", ""}, "tok_embeddings.weight");
-  name_blocks(spec.layers, prefix + "layers.", kInternlm2Block, {.qkv = bias, .o = bias});
-  spec.token_embedding = prefix + "tok_embeddings.weight";
-  spec.final_norm = norm_at(prefix + "norm", false);
+  name_stack(spec, checkpoint, {"model.", "tok_embeddings", "layers.", "norm"}, kInternlm2Block,
+             {.qkv = bias, .o = bias});
   name_output(spec, config, "output.weight", /*tied=*/false);
   return spec;
 }
@@ -89,13 +87,12 @@ ModelSpec describe_persimmon(const ConfigReader& config, const Checkpoint& check
   read_rope(spec, config, {.theta = 25000.0, .partial = 0.5});
   read_layer_norm(spec, config, {"layer_norm_eps"});
   spec.activation = config.activation_or({"hidden_act"}, "relu2");
-  name_llama_tensors(spec, config, checkpoint, kAllBiases, /*tied_by_default=*/false,
-                     kPersimmonBlock);
+  name_stack(spec, checkpoint, {"model.", "embed_tokens", "layers.", "final_layernorm"},
+             kPersimmonBlock, kAllBiases);
   if (config.flag_or({"qk_layernorm"}, true)) {
     add_qk_norms(spec, checkpoint, QkNorm::kSharedAcrossHeads, "layernorm", /*bias=*/true);
   }
-  const std::string prefix = find_prefix(checkpoint, {"model.", ""}, "embed_tokens.weight");
-  spec.final_norm = norm_at(prefix + "final_layernorm", true);
+  name_output(spec, config, "lm_head.weight", /*tied=*/false);
   return spec;
 }
 

@@ -43,10 +43,7 @@ void read_llama_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpo
 
 void name_llama_tensors(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
                         const BlockBiases& biases, bool tied_by_default, const BlockNames& block) {
-  const std::string prefix = prefix_of(checkpoint);
-  name_blocks(spec.layers, prefix + "layers.", block, biases);
-  spec.token_embedding = prefix + "embed_tokens.weight";
-  spec.final_norm = norm_at(prefix + "norm", biases.norm);
+  name_stack(spec, checkpoint, {"model.", "embed_tokens", "layers.", "norm"}, block, biases);
   name_output(spec, config, "lm_head.weight", tied_by_default);
 }
 
@@ -363,11 +360,9 @@ ModelSpec describe_qwen(const ConfigReader& config, const Checkpoint& checkpoint
   spec.norm = NormKind::kRmsNorm;
   spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-6);
   spec.activation = Activation::kSilu;
-  const std::string prefix = find_prefix(checkpoint, {"transformer.", ""}, "wte.weight");
   const bool bias = !config.flag_or({"no_bias"}, true);
-  name_blocks(spec.layers, prefix + "h.", kQwenBlock, {.qkv = true, .o = bias, .mlp = bias});
-  spec.token_embedding = prefix + "wte.weight";
-  spec.final_norm = norm_at(prefix + "ln_f", false);
+  name_stack(spec, checkpoint, {"transformer.", "wte", "h.", "ln_f"}, kQwenBlock,
+             {.qkv = true, .o = bias, .mlp = bias});
   name_output(spec, config, "lm_head.weight", /*tied=*/false);
   return spec;
 }

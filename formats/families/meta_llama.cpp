@@ -144,9 +144,7 @@ ModelSpec describe_meta(const Json& json, const Checkpoint& checkpoint, std::str
   spec.norm_epsilon = params.number_or({"norm_eps"}, 1e-5);
   spec.activation = Activation::kSilu;
   spec.layers.resize(static_cast<std::size_t>(layers));
-  name_blocks(spec.layers, "layers.", kMetaBlock, {});
-  spec.token_embedding = "tok_embeddings.weight";
-  spec.final_norm = norm_at("norm", false);
+  name_stack(spec, checkpoint, {"", "tok_embeddings", "layers.", "norm"}, kMetaBlock, {});
   // Releases with tied embeddings store one matrix or both.
   spec.lm_head = checkpoint.find("output.weight") == nullptr ? "" : "output.weight";
   return spec;

@@ -59,12 +59,10 @@ ModelSpec describe_modernbert(const ConfigReader& config, const Checkpoint& chec
   const BlockBiases biases{attention_bias, attention_bias, config.flag_or({"mlp_bias"}, false),
                            config.flag_or({"norm_bias"}, false)};
   const std::string prefix =
-      find_prefix(checkpoint, {"model.", ""}, "embeddings.tok_embeddings.weight");
-  spec.token_embedding = prefix + "embeddings.tok_embeddings.weight";
+      name_stack(spec, checkpoint, {"model.", "embeddings.tok_embeddings", "layers.", "final_norm"},
+                 kModernBertBlock, biases);
   spec.embedding_norm = norm_at(prefix + "embeddings.norm", biases.norm);
-  name_blocks(spec.layers, prefix + "layers.", kModernBertBlock, biases);
   spec.layers.front().attention_norm = {};  // the embedding's norm is before the first layer
-  spec.final_norm = norm_at(prefix + "final_norm", biases.norm);
   name_modernbert_head(spec, config, biases.norm);
   return spec;
 }

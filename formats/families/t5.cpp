@@ -86,8 +86,8 @@ LayerTensors t5_layer(const std::string& name, bool decoder, bool gated, bool ow
   return layer;
 }
 
-void name_stack(std::vector<LayerTensors>& layers, const std::string& stack, bool gated,
-                bool bias_in_every_layer) {
+void name_t5_stack(std::vector<LayerTensors>& layers, const std::string& stack, bool gated,
+                   bool bias_in_every_layer) {
   for (std::size_t i = 0; i < layers.size(); ++i) {
     layers[i] = t5_layer(stack + ".block." + std::to_string(i), stack == "decoder", gated,
                          bias_in_every_layer || i == 0);
@@ -127,8 +127,8 @@ ModelSpec describe_t5_stacks(const ConfigReader& config, const Checkpoint& check
 
   spec.token_embedding = "shared.weight";
   spec.tied_lookups = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"};
-  name_stack(spec.encoder_layers, "encoder", mlp.gated, bias_in_every_layer);
-  name_stack(spec.layers, "decoder", mlp.gated, bias_in_every_layer);
+  name_t5_stack(spec.encoder_layers, "encoder", mlp.gated, bias_in_every_layer);
+  name_t5_stack(spec.layers, "decoder", mlp.gated, bias_in_every_layer);
   note_idle_bias(spec, checkpoint);
   spec.encoder_final_norm = norm_at("encoder.final_layer_norm", false);
   spec.final_norm = norm_at("decoder.final_layer_norm", false);

@@ -1,6 +1,7 @@
 #include "formats/spec/config_reader.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -19,6 +20,24 @@ namespace {
 
 constexpr std::int64_t kMaxHeads = 1 << 16;
 constexpr std::int64_t kWidthUnlessGiven = 4096;  // of a sliding window
+
+struct ActivationName {
+  std::string_view name;
+  Activation activation;
+};
+
+// The first name of each is the one that is written.
+constexpr auto kActivations = std::to_array<ActivationName>({
+    {"silu", Activation::kSilu},
+    {"swish", Activation::kSilu},
+    {"gelu", Activation::kGeluErf},
+    {"gelu_python", Activation::kGeluErf},
+    {"gelu_new", Activation::kGeluTanh},
+    {"gelu_fast", Activation::kGeluTanh},
+    {"gelu_pytorch_tanh", Activation::kGeluTanh},
+    {"relu", Activation::kRelu},
+    {"relu2", Activation::kReluSquared},
+});
 
 bool is_count(const Json& value) {
   return value.is_number_integer() &&
@@ -110,23 +129,16 @@ std::string ConfigReader::text_or(Keys keys, std::string absent) const {
 
 Activation ConfigReader::activation_or(Keys keys, const std::string& absent) const {
   const std::string name = text_or(keys, absent);
-  if (name == "silu" || name == "swish") {
-    return Activation::kSilu;
+  const auto* known = std::ranges::find(kActivations, name, &ActivationName::name);
+  if (known == kActivations.end()) {
+    throw_bad_input("{}: unknown activation {}; known: silu, gelu, gelu_new, relu, relu2", where_,
+                    printable(name));
   }
-  if (name == "gelu" || name == "gelu_python") {
-    return Activation::kGeluErf;
-  }
-  if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh") {
-    return Activation::kGeluTanh;
-  }
-  if (name == "relu") {
-    return Activation::kRelu;
-  }
-  if (name == "relu2") {
-    return Activation::kReluSquared;
-  }
-  throw_bad_input("{}: unknown activation {}; known: silu, gelu, gelu_new, relu, relu2", where_,
-                  printable(name));
+  return known->activation;
+}
+
+std::string_view config_name_of(Activation activation) {
+  return std::ranges::find(kActivations, activation, &ActivationName::activation)->name;
 }
 
 std::vector<std::int64_t> ConfigReader::kv_heads(std::string_view key, std::int64_t layers,
@@ -299,6 +311,18 @@ void name_blocks(std::vector<LayerTensors>& layers, const std::string& stack,
     layers[i].up = linear(names.mlp.up);
     layers[i].down = linear(names.mlp.down);
   }
+}
+
+std::string name_stack(ModelSpec& spec, const Checkpoint& checkpoint, const StackNames& names,
+                       const BlockNames& block, const BlockBiases& biases) {
+  const std::string embedding = std::string(names.embedding) + ".weight";
+  const std::string prefix = find_prefix(checkpoint, {names.prefix, ""}, embedding);
+  spec.token_embedding = prefix + embedding;
+  name_blocks(spec.layers, prefix + std::string(names.blocks), block, biases);
+  if (!names.final_norm.empty()) {
+    spec.final_norm = norm_at(prefix + std::string(names.final_norm), biases.norm);
+  }
+  return prefix;
 }
 
 std::optional<std::vector<bool>> listed_windows(const ConfigReader& config, std::size_t layers) {

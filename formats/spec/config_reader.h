@@ -33,7 +33,7 @@ class ConfigReader {
   double number_or(Keys keys, double absent) const;
   bool flag_or(Keys keys, bool absent) const;
   std::string text_or(Keys keys, std::string absent) const;
-  /// An activation under transformers' name; `absent` is such a name, too.
+  /// An activation under one of transformers' names; `absent` is such a name, too.
   Activation activation_or(Keys keys, const std::string& absent) const;
 
   /// Kv heads per layer, from a number or a list with one entry per layer. `absent` if the key is
@@ -59,6 +59,9 @@ class ConfigReader {
   const Json& config_;
   std::string where_;
 };
+
+/// The name that transformers writes.
+std::string_view config_name_of(Activation activation);
 
 // Config reading and checks shared by most families.
 
@@ -140,6 +143,18 @@ AttentionLayout attention_at(const std::string& block, const BlockNames& names,
 /// Sets the tensors of attention and MLP, and their norms, of the layers `stack`0, `stack`1, ….
 void name_blocks(std::vector<LayerTensors>& layers, const std::string& stack,
                  const BlockNames& names, const BlockBiases& biases);
+
+/// What a family calls what its only stack has around the blocks. Models that were saved without
+/// their head lack the prefix.
+struct StackNames {
+  std::string_view prefix, embedding;
+  std::string_view blocks;           ///< before a block's number
+  std::string_view final_norm = {};  ///< empty: there is none
+};
+
+/// Names the token embedding, all blocks and the last norm. Returns the prefix in `checkpoint`.
+std::string name_stack(ModelSpec& spec, const Checkpoint& checkpoint, const StackNames& names,
+                       const BlockNames& block, const BlockBiases& biases);
 
 // Sliding windows in some of the layers: layer_types and sliding_window.
 

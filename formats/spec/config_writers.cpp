@@ -9,6 +9,7 @@
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/spec/config_reader.h"
 
 namespace regroup {
 
@@ -87,18 +88,6 @@ std::string kv_heads_json(const ModelSpec& spec) {
 
 namespace {
 
-// transformers' name for an activation.
-std::string config_activation(Activation activation) {
-  switch (activation) {
-    case Activation::kSilu: return "silu";
-    case Activation::kGeluErf: return "gelu";
-    case Activation::kGeluTanh: return "gelu_new";
-    case Activation::kRelu: return "relu";
-    case Activation::kReluSquared: return "relu2";
-  }
-  return "";
-}
-
 // Not every layer has both an attention and an MLP.
 bool has_attention_biases(const ModelSpec& spec) {
   return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerTensors& layer) {
@@ -170,7 +159,7 @@ Json llama_frame(std::string_view model_type, std::string_view architecture,
   if (spec.max_positions) {
     config["max_position_embeddings"] = *spec.max_positions;
   }
-  config["hidden_act"] = config_activation(spec.activation);
+  config["hidden_act"] = config_name_of(spec.activation);
   config["rope_theta"] = spec.rope.theta;
   if (spec.rope.scaling.kind != RopeScaling::Kind::kNone) {
     config["rope_scaling"] = scaling_json(spec);
@@ -188,7 +177,7 @@ Json gpt_frame(std::string_view model_type, std::string_view architecture, const
     config["n_positions"] = *spec.max_positions;
   }
   config["layer_norm_epsilon"] = spec.norm_epsilon;
-  config["activation_function"] = config_activation(spec.activation);
+  config["activation_function"] = config_name_of(spec.activation);
   return config;
 }
 
@@ -345,7 +334,7 @@ void add_falcon(Json& config, const ModelSpec& spec) {
   if (spec.max_positions) {
     config["max_position_embeddings"] = *spec.max_positions;
   }
-  config["activation"] = config_activation(spec.activation);
+  config["activation"] = config_name_of(spec.activation);
   config["layer_norm_epsilon"] = spec.norm_epsilon;
   config["alibi"] = spec.positions == PositionKind::kAlibi;
   config["rope_theta"] = spec.rope.theta;
