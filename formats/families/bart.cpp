@@ -215,6 +215,16 @@ void name_stored_tables(ModelSpec& spec, const Checkpoint& checkpoint, const std
   name_if_stored(spec.encoder_position_embedding, "encoder");
 }
 
+ModelSpec describe_translator(const ConfigReader& config, const Checkpoint& checkpoint,
+                              const BartDefaults& defaults, const std::string& prefix) {
+  ModelSpec spec;
+  read_bart_config(spec, config, checkpoint, defaults);
+  read_sinusoids(spec, config, spec.hidden_size / 2);
+  spec.denoising = Denoising::kNone;
+  name_shared_embedding(spec, config, prefix);
+  return spec;
+}
+
 // Encoder and decoder of different vocabularies. Each has its own embedding.
 void use_two_vocabularies(ModelSpec& spec, const ConfigReader& config, const std::string& prefix) {
   spec.vocab_size = config.optional_count({"decoder_vocab_size"}).value_or(spec.vocab_size);
@@ -227,13 +237,9 @@ void use_two_vocabularies(ModelSpec& spec, const ConfigReader& config, const std
 }  // namespace
 
 ModelSpec describe_marian(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec;
-  read_bart_config(spec, config, checkpoint, {.start_token = 58100});
-  read_sinusoids(spec, config, spec.hidden_size / 2);
-  spec.norm_placement = NormPlacement::kAfterResidual;
-  spec.denoising = Denoising::kNone;
   const std::string prefix = bart_prefix(checkpoint);
-  name_shared_embedding(spec, config, prefix);
+  ModelSpec spec = describe_translator(config, checkpoint, {.start_token = 58100}, prefix);
+  spec.norm_placement = NormPlacement::kAfterResidual;
   if (!config.flag_or({"share_encoder_decoder_embeddings"}, true)) {
     use_two_vocabularies(spec, config, prefix);
   }
@@ -259,12 +265,8 @@ ModelSpec describe_m2m_100(const ConfigReader& config, const Checkpoint& checkpo
 }
 
 ModelSpec describe_pegasus(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec;
-  read_bart_config(spec, config, checkpoint, {.start_token = 0});
-  read_sinusoids(spec, config, spec.hidden_size / 2);
-  spec.denoising = Denoising::kNone;
   const std::string prefix = bart_prefix(checkpoint);
-  name_shared_embedding(spec, config, prefix);
+  ModelSpec spec = describe_translator(config, checkpoint, {.start_token = 0}, prefix);
   name_stored_tables(spec, checkpoint, prefix);
   name_bart_stacks(spec, {prefix, true});
   name_logits_bias(spec, checkpoint);

@@ -238,13 +238,9 @@ ModelSpec describe_mpnet(const ConfigReader& config, const Checkpoint& checkpoin
 
 // DistilBERT: BERT's block under names of its own, without token types.
 
-namespace {
-
 constexpr BlockNames kDistilBertBlock{Packing::kSeparate,
                                       {"sa_layer_norm", "attention.*_lin", "attention.out_lin"},
                                       {"output_layer_norm", {}, "ffn.lin1", "ffn.lin2"}};
-
-}  // namespace
 
 ModelSpec describe_distilbert(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;

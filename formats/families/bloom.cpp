@@ -10,14 +10,10 @@ namespace regroup {
 
 // BLOOM: heads stored as [H, 3, d], ALiBi instead of position embeddings.
 
-namespace {
-
 constexpr BlockNames kBloomBlock{
     Packing::kPerGroup,
     {"input_layernorm", "self_attention.query_key_value", "self_attention.dense"},
     {"post_attention_layernorm", {}, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"}};
-
-}  // namespace
 
 ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;

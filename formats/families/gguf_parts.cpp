@@ -25,10 +25,13 @@ std::optional<std::int64_t> GgufHyperparameters::optional_count(std::string_view
   return value;
 }
 
-std::int64_t GgufHyperparameters::count(std::string_view name) const {
+std::int64_t GgufHyperparameters::count(std::string_view name, std::int64_t most) const {
   const auto value = optional_count(name);
   if (!value) {
     throw_bad_input("{}: {} is missing", where(), key(name));
+  }
+  if (*value > most) {
+    throw_bad_input("{}: {} is {}, at most {} allowed", where(), key(name), *value, most);
   }
   return *value;
 }

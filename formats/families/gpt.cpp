@@ -134,14 +134,10 @@ ModelSpec describe_gpt_neo(const ConfigReader& config, const Checkpoint& checkpo
 
 // GPT-NeoX (Pythia): fused [H, 3, d], partial RoPE, attention and MLP in parallel.
 
-namespace {
-
 constexpr BlockNames kNeoxBlock{
     Packing::kPerGroup,
     {"input_layernorm", "attention.query_key_value", "attention.dense"},
     {"post_attention_layernorm", {}, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"}};
-
-}  // namespace
 
 ModelSpec describe_gpt_neox(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;

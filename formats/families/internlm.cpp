@@ -70,14 +70,10 @@ ModelSpec describe_internlm2(const ConfigReader& config, const Checkpoint& check
 
 // Persimmon: GPT-NeoX's fused [H, 3, d] in a sequential block, with LayerNorm of queries and keys.
 
-namespace {
-
 constexpr BlockNames kPersimmonBlock{
     Packing::kPerGroup,
     {"input_layernorm", "self_attn.query_key_value", "self_attn.dense"},
     {"post_attention_layernorm", {}, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"}};
-
-}  // namespace
 
 ModelSpec describe_persimmon(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;

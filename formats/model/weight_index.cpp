@@ -4,7 +4,6 @@
 #include <atomic>
 #include <exception>
 #include <functional>
-#include <map>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -195,9 +194,8 @@ void check_shard_tensors(const Checkpoint::Part& part, const WeightIndex::Shard&
   }
 }
 
-Checkpoint::Part open_shard(const std::filesystem::path& directory, const WeightIndex& index,
-                            std::size_t number, const std::string& where) {
-  const WeightIndex::Shard& shard = index.shards[number];
+Checkpoint::Part open_shard(const std::filesystem::path& directory, const WeightIndex::Shard& shard,
+                            const std::string& where) {
   const std::filesystem::path path = directory / shard.file;
   if (!path_exists(path)) {
     throw_bad_input("{}: shard {} is missing ({} tensors)", where, printable(shard.file),
@@ -261,18 +259,15 @@ std::vector<Checkpoint::Part> open_in_parallel(
 std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& index) {
   const std::string where = printable(index.string(), 0);
   const std::string text = read_text(index, kMaxIndexBytes);
-  const WeightIndex found = parse_weight_index(text, where);
-  std::map<std::string_view, std::size_t> by_name;  // shards are opened in this order
-  for (std::size_t i = 0; i < found.shards.size(); ++i) {
-    check_shard_name(found.shards[i].file, where);
-    by_name.emplace(found.shards[i].file, i);
+  WeightIndex found = parse_weight_index(text, where);
+  std::vector<WeightIndex::Shard>& shards = found.shards;
+  for (const WeightIndex::Shard& shard : shards) {
+    check_shard_name(shard.file, where);
   }
-  std::vector<std::size_t> numbers;
-  for (const auto& [shard, number] : by_name) {
-    numbers.push_back(number);
-  }
-  return open_in_parallel(numbers.size(), [&](std::size_t i) {
-    return open_shard(index.parent_path(), found, numbers[i], where);
+  std::sort(shards.begin(), shards.end(),
+            [](const auto& one, const auto& other) { return one.file < other.file; });
+  return open_in_parallel(shards.size(), [&](std::size_t i) {
+    return open_shard(index.parent_path(), shards[i], where);
   });
 }
 
