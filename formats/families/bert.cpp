@@ -43,18 +43,15 @@ NormTensors layer_norm_at(const Checkpoint& checkpoint, const std::string& name)
 
 // MosaicBERT has one tensor of queries, keys and values.
 AttentionLayout bert_attention(const Checkpoint& checkpoint, const std::string& name) {
-  const LinearTensors o = linear_at(name + "output.dense", true);
-  const LinearTensors fused = linear_at(name + "self.Wqkv", true);
-  if (checkpoint.find(fused.weight) != nullptr) {
-    return {Packing::kQueryKeyValue, fused, fused, fused, o, {}, {}};
+  constexpr BlockNames kFused{Packing::kQueryKeyValue, {{}, "self.Wqkv", "output.dense"}, {}};
+  AttentionLayout attention = attention_at(name, kFused, kAllBiases);
+  if (checkpoint.find(attention.q.weight) == nullptr) {
+    attention.packing = Packing::kSeparate;
+    attention.q = linear_at(name + "self.query", true);
+    attention.k = linear_at(name + "self.key", true);
+    attention.v = linear_at(name + "self.value", true);
   }
-  return {Packing::kSeparate,
-          linear_at(name + "self.query", true),
-          linear_at(name + "self.key", true),
-          linear_at(name + "self.value", true),
-          o,
-          {},
-          {}};
+  return attention;
 }
 
 LayerTensors layer_at(const Checkpoint& checkpoint, const std::string& name) {

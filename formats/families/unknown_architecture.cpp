@@ -44,8 +44,7 @@ constexpr auto kEndings = std::to_array<Ending>({
 });
 
 const Method* method_called(std::string_view name) {
-  const auto found = std::find_if(kMethods.begin(), kMethods.end(),
-                                  [&](const Method& each) { return each.method == name; });
+  const auto found = std::ranges::find(kMethods, name, &Method::method);
   return found == kMethods.end() ? nullptr : &*found;
 }
 
