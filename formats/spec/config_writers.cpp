@@ -210,12 +210,12 @@ Json no_rope_layers(const ModelSpec& spec) {
   return list;
 }
 
-struct Key {
+struct ConfigKey {
   std::string_view name;
   Json (*value)(const ModelSpec&);
 };
 
-constexpr auto kKeys = std::to_array<Key>({
+constexpr auto kConfigKeys = std::to_array<ConfigKey>({
     {"hidden_size", [](const ModelSpec& spec) { return Json(spec.hidden_size); }},
     {"n_head", [](const ModelSpec& spec) { return Json(spec.query_heads); }},
     {"n_layer", [](const ModelSpec& spec) { return Json(spec.layer_count()); }},
@@ -426,7 +426,7 @@ Json write_config(std::string_view name, const ModelSpec& spec) {
   Json config = found->base.frame(found->base.model_type, name, spec);
   for (const std::string_view key : found->keys) {
     const Json value =
-        key.empty() ? kLeftOut : std::ranges::find(kKeys, key, &Key::name)->value(spec);
+        key.empty() ? kLeftOut : std::ranges::find(kConfigKeys, key, &ConfigKey::name)->value(spec);
     if (!value.is_discarded()) {
       config[std::string(key)] = value;
     }
