@@ -173,8 +173,7 @@ std::vector<Chart> slope_charts(const ModelSummary& summary) {
     return {};
   }
   const auto& layers = summary.alibi_slopes;
-  const bool alike =
-      std::adjacent_find(layers.begin(), layers.end(), std::not_equal_to<>()) == layers.end();
+  const bool alike = all_equal(layers);
   Chart chart{
       .id = "slopes",
       .title = "ALiBi slopes",

@@ -25,9 +25,7 @@ Json heads_json(const std::vector<std::int64_t>& heads) {
 
 // One list if it is the same in all layers, otherwise one list per layer; null without slopes.
 Json slopes_json(const std::vector<std::vector<double>>& slopes) {
-  const bool uniform =
-      std::adjacent_find(slopes.begin(), slopes.end(), std::not_equal_to<>()) == slopes.end();
-  return slopes.empty() ? Json(nullptr) : uniform ? Json(slopes.front()) : Json(slopes);
+  return slopes.empty() ? Json(nullptr) : all_equal(slopes) ? Json(slopes.front()) : Json(slopes);
 }
 
 // One object per role of an encoder-decoder; null for other models.

@@ -260,15 +260,12 @@ void compare_tensors(Comparison& c, const ModelSpec& source, const ModelSpec& ta
   for (const AttentionRole self : {AttentionRole::kEncoder, AttentionRole::kSelf}) {
     const std::size_t layers = std::min(source.stack(self).size(), target.stack(self).size());
     for (std::size_t i = 0; i < layers; ++i) {
-      const auto width = [](const ModelSpec& spec, const LayerTensors& layer) {
-        return layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
-      };
       const LayerTensors& from = source.stack(self)[i];
       const LayerTensors& to = target.stack(self)[i];
       c.same(fmt::format("layer {}: sliding window", i), source.window_of(from),
              target.window_of(to));
       if (from.up.present()) {
-        c.same("the MLP's width", width(source, from), width(target, to));
+        c.same("the MLP's width", source.width_of(from), target.width_of(to));
       }
       compare_layer(c, fmt::format("layer {}", i), source, from, to);
     }

@@ -270,7 +270,7 @@ Target regrouped_gguf(const Model& source, const ModelSpec& grouped) {
     throw_usage("{}: llama.cpp's graph {} takes as many kv heads as query heads only",
                 printable(source.path.string(), 0), printable(source.spec.architecture));
   }
-  if (std::adjacent_find(heads.begin(), heads.end(), std::not_equal_to<>()) == heads.end()) {
+  if (all_equal(heads)) {
     target.gguf->set_u32(key, static_cast<std::uint32_t>(heads.front()));
   } else {
     target.gguf->set_array(key, std::vector<std::int32_t>(heads.begin(), heads.end()));

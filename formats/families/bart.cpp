@@ -1,3 +1,4 @@
+// BART's block and the models that have it: encoder-decoders, and decoders alone.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -36,11 +37,7 @@ void read_bart_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoi
     layer.intermediate_size = encoder_width == spec.intermediate_size ? 0 : encoder_width;
   }
   spec.vocab_size = config.count({"vocab_size"});
-  for (const AttentionRole role : spec.roles()) {
-    spec.kv_heads_of(role) = config.kv_heads(spec.kv_heads_key_of(role).back(),
-                                             static_cast<std::int64_t>(spec.stack(role).size()),
-                                             spec.query_heads, spec.query_heads);
-  }
+  read_kv_heads_of_roles(spec, config);
 }
 
 void read_bart_start(ModelSpec& spec, const ConfigReader& config, std::int64_t absent) {
@@ -50,55 +47,55 @@ void read_bart_start(ModelSpec& spec, const ConfigReader& config, std::int64_t a
   }
 }
 
-AttentionLayout bart_attention(const std::string& name, bool key_bias) {
-  return {Packing::kSeparate,
-          linear_at(name + ".q_proj", true),
-          linear_at(name + ".k_proj", key_bias),
-          linear_at(name + ".v_proj", true),
-          linear_at(name + ".out_proj", true),
-          {},
-          {}};
-}
+constexpr BlockNames kBartBlock{Packing::kSeparate,
+                                {"self_attn_layer_norm", "self_attn.*_proj", "self_attn.out_proj"},
+                                {"final_layer_norm", {}, "fc1", "fc2"}};
 
-void name_bart_layer(LayerTensors& layer, const std::string& name, bool decoder, bool key_bias) {
-  layer.attention_norm = norm_at(name + ".self_attn_layer_norm", true);
-  layer.attention = bart_attention(name + ".self_attn", key_bias);
-  if (decoder) {
-    layer.cross_norm = norm_at(name + ".encoder_attn_layer_norm", true);
-    layer.cross_attention = bart_attention(name + ".encoder_attn", key_bias);
-  }
-  layer.mlp_norm = norm_at(name + ".final_layer_norm", true);
-  layer.up = linear_at(name + ".fc1", true);
-  layer.down = linear_at(name + ".fc2", true);
-}
+constexpr BlockNames kBartCross{
+    Packing::kSeparate, {{}, "encoder_attn.*_proj", "encoder_attn.out_proj"}, {}};
 
 void add_obstacle(ModelSpec& spec, const std::string& reason) {
   spec.not_computable += (spec.not_computable.empty() ? "" : ", ") + reason;
 }
 
-}  // namespace
+void read_embedding_scale(ModelSpec& spec, const ConfigReader& config, bool absent) {
+  if (config.flag_or({"scale_embedding"}, absent)) {
+    spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
+  }
+}
 
+struct BartDefaults {
+  std::string activation = "gelu";
+  bool scaled = false;
+  std::int64_t start_token = 2;
+};
+
+// Sizes, kv heads and layers (without names), and what all relatives share.
 void read_bart_config(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
                       const BartDefaults& defaults) {
   read_bart_sizes(spec, config, checkpoint);
   read_bart_start(spec, config, defaults.start_token);
   spec.norm = NormKind::kLayerNorm;
   spec.norm_epsilon = 1e-5;
-  spec.activation = activation_from_name(
-      config.text_or({"activation_function"}, defaults.activation), config.where());
-  if (config.flag_or({"scale_embedding"}, defaults.scaled)) {
-    spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
-  }
+  spec.activation = config.activation_or({"activation_function"}, defaults.activation);
+  read_embedding_scale(spec, config, defaults.scaled);
 }
+
+// What stacks differ in.
+struct BartNames {
+  std::string prefix;            // of encoder and decoder: "model." or ""
+  bool final_norms = false;      // "layer_norm" at the end of both
+  bool embedding_norms = false;  // "layernorm_embedding"
+};
 
 void name_bart_stacks(ModelSpec& spec, const BartNames& names) {
   const std::string encoder = names.prefix + "encoder.", decoder = names.prefix + "decoder.";
-  for (std::size_t i = 0; i < spec.encoder_layers.size(); ++i) {
-    name_bart_layer(spec.encoder_layers[i], fmt::format("{}layers.{}", encoder, i), false,
-                    names.key_bias);
-  }
+  name_blocks(spec.encoder_layers, encoder + "layers.", kBartBlock, kAllBiases);
+  name_blocks(spec.layers, decoder + "layers.", kBartBlock, kAllBiases);
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    name_bart_layer(spec.layers[i], fmt::format("{}layers.{}", decoder, i), true, names.key_bias);
+    const std::string block = fmt::format("{}layers.{}.", decoder, i);
+    spec.layers[i].cross_norm = norm_at(block + "encoder_attn_layer_norm", true);
+    spec.layers[i].cross_attention = attention_at(block, kBartCross, kAllBiases);
   }
   if (names.final_norms) {
     spec.encoder_final_norm = norm_at(encoder + "layer_norm", true);
@@ -110,10 +107,13 @@ void name_bart_stacks(ModelSpec& spec, const BartNames& names) {
   }
 }
 
+// "model.", or "" for models saved without their head.
 std::string bart_prefix(const Checkpoint& checkpoint) {
   return find_prefix(checkpoint, {"model.", ""}, "decoder.layers.0.self_attn.k_proj.weight");
 }
 
+// Names the shared embedding and what is tied to it. An untied output makes the model not
+// computable by regroup.
 void name_shared_embedding(ModelSpec& spec, const ConfigReader& config, const std::string& prefix) {
   spec.token_embedding = prefix + "shared.weight";
   spec.tied_head = "lm_head.weight";
@@ -125,6 +125,7 @@ void name_shared_embedding(ModelSpec& spec, const ConfigReader& config, const st
   }
 }
 
+// Names final_logits_bias, [1, V], if it is stored. transformers never trains it.
 void name_logits_bias(ModelSpec& spec, const Checkpoint& checkpoint) {
   const std::string name = "final_logits_bias";
   if (checkpoint.find(name) != nullptr) {
@@ -133,6 +134,12 @@ void name_logits_bias(ModelSpec& spec, const Checkpoint& checkpoint) {
     spec.constant_tensors.push_back(name);
   }
 }
+
+// Keys of transformers 3, which later versions ignore: a config that differs from the family's
+// block describes another model.
+struct OldBlockKeys {
+  bool normalize_before, add_final_layer_norm, normalize_embedding;
+};
 
 void check_old_keys(ModelSpec& spec, const ConfigReader& config, const OldBlockKeys& fixed) {
   const std::pair<const char*, bool> keys[] = {{"normalize_before", fixed.normalize_before},
@@ -149,8 +156,6 @@ void check_old_keys(ModelSpec& spec, const ConfigReader& config, const OldBlockK
 // BART and mBART: encoder-decoders with learned positions, where both embeddings have two rows
 // before that of the first position, and a norm after the embeddings. BART's blocks normalise after
 // each residual, mBART's before, with a last norm in both stacks.
-
-namespace {
 
 ModelSpec describe_with_norms(const ConfigReader& config, const Checkpoint& checkpoint,
                               bool norm_before) {
@@ -210,6 +215,16 @@ void name_stored_tables(ModelSpec& spec, const Checkpoint& checkpoint, const std
   name_if_stored(spec.encoder_position_embedding, "encoder");
 }
 
+ModelSpec describe_translator(const ConfigReader& config, const Checkpoint& checkpoint,
+                              const BartDefaults& defaults, const std::string& prefix) {
+  ModelSpec spec;
+  read_bart_config(spec, config, checkpoint, defaults);
+  read_sinusoids(spec, config, spec.hidden_size / 2);
+  spec.denoising = Denoising::kNone;
+  name_shared_embedding(spec, config, prefix);
+  return spec;
+}
+
 // Encoder and decoder of different vocabularies. Each has its own embedding.
 void use_two_vocabularies(ModelSpec& spec, const ConfigReader& config, const std::string& prefix) {
   spec.vocab_size = config.optional_count({"decoder_vocab_size"}).value_or(spec.vocab_size);
@@ -222,13 +237,9 @@ void use_two_vocabularies(ModelSpec& spec, const ConfigReader& config, const std
 }  // namespace
 
 ModelSpec describe_marian(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec;
-  read_bart_config(spec, config, checkpoint, {.start_token = 58100});
-  read_sinusoids(spec, config, spec.hidden_size / 2);
-  spec.norm_placement = NormPlacement::kAfterResidual;
-  spec.denoising = Denoising::kNone;
   const std::string prefix = bart_prefix(checkpoint);
-  name_shared_embedding(spec, config, prefix);
+  ModelSpec spec = describe_translator(config, checkpoint, {.start_token = 58100}, prefix);
+  spec.norm_placement = NormPlacement::kAfterResidual;
   if (!config.flag_or({"share_encoder_decoder_embeddings"}, true)) {
     use_two_vocabularies(spec, config, prefix);
   }
@@ -254,12 +265,8 @@ ModelSpec describe_m2m_100(const ConfigReader& config, const Checkpoint& checkpo
 }
 
 ModelSpec describe_pegasus(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec;
-  read_bart_config(spec, config, checkpoint, {.start_token = 0});
-  read_sinusoids(spec, config, spec.hidden_size / 2);
-  spec.denoising = Denoising::kNone;
   const std::string prefix = bart_prefix(checkpoint);
-  name_shared_embedding(spec, config, prefix);
+  ModelSpec spec = describe_translator(config, checkpoint, {.start_token = 0}, prefix);
   name_stored_tables(spec, checkpoint, prefix);
   name_bart_stacks(spec, {prefix, true});
   name_logits_bias(spec, checkpoint);
@@ -294,7 +301,96 @@ ModelSpec describe_whisper(const ConfigReader& config, const Checkpoint& checkpo
                    {encoder + "conv2.weight", encoder + "conv2.bias", false},
                    config.count({"num_mel_bins"}),
                    config.count({"max_source_positions"})};
-  name_bart_stacks(spec, {prefix, true, false, false});
+  name_bart_stacks(spec, {prefix, true});
+  for (std::vector<LayerTensors>* stack : {&spec.encoder_layers, &spec.layers}) {
+    for (LayerTensors& layer : *stack) {
+      layer.attention.k.bias.clear();
+      layer.cross_attention.k.bias.clear();
+    }
+  }
+  return spec;
+}
+
+// OPT: learned positions, where the embedding has two rows before that of the first position.
+// OPT-350m normalises after the residual and projects narrower embeddings to the hidden size.
+// BioGPT and XGLM scale their embeddings; XGLM's positions are sinusoids.
+
+namespace {
+
+// What the three share.
+void read_decoder(ModelSpec& spec, const ConfigReader& config) {
+  spec.max_positions = config.count({"max_position_embeddings"});
+  spec.position_offset = 2;
+  spec.norm = NormKind::kLayerNorm;
+  spec.norm_epsilon = 1e-5;  // transformers ignores layer_norm_eps
+}
+
+void use_position_table(ModelSpec& spec, const std::string& prefix) {
+  spec.positions = PositionKind::kLearned;
+  spec.position_embedding = prefix + "embed_positions.weight";
+}
+
+}  // namespace
+
+ModelSpec describe_biogpt(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  read_stack_sizes(spec, config, checkpoint);
+  spec.intermediate_size = config.count({"intermediate_size"});
+  read_decoder(spec, config);
+  const std::string prefix =
+      name_stack(spec, checkpoint, {"biogpt.", "embed_tokens", "layers.", "layer_norm"}, kBartBlock,
+                 kAllBiases);
+  use_position_table(spec, prefix);
+  spec.activation = config.activation_or({"hidden_act"}, "gelu");
+  read_embedding_scale(spec, config, true);
+  name_output(spec, config, "output_projection.weight", /*tied=*/true);
+  return spec;
+}
+
+ModelSpec describe_xglm(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  read_stack_sizes(spec, config, checkpoint, {"d_model", "hidden_size"},
+                   {"attention_heads", "num_attention_heads"}, {"num_layers", "num_hidden_layers"});
+  spec.intermediate_size = config.count({"ffn_dim"});
+  read_decoder(spec, config);
+  name_stack(spec, checkpoint, {"model.", "embed_tokens", "layers.", "layer_norm"}, kBartBlock,
+             kAllBiases);
+  read_sinusoids(spec, config, spec.hidden_size / 2 - 1);
+  spec.activation = config.activation_or({"activation_function"}, "gelu");
+  read_embedding_scale(spec, config, true);
+  if (config.flag_or({"add_cross_attention"}, false)) {
+    spec.not_computable = "add_cross_attention";
+  }
+  name_output(spec, config, "lm_head.weight", /*tied=*/true);
+  return spec;
+}
+
+ModelSpec describe_opt(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec;
+  read_stack_sizes(spec, config, checkpoint);
+  spec.intermediate_size = config.count({"ffn_dim"});
+  spec.embedding_size = config.optional_count({"word_embed_proj_dim"}).value_or(spec.hidden_size);
+  const std::string prefix =
+      find_prefix(checkpoint, {"model.decoder.", "decoder."}, "embed_tokens.weight");
+  read_decoder(spec, config);
+  const bool bias = config.flag_or({"enable_bias"}, true);
+  name_blocks(spec.layers, prefix + "layers.", kBartBlock, {bias, bias, bias, true});
+  spec.token_embedding = prefix + "embed_tokens.weight";
+  use_position_table(spec, prefix);
+  spec.activation = config.activation_or({"activation_function"}, "relu");
+  const bool norm_before = config.flag_or({"do_layer_norm_before"}, true);
+  spec.norm_placement = norm_before ? NormPlacement::kBefore : NormPlacement::kAfterResidual;
+  if (!config.flag_or({"layer_norm_elementwise_affine"}, true)) {
+    spec.not_computable = "layer_norm_elementwise_affine = false";
+  }
+  if (spec.embedding_size != spec.hidden_size) {
+    spec.project_in = linear_at(prefix + "project_in", false);
+    spec.project_out = linear_at(prefix + "project_out", false);
+  }
+  if (norm_before && !config.flag_or({"_remove_final_layer_norm"}, false)) {
+    spec.final_norm = norm_at(prefix + "final_layer_norm", true);
+  }
+  name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
 

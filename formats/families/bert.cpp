@@ -6,13 +6,19 @@
 namespace regroup {
 
 void read_encoder_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
-  spec.hidden_size = config.count({"hidden_size"});
-  set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
-  read_stack_sizes(spec, config, {"num_hidden_layers"}, checkpoint);
+  read_stack_sizes(spec, config, checkpoint);
+  spec.max_positions = config.count({"max_position_embeddings"});
   spec.intermediate_size = config.count({"intermediate_size"});
   spec.causal = false;
   spec.norm = NormKind::kLayerNorm;
   spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
+}
+
+void name_masked_head(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                      const MaskedHeadNames& names) {
+  spec.head_transform = linear_at(names.transform, true);
+  name_output(spec, config, names.decoder + ".weight", /*tied=*/true);
+  name_output_bias(spec, checkpoint, names.decoder + ".bias", names.bias);
 }
 
 // BERT (with Jina's and MosaicML's), RoBERTa (with XLM-RoBERTa and CamemBERT) and ELECTRA:
@@ -37,18 +43,15 @@ NormTensors layer_norm_at(const Checkpoint& checkpoint, const std::string& name)
 
 // MosaicBERT has one tensor of queries, keys and values.
 AttentionLayout bert_attention(const Checkpoint& checkpoint, const std::string& name) {
-  const LinearTensors o = linear_at(name + "output.dense", true);
-  const LinearTensors fused = linear_at(name + "self.Wqkv", true);
-  if (checkpoint.find(fused.weight) != nullptr) {
-    return {Packing::kQueryKeyValue, fused, fused, fused, o, {}, {}};
+  constexpr BlockNames kFused{Packing::kQueryKeyValue, {{}, "self.Wqkv", "output.dense"}, {}};
+  AttentionLayout attention = attention_at(name, kFused, kAllBiases);
+  if (checkpoint.find(attention.q.weight) == nullptr) {
+    attention.packing = Packing::kSeparate;
+    attention.q = linear_at(name + "self.query", true);
+    attention.k = linear_at(name + "self.key", true);
+    attention.v = linear_at(name + "self.value", true);
   }
-  return {Packing::kSeparate,
-          linear_at(name + "self.query", true),
-          linear_at(name + "self.key", true),
-          linear_at(name + "self.value", true),
-          o,
-          {},
-          {}};
+  return attention;
 }
 
 LayerTensors layer_at(const Checkpoint& checkpoint, const std::string& name) {
@@ -129,7 +132,7 @@ ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoi
   spec.token_types = config.optional_count({"type_vocab_size"}).value_or(2);
   spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-12);
   spec.norm_placement = NormPlacement::kAfterResidual;
-  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "gelu"), config.where());
+  spec.activation = config.activation_or({"hidden_act"}, "gelu");
   const std::string start =
       find_prefix(checkpoint, {prefix, ""}, "embeddings.word_embeddings.weight");
   const std::string embeddings = start + "embeddings.";
@@ -145,18 +148,6 @@ ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoi
   return spec;
 }
 
-struct HeadNames {
-  std::string transform, norm, bias, decoder;
-};
-
-void name_head(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
-               const HeadNames& names) {
-  spec.head_transform = linear_at(names.transform, true);
-  spec.head_norm = layer_norm_at(checkpoint, names.norm);
-  name_output(spec, config, names.decoder + ".weight", /*tied=*/true);
-  name_output_bias(spec, checkpoint, names.decoder + ".bias", names.bias);
-}
-
 }  // namespace
 
 ModelSpec describe_bert(const ConfigReader& config, const Checkpoint& checkpoint) {
@@ -164,9 +155,10 @@ ModelSpec describe_bert(const ConfigReader& config, const Checkpoint& checkpoint
   if (spec.layers.front().attention.packing == Packing::kQueryKeyValue) {
     read_mosaic(spec, config);
   }
-  name_head(spec, config, checkpoint,
-            {"cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm",
-             "cls.predictions.bias", "cls.predictions.decoder"});
+  name_masked_head(
+      spec, config, checkpoint,
+      {"cls.predictions.transform.dense", "cls.predictions.bias", "cls.predictions.decoder"});
+  spec.head_norm = layer_norm_at(checkpoint, "cls.predictions.transform.LayerNorm");
   return spec;
 }
 
@@ -182,9 +174,9 @@ ModelSpec describe_electra(const ConfigReader& config, const Checkpoint& checkpo
                   true);
   }
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
-  name_head(spec, config, checkpoint,
-            {"generator_predictions.dense", "generator_predictions.LayerNorm",
-             "generator_lm_head.bias", "generator_lm_head"});
+  name_masked_head(spec, config, checkpoint,
+                   {"generator_predictions.dense", "generator_lm_head.bias", "generator_lm_head"});
+  spec.head_norm = layer_norm_at(checkpoint, "generator_predictions.LayerNorm");
   return spec;
 }
 
@@ -194,8 +186,8 @@ ModelSpec describe_roberta(const ConfigReader& config, const Checkpoint& checkpo
   skip_first_positions(spec, config,
                        config.optional_token("pad_token_id", spec.vocab_size).value_or(1) + 1);
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
-  name_head(spec, config, checkpoint,
-            {"lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder"});
+  name_masked_head(spec, config, checkpoint, {"lm_head.dense", "lm_head.bias", "lm_head.decoder"});
+  spec.head_norm = layer_norm_at(checkpoint, "lm_head.layer_norm");
   return spec;
 }
 
@@ -206,22 +198,9 @@ namespace {
 constexpr std::int64_t kBuckets = 32;  // transformers has no other number, whatever the config says
 constexpr std::int64_t kFirstRow = 2;  // of the table of positions; padding has the row before
 
-LayerTensors mpnet_layer(const std::string& name) {
-  LayerTensors layer;
-  const std::string attention = name + ".attention.";
-  layer.attention = {Packing::kSeparate,
-                     linear_at(attention + "attn.q", true),
-                     linear_at(attention + "attn.k", true),
-                     linear_at(attention + "attn.v", true),
-                     linear_at(attention + "attn.o", true),
-                     {},
-                     {}};
-  layer.attention_norm = norm_at(attention + "LayerNorm", true);
-  layer.up = linear_at(name + ".intermediate.dense", true);
-  layer.down = linear_at(name + ".output.dense", true);
-  layer.mlp_norm = norm_at(name + ".output.LayerNorm", true);
-  return layer;
-}
+constexpr BlockNames kMpnetBlock{Packing::kSeparate,
+                                 {"attention.LayerNorm", "attention.attn.*", "attention.attn.o"},
+                                 {"output.LayerNorm", {}, "intermediate.dense", "output.dense"}};
 
 void read_mpnet_positions(ModelSpec& spec, const ConfigReader& config, const std::string& prefix) {
   spec.positions = PositionKind::kRelativeBias;
@@ -242,73 +221,42 @@ ModelSpec describe_mpnet(const ConfigReader& config, const Checkpoint& checkpoin
   read_encoder_sizes(spec, config, checkpoint);
   spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-12);
   spec.norm_placement = NormPlacement::kAfterResidual;
-  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "gelu"), config.where());
+  spec.activation = config.activation_or({"hidden_act"}, "gelu");
   const std::string prefix =
-      find_prefix(checkpoint, {"mpnet.", ""}, "embeddings.word_embeddings.weight");
-  spec.token_embedding = prefix + "embeddings.word_embeddings.weight";
+      name_stack(spec, checkpoint, {"mpnet.", "embeddings.word_embeddings", "encoder.layer."},
+                 kMpnetBlock, kAllBiases);
   spec.embedding_norm = norm_at(prefix + "embeddings.LayerNorm", true);
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = mpnet_layer(prefix + "encoder.layer." + std::to_string(i));
-  }
   read_mpnet_positions(spec, config, prefix);
-  spec.head_transform = linear_at("lm_head.dense", true);
+  name_masked_head(spec, config, checkpoint, {"lm_head.dense", "lm_head.bias", "lm_head.decoder"});
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
   spec.head_norm = norm_at("lm_head.layer_norm", true);
-  name_output(spec, config, "lm_head.decoder.weight", /*tied=*/true);
-  name_output_bias(spec, checkpoint, "lm_head.decoder.bias", "lm_head.bias");
   return spec;
 }
 
 // DistilBERT: BERT's block under names of its own, without token types.
 
-namespace {
-
-LayerTensors distilbert_layer(const std::string& name) {
-  LayerTensors layer;
-  const std::string attention = name + ".attention.";
-  layer.attention = {Packing::kSeparate,
-                     linear_at(attention + "q_lin", true),
-                     linear_at(attention + "k_lin", true),
-                     linear_at(attention + "v_lin", true),
-                     linear_at(attention + "out_lin", true),
-                     {},
-                     {}};
-  layer.attention_norm = norm_at(name + ".sa_layer_norm", true);
-  layer.up = linear_at(name + ".ffn.lin1", true);
-  layer.down = linear_at(name + ".ffn.lin2", true);
-  layer.mlp_norm = norm_at(name + ".output_layer_norm", true);
-  return layer;
-}
-
-void read_distilbert_sizes(ModelSpec& spec, const ConfigReader& config,
-                           const Checkpoint& checkpoint) {
-  spec.hidden_size = config.count({"dim"});
-  set_heads(spec, config, {"n_heads"}, std::nullopt);
-  read_stack_sizes(spec, config, {"n_layers"}, checkpoint);
-  spec.intermediate_size = config.count({"hidden_dim"});
-  spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
-}
-
-}  // namespace
+constexpr BlockNames kDistilBertBlock{Packing::kSeparate,
+                                      {"sa_layer_norm", "attention.*_lin", "attention.out_lin"},
+                                      {"output_layer_norm", {}, "ffn.lin1", "ffn.lin2"}};
 
 ModelSpec describe_distilbert(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
-  read_distilbert_sizes(spec, config, checkpoint);
+  read_stack_sizes(spec, config, checkpoint, {"dim"}, {"n_heads"}, {"n_layers"});
+  spec.max_positions = config.count({"max_position_embeddings"});
+  spec.intermediate_size = config.count({"hidden_dim"});
+  spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
   spec.causal = false;
   spec.positions = PositionKind::kLearned;
   spec.norm = NormKind::kLayerNorm;
   spec.norm_epsilon = 1e-12;
   spec.norm_placement = NormPlacement::kAfterResidual;
-  spec.activation = activation_from_name(config.text_or({"activation"}, "gelu"), config.where());
-  const std::string start =
-      find_prefix(checkpoint, {"distilbert.", ""}, "embeddings.word_embeddings.weight");
-  spec.token_embedding = start + "embeddings.word_embeddings.weight";
+  spec.activation = config.activation_or({"activation"}, "gelu");
+  const std::string start = name_stack(
+      spec, checkpoint, {"distilbert.", "embeddings.word_embeddings", "transformer.layer."},
+      kDistilBertBlock, kAllBiases);
   // Sinusoids, if the config has them, are stored as well.
   spec.position_embedding = start + "embeddings.position_embeddings.weight";
   spec.embedding_norm = norm_at(start + "embeddings.LayerNorm", true);
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = distilbert_layer(start + "transformer.layer." + std::to_string(i));
-  }
   spec.head_transform = linear_at("vocab_transform", true);
   spec.head_norm = norm_at("vocab_layer_norm", true);
   spec.lm_head_bias = "vocab_projector.bias";

@@ -10,52 +10,24 @@ namespace regroup {
 
 // BLOOM: heads stored as [H, 3, d], ALiBi instead of position embeddings.
 
-namespace {
-
-LayerTensors bloom_layer(const std::string& name) {
-  LayerTensors layer;
-  const LinearTensors fused = linear_at(name + ".self_attention.query_key_value", true);
-  layer.attention_norm = norm_at(name + ".input_layernorm", true);
-  layer.attention = {Packing::kPerGroup,
-                     fused,
-                     fused,
-                     fused,
-                     linear_at(name + ".self_attention.dense", true),
-                     {},
-                     {}};
-  layer.mlp_norm = norm_at(name + ".post_attention_layernorm", true);
-  layer.up = linear_at(name + ".mlp.dense_h_to_4h", true);
-  layer.down = linear_at(name + ".mlp.dense_4h_to_h", true);
-  return layer;
-}
-
-}  // namespace
+constexpr BlockNames kBloomBlock{
+    Packing::kPerGroup,
+    {"input_layernorm", "self_attention.query_key_value", "self_attention.dense"},
+    {"post_attention_layernorm", {}, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"}};
 
 ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
-  spec.hidden_size = config.count({"hidden_size", "n_embed"});
-  set_heads(spec, config, {"n_head", "num_attention_heads"}, std::nullopt);
-  const std::int64_t layers =
-      read_layer_count(config, {"n_layer", "num_hidden_layers"}, checkpoint);
+  read_stack_sizes(spec, config, checkpoint, {"hidden_size", "n_embed"},
+                   {"n_head", "num_attention_heads"}, {"n_layer", "num_hidden_layers"});
   spec.intermediate_size = 4 * spec.hidden_size;
-  spec.vocab_size = config.count({"vocab_size"});
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
-
   spec.positions = PositionKind::kAlibi;
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-5);
+  read_layer_norm(spec, config, {"layer_norm_epsilon"});
   spec.activation = Activation::kGeluTanh;
   spec.residual_after_norm = config.flag_or({"apply_residual_connection_post_layernorm"}, false);
 
-  const std::string prefix =
-      find_prefix(checkpoint, {"transformer.", ""}, "word_embeddings.weight");
-  for (std::int64_t i = 0; i < layers; ++i) {
-    spec.layers.push_back(bloom_layer(prefix + "h." + std::to_string(i)));
-  }
-  spec.token_embedding = prefix + "word_embeddings.weight";
+  const std::string prefix = name_stack(
+      spec, checkpoint, {"transformer.", "word_embeddings", "h.", "ln_f"}, kBloomBlock, kAllBiases);
   spec.embedding_norm = norm_at(prefix + "word_embeddings_layernorm", true);
-  spec.final_norm = norm_at(prefix + "ln_f", true);
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
@@ -113,27 +85,12 @@ void read_mpt_attention(ModelSpec& spec, const ConfigReader& attention) {
   if (clip > 0.0) {
     spec.clip_qkv = clip;
   }
-  if (attention.find("softmax_scale") != nullptr) {
-    spec.attention_scale = attention.number_or({"softmax_scale"}, 0.0);
-  }
+  spec.attention_scale = attention.optional_number({"softmax_scale"});
 }
 
-LayerTensors mpt_layer(const std::string& name) {
-  const LinearTensors fused = linear_at(name + ".attn.Wqkv", false);
-  LayerTensors layer;
-  layer.attention_norm = norm_at(name + ".norm_1", false);
-  layer.attention = {Packing::kQueryKeyValue,
-                     fused,
-                     fused,
-                     fused,
-                     linear_at(name + ".attn.out_proj", false),
-                     {},
-                     {}};
-  layer.mlp_norm = norm_at(name + ".norm_2", false);
-  layer.up = linear_at(name + ".ffn.up_proj", false);
-  layer.down = linear_at(name + ".ffn.down_proj", false);
-  return layer;
-}
+constexpr BlockNames kMptBlock{Packing::kQueryKeyValue,
+                               {"norm_1", "attn.Wqkv", "attn.out_proj"},
+                               {"norm_2", {}, "ffn.up_proj", "ffn.down_proj"}};
 
 }  // namespace
 
@@ -142,16 +99,10 @@ ModelSpec describe_mpt(const ConfigReader& config, const Checkpoint& checkpoint)
   ModelSpec spec;
   read_mpt_sizes(spec, config, attention, checkpoint);
   read_mpt_attention(spec, attention);
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-5);
+  read_layer_norm(spec, config, {"layer_norm_epsilon"});
   spec.activation = Activation::kGeluErf;
   spec.not_computable = unsupported_setting(config, attention);
-  const std::string prefix = find_prefix(checkpoint, {"transformer.", ""}, "wte.weight");
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = mpt_layer(prefix + "blocks." + std::to_string(i));
-  }
-  spec.token_embedding = prefix + "wte.weight";
-  spec.final_norm = norm_at(prefix + "norm_f", false);
+  name_stack(spec, checkpoint, {"transformer.", "wte", "blocks.", "norm_f"}, kMptBlock, {});
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
@@ -196,27 +147,15 @@ void read_kv_heads(ModelSpec& spec, const ConfigReader& config, const FalconLayo
   spec.multi_query_key = "multi_query";
 }
 
-LayerTensors layer_at(const std::string& name, const FalconLayout& layout) {
-  LayerTensors layer;
-  const LinearTensors fused = linear_at(name + ".self_attention.query_key_value", layout.biases);
-  layer.attention = {Packing::kPerGroup,
-                     fused,
-                     fused,
-                     fused,
-                     linear_at(name + ".self_attention.dense", layout.biases),
-                     {},
-                     {}};
+BlockNames falcon_block(const FalconLayout& layout) {
+  BlockNames block = kBloomBlock;
   if (layout.two_norms) {
-    layer.attention_norm = norm_at(name + ".ln_attn", true);
-    layer.mlp_norm = norm_at(name + ".ln_mlp", true);
-  } else {
-    layer.attention_norm = norm_at(name + ".input_layernorm", true);
-    layer.mlp_norm =
-        layout.parallel ? NormTensors{} : norm_at(name + ".post_attention_layernorm", true);
+    block.attention.norm = "ln_attn";
+    block.mlp.norm = "ln_mlp";
+  } else if (layout.parallel) {
+    block.mlp.norm = {};
   }
-  layer.up = linear_at(name + ".mlp.dense_h_to_4h", layout.biases);
-  layer.down = linear_at(name + ".mlp.dense_4h_to_h", layout.biases);
-  return layer;
+  return block;
 }
 
 }  // namespace
@@ -228,6 +167,7 @@ ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoi
   set_heads(spec, config, {"num_attention_heads", "n_head"}, std::nullopt);
   const std::int64_t layers =
       read_layer_count(config, {"num_hidden_layers", "n_layer"}, checkpoint);
+  spec.layers.resize(static_cast<std::size_t>(layers));
   spec.intermediate_size =
       config.optional_count({"ffn_hidden_size"}).value_or(4 * spec.hidden_size);
   spec.vocab_size = config.count({"vocab_size"});
@@ -239,21 +179,16 @@ ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoi
   } else {
     read_rope(spec, config);
   }
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-5);
-  spec.activation = activation_from_name(config.text_or({"activation"}, "gelu"), config.where());
+  read_layer_norm(spec, config, {"layer_norm_epsilon"});
+  spec.activation = config.activation_or({"activation"}, "gelu");
   spec.parallel_residual = layout.parallel;
   if (config.flag_or({"apply_residual_connection_post_layernorm"}, false)) {
     spec.not_computable = "apply_residual_connection_post_layernorm = true";
   }
 
-  const std::string prefix =
-      find_prefix(checkpoint, {"transformer.", ""}, "word_embeddings.weight");
-  for (std::int64_t i = 0; i < layers; ++i) {
-    spec.layers.push_back(layer_at(prefix + "h." + std::to_string(i), layout));
-  }
-  spec.token_embedding = prefix + "word_embeddings.weight";
-  spec.final_norm = norm_at(prefix + "ln_f", true);
+  const bool bias = layout.biases;
+  name_stack(spec, checkpoint, {"transformer.", "word_embeddings", "h.", "ln_f"},
+             falcon_block(layout), {bias, bias, bias, true});
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
@@ -304,16 +239,11 @@ ModelSpec describe_baichuan(const ConfigReader& config, const Checkpoint& checkp
   read_llama_sizes(spec, config, checkpoint);
   spec.loaders_read_kv_heads = false;
   read_baichuan_positions(spec, config, checkpoint);
-  spec.norm = NormKind::kRmsNorm;
-  spec.norm_epsilon = config.number_or({"rms_norm_eps"}, 1e-6);
-  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
-  name_llama_tensors(spec, config, checkpoint, {});
-  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
-    AttentionLayout& attention = spec.layers[static_cast<std::size_t>(i)].attention;
-    attention.packing = Packing::kQueryKeyValue;
-    attention.q = attention.k = attention.v =
-        linear_at(llama_layer_name(checkpoint, i) + ".self_attn.W_pack", false);
-  }
+  read_rms_block(spec, config);
+  BlockNames block = kLlamaBlock;
+  block.packing = Packing::kQueryKeyValue;
+  block.attention.qkv = "self_attn.W_pack";
+  name_llama_tensors(spec, config, checkpoint, {}, /*tied_by_default=*/false, block);
   spec.lm_head_normalised = normalises_head(spec, config);
   return spec;
 }

@@ -56,8 +56,7 @@ void add_attention(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec, 
 
 void add_mlp(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec,
              const LayerTensors& layer) {
-  const std::int64_t width =
-      layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
+  const std::int64_t width = spec.width_of(layer);
   std::vector<ExpectedTensor> mlp;
   add_linear(mlp, layer.gate, layer.fused_gate() ? 2 * width : width, spec.hidden_size);
   add_linear(mlp, layer.up, width, spec.hidden_size);

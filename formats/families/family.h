@@ -38,6 +38,9 @@ bool has_alibi_names(const Json& config);
 /// if they are not a list of numbers.
 void read_recorded_slopes(ModelSpec& spec, const Json& config, std::string_view where);
 
+/// The first of a config's architectures; empty if there is none.
+std::string architecture_of(const Json& config);
+
 /// The architecture of a config's model_type; empty for an unknown one.
 std::string_view architecture_of_model_type(std::string_view model_type);
 

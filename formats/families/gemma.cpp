@@ -43,17 +43,16 @@ ModelSpec describe_gemma_with_windows(const ConfigReader& config, const Checkpoi
   scale_like_gemma(spec);
   spec.norm_epsilon = config.number_or({"rms_norm_eps"}, 1e-6);
   spec.norm_placement = NormPlacement::kAround;
-  spec.activation = activation_from_name(config.text_or({"hidden_activation"}, "gelu_pytorch_tanh"),
-                                         config.where());
+  spec.activation = config.activation_or({"hidden_activation"}, "gelu_pytorch_tanh");
   spec.attention_scale =
       1.0 / std::sqrt(positive_number(config, "query_pre_attn_scalar", kScalarUnlessGiven));
   if (config.flag_or({"use_bidirectional_attention"}, false)) {
     spec.not_computable = "use_bidirectional_attention";
   }
   name_llama_tensors(spec, config, checkpoint, llama_biases(config), /*tied_by_default=*/true);
-  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     const std::string name = llama_layer_name(checkpoint, i);
-    LayerTensors& layer = spec.layers[static_cast<std::size_t>(i)];
+    LayerTensors& layer = spec.layers[i];
     layer.attention_output_norm = layer.mlp_norm;  // post_attention_layernorm
     layer.mlp_norm = norm_at(name + ".pre_feedforward_layernorm", false);
     layer.mlp_output_norm = norm_at(name + ".post_feedforward_layernorm", false);
@@ -100,14 +99,12 @@ namespace {
 
 void name_olmo2_tensors(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
   spec.norm_placement = NormPlacement::kAfterSublayer;
-  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
+  BlockNames block = kLlamaBlock;
+  block.attention.norm = "post_attention_layernorm";
+  block.mlp.norm = "post_feedforward_layernorm";
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config), /*tied_by_default=*/false,
+                     block);
   add_qk_norms(spec, checkpoint, QkNorm::kProjection);
-  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
-    LayerTensors& layer = spec.layers[static_cast<std::size_t>(i)];
-    layer.attention_norm = layer.mlp_norm;  // post_attention_layernorm
-    layer.mlp_norm =
-        norm_at(llama_layer_name(checkpoint, i) + ".post_feedforward_layernorm", false);
-  }
 }
 
 }  // namespace
@@ -117,13 +114,11 @@ ModelSpec describe_olmo(const ConfigReader& config, const Checkpoint& checkpoint
   spec.norm = NormKind::kLayerNorm;
   spec.norm_epsilon = 1e-5;
   spec.norm_without_parameters = true;
-  if (config.find("clip_qkv") != nullptr) {
-    spec.clip_qkv = config.number_or({"clip_qkv"}, 0.0);
-  }
-  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
-  for (LayerTensors& layer : spec.layers) {
-    layer.attention_norm = layer.mlp_norm = {};
-  }
+  spec.clip_qkv = config.optional_number({"clip_qkv"});
+  BlockNames block = kLlamaBlock;
+  block.attention.norm = block.mlp.norm = {};
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config), /*tied_by_default=*/false,
+                     block);
   spec.final_norm = {};
   return spec;
 }
@@ -138,8 +133,7 @@ ModelSpec describe_olmo3(const ConfigReader& config, const Checkpoint& checkpoin
   constexpr double kTheta = 500000.0;
   ModelSpec spec;
   read_llama_sizes(spec, config, checkpoint);
-  spec.norm_epsilon = config.number_or({"rms_norm_eps"}, 1e-5);
-  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
+  read_rms_block(spec, config, 1e-5);
   read_layer_windows(spec, config, 4);
   read_rope_of_windows(spec, config, {.theta = config.number_or({"rope_theta"}, kTheta)},
                        {.theta = kTheta});
@@ -149,49 +143,6 @@ ModelSpec describe_olmo3(const ConfigReader& config, const Checkpoint& checkpoin
     spec.not_computable = "rope_theta, which transformers 4 and 5 read differently";
   }
   name_olmo2_tensors(spec, config, checkpoint);
-  return spec;
-}
-
-// Command-R: Llama's tensors in a parallel block with one LayerNorm, and interleaved RoPE.
-// Command-R7B and Command-A (cohere2) have a window in three of four layers, and RoPE only there.
-
-namespace {
-
-ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoint, double theta) {
-  ModelSpec spec;
-  read_llama_sizes(spec, config, checkpoint);
-  read_rope(spec, config, {.theta = theta});
-  spec.rope.interleaved = true;
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-5);
-  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
-  spec.parallel_residual = true;
-  spec.output_scale = config.number_or({"logit_scale"}, 0.0625);
-  const bool bias = config.flag_or({"attention_bias"}, false);
-  name_llama_tensors(spec, config, checkpoint, {.qkv = bias, .o = bias}, /*tied_by_default=*/true);
-  for (LayerTensors& layer : spec.layers) {
-    layer.mlp_norm = {};
-  }
-  return spec;
-}
-
-}  // namespace
-
-ModelSpec describe_cohere(const ConfigReader& config, const Checkpoint& checkpoint) {
-  if (config.flag_or({"use_qk_norm"}, false)) {
-    throw_bad_input(
-        "{}: use_qk_norm: each key head has a norm of its own, so heads cannot be shared",
-        config.where());
-  }
-  return describe_common(config, checkpoint, 500000.0);
-}
-
-ModelSpec describe_cohere2(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, 10000.0);
-  read_layer_windows(spec, config, config.optional_count({"sliding_window_pattern"}).value_or(4));
-  for (LayerTensors& layer : spec.layers) {
-    layer.without_rope = !spec.window_of(layer);
-  }
   return spec;
 }
 

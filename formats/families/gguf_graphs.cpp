@@ -12,41 +12,51 @@ namespace {
 
 using enum Presence;
 
+// A gated MLP with SiLU, RoPE on whole heads, and no biases but those of queries, keys and values.
+constexpr GgufGraph gated(GgufGraph graph) {
+  graph.activation = Activation::kSilu;
+  graph.gated = graph.whole_head_rotates = true;
+  graph.fused_qkv = kOptional;
+  graph.norm_bias = graph.o_bias = graph.mlp_bias = kNever;
+  return graph;
+}
+
+// The same with RMSNorm.
+constexpr GgufGraph rms_gated(GgufGraph graph) {
+  graph.norm = NormKind::kRmsNorm;
+  return gated(graph);
+}
+
 // Llama, with biases or without; Mistral (all tokens within its window); Mixtral.
-constexpr GgufGraph kLlama{.architecture = "llama",
-                           .family = "llama",
-                           .norm = NormKind::kRmsNorm,
-                           .activation = Activation::kSilu,
-                           .gated = true,
-                           .interleaved = true,
-                           .whole_head_rotates = true,
-                           .free_head_dim = true,
-                           .rope_factors = true,
-                           .experts = {.presence = kOptional, .normalised = true},
-                           .fused_qkv = kOptional,
-                           .norm_bias = kNever,
-                           .qkv_bias = kOptional,
-                           .o_bias = kOptional,
-                           .mlp_bias = kOptional};
+constexpr GgufGraph kLlama = [] {
+  GgufGraph graph = rms_gated({.architecture = "llama",
+                               .family = "llama",
+                               .interleaved = true,
+                               .free_head_dim = true,
+                               .rope_factors = true,
+                               .experts = {.presence = kOptional, .normalised = true}});
+  graph.qkv_bias = graph.o_bias = graph.mlp_bias = kOptional;
+  return graph;
+}();
 
 // Nemotron-NAS (DeciLM), and Llama with another number of kv heads in each layer.
-constexpr GgufGraph with_layers_of_their_own(GgufGraph graph) {
+constexpr GgufGraph kDeci = [] {
+  GgufGraph graph = kLlama;
   graph.architecture = "deci";
   graph.made_for = "DeciLMForCausalLM";
   graph.per_layer = true;
   graph.experts = {};
   return graph;
-}
-constexpr GgufGraph kDeci = with_layers_of_their_own(kLlama);
+}();
 
 // Granite.
-constexpr GgufGraph with_multipliers(GgufGraph graph) {
+constexpr GgufGraph kGranite = [] {
+  GgufGraph graph = kLlama;
   graph.architecture = graph.family = "granite";
   graph.multipliers = true;
   graph.experts = {};
   return graph;
-}
-constexpr GgufGraph kGranite = with_multipliers(kLlama);
+}();
 
 // GraniteMoE.
 constexpr GgufGraph with_experts(GgufGraph graph, std::string_view architecture,
@@ -70,69 +80,38 @@ constexpr GgufGraph kDeepseek = with_own_output(
                  {.presence = kAlways, .own_width = true, .shared = true, .leading_dense = true}));
 
 // SmolLM3.
-constexpr GgufGraph kSmollm3{.architecture = "smollm3",
-                             .family = "smollm3",
-                             .norm = NormKind::kRmsNorm,
-                             .activation = Activation::kSilu,
-                             .gated = true,
-                             .interleaved = true,
-                             .whole_head_rotates = true,
-                             .no_rope_every = 4,
-                             .fused_qkv = kOptional,
-                             .norm_bias = kNever,
-                             .qkv_bias = kNever,
-                             .o_bias = kNever,
-                             .mlp_bias = kNever};
+constexpr GgufGraph kSmollm3 = rms_gated({.architecture = "smollm3",
+                                          .family = "smollm3",
+                                          .interleaved = true,
+                                          .no_rope_every = 4,
+                                          .qkv_bias = kNever});
 
 // Command-R. The norms of queries and keys of Command-R+ are one tensor [H, d] each, as StableLM's.
-constexpr GgufGraph kCommandR{.architecture = "command-r",
-                              .family = "cohere",
-                              .activation = Activation::kSilu,
-                              .residual = Residual::kParallel,
-                              .gated = true,
-                              .interleaved = true,
-                              .whole_head_rotates = true,
-                              .logit_scale = true,
-                              .qk_norm = QkNorm::kPerHead,
-                              .qk_norm_tensors = kOptional,
-                              .fused_qkv = kOptional,
-                              .norm_bias = kNever,
-                              .qkv_bias = kNever,
-                              .o_bias = kNever,
-                              .mlp_bias = kNever,
-                              .mlp_norm = kNever,
-                              .head = kNever};
+constexpr GgufGraph kCommandR = gated({.architecture = "command-r",
+                                       .family = "cohere",
+                                       .residual = Residual::kParallel,
+                                       .interleaved = true,
+                                       .logit_scale = true,
+                                       .qk_norm = QkNorm::kPerHead,
+                                       .qk_norm_tensors = kOptional,
+                                       .qkv_bias = kNever,
+                                       .mlp_norm = kNever,
+                                       .head = kNever});
 
 // Qwen2.
-constexpr GgufGraph kQwen2{.architecture = "qwen2",
-                           .family = "llama",
-                           .made_for = "Qwen2ForCausalLM",
-                           .norm = NormKind::kRmsNorm,
-                           .activation = Activation::kSilu,
-                           .gated = true,
-                           .whole_head_rotates = true,
-                           .fused_qkv = kOptional,
-                           .norm_bias = kNever,
-                           .qkv_bias = kOptional,
-                           .o_bias = kNever,
-                           .mlp_bias = kNever,
-                           .head_bias = kOptional};
+constexpr GgufGraph kQwen2 = rms_gated({.architecture = "qwen2",
+                                        .family = "llama",
+                                        .made_for = "Qwen2ForCausalLM",
+                                        .qkv_bias = kOptional,
+                                        .head_bias = kOptional});
 
 // Qwen3.
-constexpr GgufGraph kQwen3{.architecture = "qwen3",
-                           .family = "llama",
-                           .norm = NormKind::kRmsNorm,
-                           .activation = Activation::kSilu,
-                           .gated = true,
-                           .whole_head_rotates = true,
-                           .free_head_dim = true,
-                           .qk_norm = QkNorm::kSharedAcrossHeads,
-                           .qk_norm_tensors = kAlways,
-                           .fused_qkv = kOptional,
-                           .norm_bias = kNever,
-                           .qkv_bias = kOptional,
-                           .o_bias = kNever,
-                           .mlp_bias = kNever};
+constexpr GgufGraph kQwen3 = rms_gated({.architecture = "qwen3",
+                                        .family = "llama",
+                                        .free_head_dim = true,
+                                        .qk_norm = QkNorm::kSharedAcrossHeads,
+                                        .qk_norm_tensors = kAlways,
+                                        .qkv_bias = kOptional});
 
 // Qwen2-MoE.
 constexpr GgufGraph kQwen2Moe = with_own_output(
@@ -144,69 +123,43 @@ constexpr GgufGraph kQwen3Moe = with_experts(
     kQwen3, "qwen3moe", "qwen_moe", {.presence = kAlways, .normalised = true, .own_width = true});
 
 // Gemma (the first): norm weights hold the 1 that Hugging Face adds.
-constexpr GgufGraph kGemma{.architecture = "gemma",
-                           .family = "gemma",
-                           .norm = NormKind::kRmsNorm,
-                           .gated = true,
-                           .whole_head_rotates = true,
-                           .free_head_dim = true,
-                           .scaled_embedding = true,
-                           .fused_qkv = kOptional,
-                           .norm_bias = kNever,
-                           .qkv_bias = kOptional,
-                           .o_bias = kNever,
-                           .mlp_bias = kNever,
-                           .head = kNever};
+constexpr GgufGraph kGemma = [] {
+  GgufGraph graph = rms_gated({.architecture = "gemma",
+                               .family = "gemma",
+                               .free_head_dim = true,
+                               .scaled_embedding = true,
+                               .qkv_bias = kOptional,
+                               .head = kNever});
+  graph.activation = Activation::kGeluTanh;
+  return graph;
+}();
 
 // OLMo.
-constexpr GgufGraph kOlmo{.architecture = "olmo",
-                          .family = "olmo",
-                          .activation = Activation::kSilu,
-                          .gated = true,
-                          .interleaved = true,
-                          .whole_head_rotates = true,
-                          .clips = true,
-                          .norm_without_parameters = true,
-                          .fused_qkv = kOptional,
-                          .norm_bias = kNever,
-                          .qkv_bias = kOptional,
-                          .o_bias = kNever,
-                          .mlp_bias = kNever};
+constexpr GgufGraph kOlmo = gated({.architecture = "olmo",
+                                   .family = "olmo",
+                                   .interleaved = true,
+                                   .clips = true,
+                                   .norm_without_parameters = true,
+                                   .qkv_bias = kOptional});
 
 // OLMo2.
-constexpr GgufGraph kOlmo2{.architecture = "olmo2",
-                           .family = "olmo",
-                           .norm = NormKind::kRmsNorm,
-                           .activation = Activation::kSilu,
-                           .norm_placement = NormPlacement::kAfterSublayer,
-                           .gated = true,
-                           .whole_head_rotates = true,
-                           .qk_norm = QkNorm::kProjection,
-                           .qk_norm_tensors = kAlways,
-                           .fused_qkv = kOptional,
-                           .norm_bias = kNever,
-                           .qkv_bias = kOptional,
-                           .o_bias = kNever,
-                           .mlp_bias = kNever,
-                           .head = kAlways};
+constexpr GgufGraph kOlmo2 = rms_gated({.architecture = "olmo2",
+                                        .family = "olmo",
+                                        .norm_placement = NormPlacement::kAfterSublayer,
+                                        .qk_norm = QkNorm::kProjection,
+                                        .qk_norm_tensors = kAlways,
+                                        .qkv_bias = kOptional,
+                                        .head = kAlways});
 
 // OLMoE with as many kv heads as query heads.
-constexpr GgufGraph kOlmoe{.architecture = "olmoe",
-                           .family = "olmoe",
-                           .norm = NormKind::kRmsNorm,
-                           .activation = Activation::kSilu,
-                           .gated = true,
-                           .whole_head_rotates = true,
-                           .experts = {.presence = kAlways},
-                           .whole_k_norm = true,
-                           .qk_norm = QkNorm::kProjection,
-                           .qk_norm_tensors = kAlways,
-                           .fused_qkv = kOptional,
-                           .norm_bias = kNever,
-                           .qkv_bias = kNever,
-                           .o_bias = kNever,
-                           .mlp_bias = kNever,
-                           .head = kAlways};
+constexpr GgufGraph kOlmoe = rms_gated({.architecture = "olmoe",
+                                        .family = "olmoe",
+                                        .experts = {.presence = kAlways},
+                                        .whole_k_norm = true,
+                                        .qk_norm = QkNorm::kProjection,
+                                        .qk_norm_tensors = kAlways,
+                                        .qkv_bias = kNever,
+                                        .head = kAlways});
 
 // StableLM. Its per-head norms are one tensor [H, d], which a ModelSpec cannot express.
 constexpr GgufGraph kStablelm{.architecture = "stablelm",
@@ -282,22 +235,14 @@ constexpr GgufGraph kBloom{.architecture = "bloom",
                            .embedding_norm = true};
 
 // Baichuan 13B; the graph of the 7B is Llama's, with pairs (2i, 2i+1).
-constexpr GgufGraph kBaichuan{.architecture = "baichuan",
-                              .family = "baichuan",
-                              .positions = PositionKind::kAlibi,
-                              .norm = NormKind::kRmsNorm,
-                              .activation = Activation::kSilu,
-                              .gated = true,
-                              .interleaved = true,
-                              .whole_head_rotates = true,
-                              .alibi_layers = 40,
-                              .rope_layers = 32,
-                              .fused_qkv = kOptional,
-                              .norm_bias = kNever,
-                              .qkv_bias = kNever,
-                              .o_bias = kNever,
-                              .mlp_bias = kNever,
-                              .head = kAlways};
+constexpr GgufGraph kBaichuan = rms_gated({.architecture = "baichuan",
+                                           .family = "baichuan",
+                                           .positions = PositionKind::kAlibi,
+                                           .interleaved = true,
+                                           .alibi_layers = 40,
+                                           .rope_layers = 32,
+                                           .qkv_bias = kNever,
+                                           .head = kAlways});
 
 // MPT, except for the form of GELU; with max_alibi_bias 0, learned positions or none.
 constexpr GgufGraph kMpt{.architecture = "mpt",
@@ -336,10 +281,8 @@ constexpr std::array<GgufGraph, 27> kGraphs{
 std::span<const GgufGraph> gguf_graphs() { return kGraphs; }
 
 const GgufGraph* find_gguf_graph(std::string_view architecture) {
-  const auto graph = std::find_if(kGraphs.begin(), kGraphs.end(), [&](const GgufGraph& known) {
-    return known.architecture == architecture;
-  });
-  return graph == kGraphs.end() ? nullptr : &*graph;
+  const auto* graph = std::ranges::find(kGraphs, architecture, &GgufGraph::architecture);
+  return graph == kGraphs.end() ? nullptr : graph;
 }
 
 }  // namespace regroup

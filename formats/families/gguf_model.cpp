@@ -37,12 +37,7 @@ std::int64_t shared_width(const ModelSpec& spec, const GgufHyperparameters& para
     return parameters.optional_count("expert_shared_feed_forward_length")
         .value_or(spec.intermediate_size);
   }
-  const std::int64_t count = parameters.count("expert_shared_count");
-  if (count > kMaxGgufExperts) {
-    throw_bad_input("{}: {} is {}, at most {} allowed", parameters.where(),
-                    parameters.key("expert_shared_count"), count, kMaxGgufExperts);
-  }
-  return count * spec.routing.intermediate_size;
+  return parameters.count("expert_shared_count", kMaxGgufExperts) * spec.routing.intermediate_size;
 }
 
 // Which layers have experts, and what all tokens share in them.
@@ -72,12 +67,11 @@ std::string obstacle_in_expert_layers(const ModelSpec& spec, const GgufExperts& 
              : "";
 }
 
-}  // namespace
-
+// Reads how tokens are given to experts, and the width of the expert that all share. Returns the
+// number of leading layers without experts.
 std::int64_t read_gguf_experts(ModelSpec& spec, const GgufHyperparameters& parameters,
                                const GgufGraph& graph) {
-  const GgufMetadata& metadata = parameters.metadata();
-  if (metadata.count(parameters.key("expert_count")).value_or(0) == 0) {
+  if (parameters.count_or("expert_count", 0) == 0) {
     return 0;
   }
   ExpertRouting& routing = spec.routing;
@@ -91,18 +85,15 @@ std::int64_t read_gguf_experts(ModelSpec& spec, const GgufHyperparameters& param
   const double scale = parameters.number_or("expert_weights_scale", 0.0);
   routing.scale = scale == 0.0 ? 1.0 : scale;  // llama.cpp ignores a scale of 0
   routing.intermediate_size = expert_width(spec, parameters, graph.experts);
-  if (metadata.count(parameters.key("expert_gating_func")).value_or(kSoftmax) != kSoftmax) {
+  if (parameters.count_or("expert_gating_func", kSoftmax) != kSoftmax) {
     spec.not_computable = "experts chosen by another function than softmax";
   }
-  if (!graph.experts.shared &&
-      (metadata.count(parameters.key("expert_shared_count")).value_or(0) > 0 ||
-       metadata.count(parameters.key("expert_shared_feed_forward_length")).value_or(0) > 0)) {
+  if (!graph.experts.shared && (parameters.count_or("expert_shared_count", 0) > 0 ||
+                                parameters.count_or("expert_shared_feed_forward_length", 0) > 0)) {
     spec.not_computable = "a shared expert in this architecture";
   }
   const std::int64_t dense =
-      graph.experts.leading_dense
-          ? metadata.count(parameters.key("leading_dense_block_count")).value_or(0)
-          : 0;
+      graph.experts.leading_dense ? parameters.count_or("leading_dense_block_count", 0) : 0;
   const std::int64_t layers = spec.layer_count();
   if (dense >= layers) {
     throw_bad_input("{}: {} is {}, less than {} layers are allowed", parameters.where(),
@@ -114,6 +105,8 @@ std::int64_t read_gguf_experts(ModelSpec& spec, const GgufHyperparameters& param
   }
   return dense;
 }
+
+}  // namespace
 
 std::string obstacle_in_experts(const ModelSpec& spec, const GgufGraph& graph) {
   const ExpertRouting& routing = spec.routing;
@@ -164,7 +157,7 @@ bool fits_experts(const GgufGraph& graph, std::int64_t experts) {
 
 // Refuses metadata that describe another kind of model.
 void refuse_what_is_not_described(const GgufHyperparameters& parameters, const GgufGraph& graph) {
-  const auto experts = parameters.metadata().count(parameters.key("expert_count")).value_or(0);
+  const auto experts = parameters.count_or("expert_count", 0);
   if (!fits_experts(graph, experts)) {
     throw_bad_input("{}: {} is {}; this architecture is known {} experts only", parameters.where(),
                     parameters.key("expert_count"), experts, experts == 0 ? "with" : "without");
@@ -311,11 +304,7 @@ ModelSpec describe(const GgufMetadata& metadata, const GgufParts& parts) {
   const GgufGraph& graph = graph_of(metadata);
   const GgufHyperparameters parameters(metadata, graph.architecture);
   refuse_what_is_not_described(parameters, graph);
-  const std::int64_t layers = parameters.count("block_count");
-  if (layers > kMaxGgufLayers) {
-    throw_bad_input("{}: {} is {}, at most {} allowed", metadata.where(),
-                    parameters.key("block_count"), layers, kMaxGgufLayers);
-  }
+  const std::int64_t layers = parameters.count("block_count", kMaxGgufLayers);
   ModelSpec spec;
   spec.family = graph.family;
   spec.architecture = graph.architecture;

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -180,13 +179,11 @@ std::string obstacle_in_sizes(const ModelSpec& spec, const GgufGraph& graph) {
     return fmt::format("{} heads of {} dimensions, which make no {}", spec.query_heads,
                        spec.head_dim, spec.hidden_size);
   }
-  const bool same_heads = std::adjacent_find(spec.kv_heads.begin(), spec.kv_heads.end(),
-                                             std::not_equal_to<>()) == spec.kv_heads.end();
   const bool of_their_own = any_layer(spec, [](const LayerTensors& layer) {
     const bool own_width = layer.intermediate_size > 0 && !layer.experts.present();
     return own_width || !layer.attention.present() || !layer.has_mlp();
   });
-  if (!graph.per_layer && (!same_heads || of_their_own)) {
+  if (!graph.per_layer && (!all_equal(spec.kv_heads) || of_their_own)) {
     return "layers that differ in kv heads or widths";
   }
   // llama.cpp skips the rest of a layer without an MLP, so its attention would be unused.

@@ -25,10 +25,13 @@ std::optional<std::int64_t> GgufHyperparameters::optional_count(std::string_view
   return value;
 }
 
-std::int64_t GgufHyperparameters::count(std::string_view name) const {
+std::int64_t GgufHyperparameters::count(std::string_view name, std::int64_t most) const {
   const auto value = optional_count(name);
   if (!value) {
     throw_bad_input("{}: {} is missing", where(), key(name));
+  }
+  if (*value > most) {
+    throw_bad_input("{}: {} is {}, at most {} allowed", where(), key(name), *value, most);
   }
   return *value;
 }
@@ -57,16 +60,13 @@ namespace {
 
 void name_attention(AttentionLayout& attention, const std::string& block, const GgufGraph& graph,
                     const GgufParts& parts) {
-  const bool bias = there(graph.qkv_bias, parts.qkv_bias);
-  if (there(graph.fused_qkv, parts.fused_qkv)) {
-    attention.packing = Packing::kQueryKeyValue;
-    attention.q = attention.k = attention.v = linear_at(block + "attn_qkv", bias);
-  } else {
-    attention.q = linear_at(block + "attn_q", bias);
-    attention.k = linear_at(block + "attn_k", bias);
-    attention.v = linear_at(block + "attn_v", bias);
-  }
-  attention.o = linear_at(block + "attn_output", there(graph.o_bias, parts.o_bias));
+  const bool fused = there(graph.fused_qkv, parts.fused_qkv);
+  const BlockNames names{fused ? Packing::kQueryKeyValue : Packing::kSeparate,
+                         {{}, fused ? "attn_qkv" : "attn_*", "attn_output"},
+                         {}};
+  attention = attention_at(
+      block, names,
+      {.qkv = there(graph.qkv_bias, parts.qkv_bias), .o = there(graph.o_bias, parts.o_bias)});
   if (there(graph.qk_norm_tensors, parts.qk_norm)) {
     attention.q_norms = {norm_at(block + "attn_q_norm", false)};
     attention.k_norms = {norm_at(block + "attn_k_norm", false)};

@@ -37,8 +37,13 @@ class GgufHyperparameters {
   /// A number from 1 to kMaxGgufSize.
   std::optional<std::int64_t> optional_count(std::string_view name) const;
 
-  /// The same; throws kBadInput if absent.
-  std::int64_t count(std::string_view name) const;
+  /// The same, at most `most`; throws kBadInput if absent.
+  std::int64_t count(std::string_view name, std::int64_t most = kMaxGgufSize) const;
+
+  /// Any number; `absent` if there is none.
+  std::int64_t count_or(std::string_view name, std::int64_t absent) const {
+    return metadata_.count(key(name)).value_or(absent);
+  }
 
   double number_or(std::string_view name, double absent) const {
     return metadata_.number(key(name)).value_or(absent);

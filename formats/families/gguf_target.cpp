@@ -95,11 +95,9 @@ void put_sizes(Keys& keys, const ModelSpec& spec, const GgufGraph& graph) {
     for (std::size_t i = 0; i < spec.layers.size(); ++i) {
       const LayerTensors& layer = spec.layers[i];
       const bool attends = layer.attention.present();
-      const std::int64_t width =
-          layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
       heads.push_back(attends ? spec.query_heads : 0);
       kv_heads.push_back(attends ? spec.kv_heads[i] : 0);
-      widths.push_back(layer.up.present() ? width : 0);
+      widths.push_back(layer.up.present() ? spec.width_of(layer) : 0);
     }
     keys.counts("feed_forward_length", widths);
     keys.counts("attention.head_count", heads);

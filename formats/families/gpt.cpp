@@ -7,27 +7,20 @@
 
 namespace regroup {
 
-std::string read_gpt_frame(ModelSpec& spec, const ConfigReader& config,
-                           const Checkpoint& checkpoint, const std::string& default_activation) {
-  spec.hidden_size = config.count({"n_embd", "hidden_size"});
-  set_heads(spec, config, {"n_head", "num_attention_heads"}, std::nullopt);
-  const std::int64_t layers =
-      read_layer_count(config, {"n_layer", "num_hidden_layers"}, checkpoint);
-  spec.layers.resize(static_cast<std::size_t>(layers));
-  spec.intermediate_size = config.optional_count({"n_inner"}).value_or(4 * spec.hidden_size);
-  spec.vocab_size = config.count({"vocab_size"});
-  spec.max_positions = config.optional_count({"n_positions", "max_position_embeddings"});
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-5);
-  spec.activation = activation_from_name(
-      config.text_or({"activation_function"}, default_activation), config.where());
+namespace {
 
-  const std::string prefix = find_prefix(checkpoint, {"transformer.", ""}, "wte.weight");
-  spec.token_embedding = prefix + "wte.weight";
-  spec.final_norm = norm_at(prefix + "ln_f", true);
-  return prefix;
+// What GPT-2, GPTBigCode and GPT-J share: config keys and tensors. Returns the prefix of all tensor
+// names, "transformer." or "".
+std::string read_gpt_frame(ModelSpec& spec, const ConfigReader& config,
+                           const Checkpoint& checkpoint, const std::string& default_activation,
+                           const BlockNames& block, const BlockBiases& biases = kAllBiases) {
+  read_stack_sizes(spec, config, checkpoint, {"n_embd", "hidden_size"},
+                   {"n_head", "num_attention_heads"}, {"n_layer", "num_hidden_layers"});
+  spec.intermediate_size = config.optional_count({"n_inner"}).value_or(4 * spec.hidden_size);
+  spec.max_positions = config.optional_count({"n_positions", "max_position_embeddings"});
+  read_layer_norm(spec, config, {"layer_norm_epsilon"});
+  spec.activation = config.activation_or({"activation_function"}, default_activation);
+  return name_stack(spec, checkpoint, {"transformer.", "wte", "h.", "ln_f"}, block, biases);
 }
 
 void use_learned_positions(ModelSpec& spec, const ConfigReader& config, const std::string& prefix) {
@@ -36,25 +29,11 @@ void use_learned_positions(ModelSpec& spec, const ConfigReader& config, const st
   spec.position_embedding = prefix + "wpe.weight";
 }
 
+BlockNames gpt2_block(Packing packing) {
+  return {packing, {"ln_1", "attn.c_attn", "attn.c_proj"}, {"ln_2", {}, "mlp.c_fc", "mlp.c_proj"}};
+}
+
 // GPT-2: q‖k‖v fused in a Conv1D, which stores its weight input-major.
-
-namespace {
-
-LinearTensors conv1d_at(const std::string& name) {
-  return {name + ".weight", name + ".bias", true};
-}
-
-LayerTensors gpt2_layer(const std::string& name) {
-  LayerTensors layer;
-  const LinearTensors fused = conv1d_at(name + ".attn.c_attn");
-  layer.attention_norm = norm_at(name + ".ln_1", true);
-  layer.attention = {Packing::kQueryKeyValue,          fused, fused, fused,
-                     conv1d_at(name + ".attn.c_proj"), {},    {}};
-  layer.mlp_norm = norm_at(name + ".ln_2", true);
-  layer.up = conv1d_at(name + ".mlp.c_fc");
-  layer.down = conv1d_at(name + ".mlp.c_proj");
-  return layer;
-}
 
 // Variations that change the computation. GPT-2's own checkpoints use none of them.
 std::string unsupported_variation(const ConfigReader& config) {
@@ -74,11 +53,16 @@ std::string unsupported_variation(const ConfigReader& config) {
 
 ModelSpec describe_gpt2(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
-  const std::string prefix = read_gpt_frame(spec, config, checkpoint, "gelu_new");
+  const std::string prefix =
+      read_gpt_frame(spec, config, checkpoint, "gelu_new", gpt2_block(Packing::kQueryKeyValue));
   use_learned_positions(spec, config, prefix);
   spec.not_computable = unsupported_variation(config);
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = gpt2_layer(prefix + "h." + std::to_string(i));
+  for (LayerTensors& layer : spec.layers) {
+    AttentionLayout& attention = layer.attention;
+    for (LinearTensors* conv1d :
+         {&attention.q, &attention.k, &attention.v, &attention.o, &layer.up, &layer.down}) {
+      conv1d->input_major = true;
+    }
   }
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
@@ -121,94 +105,53 @@ std::vector<bool> local_layers(const ConfigReader& config, std::size_t layers) {
   return local;
 }
 
-LayerTensors gpt_neo_layer(const std::string& name) {
-  const std::string attention = name + ".attn.attention.";
-  LayerTensors layer;
-  layer.attention_norm = norm_at(name + ".ln_1", true);
-  layer.attention.q = linear_at(attention + "q_proj", false);
-  layer.attention.k = linear_at(attention + "k_proj", false);
-  layer.attention.v = linear_at(attention + "v_proj", false);
-  layer.attention.o = linear_at(attention + "out_proj", true);
-  layer.mlp_norm = norm_at(name + ".ln_2", true);
-  layer.up = linear_at(name + ".mlp.c_fc", true);
-  layer.down = linear_at(name + ".mlp.c_proj", true);
-  return layer;
-}
-
-void read_gpt_neo_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
-  spec.hidden_size = config.count({"hidden_size"});
-  set_heads(spec, config, {"num_heads", "num_attention_heads"}, std::nullopt);
-  read_stack_sizes(spec, config, {"num_layers", "num_hidden_layers"}, checkpoint);
-  spec.intermediate_size =
-      config.optional_count({"intermediate_size"}).value_or(4 * spec.hidden_size);
-}
+constexpr BlockNames kGptNeoBlock{Packing::kSeparate,
+                                  {"ln_1", "attn.attention.*_proj", "attn.attention.out_proj"},
+                                  {"ln_2", {}, "mlp.c_fc", "mlp.c_proj"}};
 
 }  // namespace
 
 ModelSpec describe_gpt_neo(const ConfigReader& config, const Checkpoint& checkpoint) {
   constexpr std::int64_t kWindowUnlessGiven = 256;
   ModelSpec spec;
-  read_gpt_neo_sizes(spec, config, checkpoint);
+  read_stack_sizes(spec, config, checkpoint, {"hidden_size"}, {"num_heads", "num_attention_heads"},
+                   {"num_layers", "num_hidden_layers"});
+  spec.intermediate_size =
+      config.optional_count({"intermediate_size"}).value_or(4 * spec.hidden_size);
+  spec.max_positions = config.count({"max_position_embeddings"});
   spec.positions = PositionKind::kLearned;
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-5);
-  spec.activation =
-      activation_from_name(config.text_or({"activation_function"}, "gelu_new"), config.where());
+  read_layer_norm(spec, config, {"layer_norm_epsilon"});
+  spec.activation = config.activation_or({"activation_function"}, "gelu_new");
   spec.attention_scale = 1.0;
-  const std::string prefix = find_prefix(checkpoint, {"transformer.", ""}, "wte.weight");
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = gpt_neo_layer(prefix + "h." + std::to_string(i));
-  }
+  const std::string prefix = name_stack(spec, checkpoint, {"transformer.", "wte", "h.", "ln_f"},
+                                        kGptNeoBlock, {.o = true, .mlp = true, .norm = true});
   set_windows(spec, local_layers(config, spec.layers.size()),
               config.optional_count({"window_size"}).value_or(kWindowUnlessGiven));
-  spec.token_embedding = prefix + "wte.weight";
   spec.position_embedding = prefix + "wpe.weight";
-  spec.final_norm = norm_at(prefix + "ln_f", true);
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
 
 // GPT-NeoX (Pythia): fused [H, 3, d], partial RoPE, attention and MLP in parallel.
 
-namespace {
-
-LayerTensors neox_layer(const std::string& name, bool bias) {
-  const LinearTensors fused = linear_at(name + ".attention.query_key_value", bias);
-  LayerTensors layer;
-  layer.attention_norm = norm_at(name + ".input_layernorm", true);
-  layer.attention = {
-      Packing::kPerGroup, fused, fused, fused, linear_at(name + ".attention.dense", bias), {}, {}};
-  layer.mlp_norm = norm_at(name + ".post_attention_layernorm", true);
-  layer.up = linear_at(name + ".mlp.dense_h_to_4h", true);
-  layer.down = linear_at(name + ".mlp.dense_4h_to_h", true);
-  return layer;
-}
-
-}  // namespace
+constexpr BlockNames kNeoxBlock{
+    Packing::kPerGroup,
+    {"input_layernorm", "attention.query_key_value", "attention.dense"},
+    {"post_attention_layernorm", {}, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"}};
 
 ModelSpec describe_gpt_neox(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
-  spec.hidden_size = config.count({"hidden_size"});
-  set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
-  const std::int64_t layers = read_layer_count(config, {"num_hidden_layers"}, checkpoint);
+  read_stack_sizes(spec, config, checkpoint);
   spec.intermediate_size = config.count({"intermediate_size"});
-  spec.vocab_size = config.count({"vocab_size"});
   spec.max_positions = config.optional_count({"max_position_embeddings"});
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
   read_rope(spec, config, {.partial = 0.25});
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-5);
-  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "gelu"), config.where());
+  read_layer_norm(spec, config, {"layer_norm_eps"});
+  spec.activation = config.activation_or({"hidden_act"}, "gelu");
   spec.parallel_residual = config.flag_or({"use_parallel_residual"}, true);
 
   const bool bias = config.flag_or({"attention_bias"}, true);
-  const std::string prefix = find_prefix(checkpoint, {"gpt_neox.", ""}, "embed_in.weight");
-  for (std::int64_t i = 0; i < layers; ++i) {
-    spec.layers.push_back(neox_layer(prefix + "layers." + std::to_string(i), bias));
-  }
-  spec.token_embedding = prefix + "embed_in.weight";
-  spec.final_norm = norm_at(prefix + "final_layer_norm", true);
+  name_stack(spec, checkpoint, {"gpt_neox.", "embed_in", "layers.", "final_layer_norm"}, kNeoxBlock,
+             {.qkv = bias, .o = bias, .mlp = true, .norm = true});
   name_output(spec, config,
               find_prefix(checkpoint, {"embed_out", "lm_head"}, ".weight") + ".weight",
               /*tied=*/false);
@@ -220,27 +163,17 @@ ModelSpec describe_gpt_neox(const ConfigReader& config, const Checkpoint& checkp
 
 namespace {
 
-LayerTensors gptj_layer(const std::string& name, bool fused) {
-  LayerTensors layer;
-  layer.attention_norm = norm_at(name + ".ln_1", true);  // the MLP reads it, too
-  layer.attention.packing = Packing::kSeparate;
-  layer.attention.q = linear_at(name + ".attn.q_proj", false);
-  layer.attention.k = linear_at(name + ".attn.k_proj", false);
-  layer.attention.v = linear_at(name + ".attn.v_proj", false);
-  if (fused) {
-    layer.attention.packing = Packing::kPartitioned;
-    layer.attention.q = layer.attention.k = layer.attention.v =
-        linear_at(name + ".attn.qkv_proj", false);
-  }
-  layer.attention.o = linear_at(name + ".attn.out_proj", false);
-  layer.up = linear_at(name + ".mlp.fc_in", true);
-  layer.down = linear_at(name + ".mlp.fc_out", true);
-  return layer;
+// The MLP reads the norm of attention, too.
+BlockNames gptj_block(bool fused) {
+  return {fused ? Packing::kPartitioned : Packing::kSeparate,
+          {"ln_1", fused ? "attn.qkv_proj" : "attn.*_proj", "attn.out_proj"},
+          {{}, {}, "mlp.fc_in", "mlp.fc_out"}};
 }
 
 ModelSpec describe_gptj_like(const ConfigReader& config, const Checkpoint& checkpoint, bool fused) {
   ModelSpec spec;
-  const std::string prefix = read_gpt_frame(spec, config, checkpoint, "gelu_new");
+  read_gpt_frame(spec, config, checkpoint, "gelu_new", gptj_block(fused),
+                 {.mlp = true, .norm = true});
   spec.parallel_residual = true;
   spec.positions = PositionKind::kRope;
   spec.rope.interleaved = true;
@@ -249,9 +182,6 @@ ModelSpec describe_gptj_like(const ConfigReader& config, const Checkpoint& check
   if (spec.rope.rotary_dim > spec.head_dim || spec.rope.rotary_dim % 2 != 0) {
     throw_bad_input("{}: rotary_dim is {}, an even number up to {} is needed", config.where(),
                     spec.rope.rotary_dim, spec.head_dim);
-  }
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = gptj_layer(prefix + "h." + std::to_string(i), fused);
   }
   name_output(spec, config, "lm_head.weight", /*tied=*/false);
   spec.lm_head_bias = "lm_head.bias";
@@ -276,26 +206,11 @@ ModelSpec describe_codegen(const ConfigReader& config, const Checkpoint& checkpo
 
 // GPTBigCode (Starcoder): GPT-2's graph with plain linear maps; one kv head, or [H, 3, d].
 
-namespace {
-
-LayerTensors bigcode_layer(const std::string& name) {
-  const LinearTensors fused = linear_at(name + ".attn.c_attn", true);
-  LayerTensors layer;
-  layer.attention_norm = norm_at(name + ".ln_1", true);
-  // q‖k‖v of one kv head is the per-group packing with one group.
-  layer.attention = {
-      Packing::kPerGroup, fused, fused, fused, linear_at(name + ".attn.c_proj", true), {}, {}};
-  layer.mlp_norm = norm_at(name + ".ln_2", true);
-  layer.up = linear_at(name + ".mlp.c_fc", true);
-  layer.down = linear_at(name + ".mlp.c_proj", true);
-  return layer;
-}
-
-}  // namespace
-
 ModelSpec describe_gpt_bigcode(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
-  const std::string prefix = read_gpt_frame(spec, config, checkpoint, "gelu_pytorch_tanh");
+  // q‖k‖v of one kv head is the per-group packing with one group.
+  const std::string prefix =
+      read_gpt_frame(spec, config, checkpoint, "gelu_pytorch_tanh", gpt2_block(Packing::kPerGroup));
   use_learned_positions(spec, config, prefix);
   const bool multi_query = config.flag_or({"multi_query"}, true);
   spec.kv_heads = config.kv_heads("num_key_value_heads", spec.layer_count(), spec.query_heads,
@@ -306,9 +221,6 @@ ModelSpec describe_gpt_bigcode(const ConfigReader& config, const Checkpoint& che
   }
   if (config.flag_or({"add_cross_attention"}, false)) {
     spec.not_computable = "add_cross_attention = true";
-  }
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = bigcode_layer(prefix + "h." + std::to_string(i));
   }
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;

@@ -18,9 +18,8 @@ namespace {
 ModelSpec describe_internlm_common(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
   read_llama_sizes(spec, config, checkpoint);
-  spec.norm = NormKind::kRmsNorm;
-  spec.norm_epsilon = config.number_or({"rms_norm_eps"}, 1e-6);
-  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
+  spec.max_positions = spec.max_positions.value_or(2048);
+  read_rms_block(spec, config);
   return spec;
 }
 
@@ -43,25 +42,16 @@ void read_rotary(ModelSpec& spec, const ConfigReader& config) {
   read_rope(spec, ConfigReader(rope, config.where()));
 }
 
-LayerTensors internlm2_layer(const std::string& name, bool bias) {
-  const LinearTensors fused = linear_at(name + ".attention.wqkv", bias);
-  LayerTensors layer;
-  layer.attention_norm = norm_at(name + ".attention_norm", false);
-  layer.attention = {
-      Packing::kPerGroup, fused, fused, fused, linear_at(name + ".attention.wo", bias), {}, {}};
-  layer.mlp_norm = norm_at(name + ".ffn_norm", false);
-  layer.gate = linear_at(name + ".feed_forward.w1", false);
-  layer.up = linear_at(name + ".feed_forward.w3", false);
-  layer.down = linear_at(name + ".feed_forward.w2", false);
-  return layer;
-}
+constexpr BlockNames kInternlm2Block{
+    Packing::kPerGroup,
+    {"attention_norm", "attention.wqkv", "attention.wo"},
+    {"ffn_norm", "feed_forward.w1", "feed_forward.w3", "feed_forward.w2"}};
 
 }  // namespace
 
 ModelSpec describe_internlm(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_internlm_common(config, checkpoint);
   spec.loaders_read_kv_heads = false;
-  spec.max_positions = spec.max_positions.value_or(2048);
   read_rotary(spec, config);
   const bool bias = config.flag_or({"bias"}, true);
   name_llama_tensors(spec, config, checkpoint, {.qkv = bias, .o = bias});
@@ -70,64 +60,34 @@ ModelSpec describe_internlm(const ConfigReader& config, const Checkpoint& checkp
 
 ModelSpec describe_internlm2(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_internlm_common(config, checkpoint);
-  spec.max_positions = spec.max_positions.value_or(2048);
   read_rope(spec, config);
   const bool bias = config.flag_or({"bias"}, true);
-  const std::string prefix = find_prefix(checkpoint, {"model.", ""}, "tok_embeddings.weight");
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = internlm2_layer(prefix + "layers." + std::to_string(i), bias);
-  }
-  spec.token_embedding = prefix + "tok_embeddings.weight";
-  spec.final_norm = norm_at(prefix + "norm", false);
+  name_stack(spec, checkpoint, {"model.", "tok_embeddings", "layers.", "norm"}, kInternlm2Block,
+             {.qkv = bias, .o = bias});
   name_output(spec, config, "output.weight", /*tied=*/false);
   return spec;
 }
 
 // Persimmon: GPT-NeoX's fused [H, 3, d] in a sequential block, with LayerNorm of queries and keys.
 
-namespace {
-
-LayerTensors persimmon_layer(const std::string& name, bool qk_norm) {
-  const LinearTensors fused = linear_at(name + ".self_attn.query_key_value", true);
-  LayerTensors layer;
-  layer.attention_norm = norm_at(name + ".input_layernorm", true);
-  layer.attention = {
-      Packing::kPerGroup, fused, fused, fused, linear_at(name + ".self_attn.dense", true), {}, {}};
-  if (qk_norm) {
-    layer.attention.q_norms = {norm_at(name + ".self_attn.q_layernorm", true)};
-    layer.attention.k_norms = {norm_at(name + ".self_attn.k_layernorm", true)};
-  }
-  layer.mlp_norm = norm_at(name + ".post_attention_layernorm", true);
-  layer.up = linear_at(name + ".mlp.dense_h_to_4h", true);
-  layer.down = linear_at(name + ".mlp.dense_4h_to_h", true);
-  return layer;
-}
-
-}  // namespace
+constexpr BlockNames kPersimmonBlock{
+    Packing::kPerGroup,
+    {"input_layernorm", "self_attn.query_key_value", "self_attn.dense"},
+    {"post_attention_layernorm", {}, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"}};
 
 ModelSpec describe_persimmon(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec;
-  spec.hidden_size = config.count({"hidden_size"});
-  set_heads(spec, config, {"num_attention_heads"}, std::nullopt);
-  const std::int64_t layers = read_layer_count(config, {"num_hidden_layers"}, checkpoint);
+  read_stack_sizes(spec, config, checkpoint);
   spec.intermediate_size = config.count({"intermediate_size"});
-  spec.vocab_size = config.count({"vocab_size"});
   spec.max_positions = config.optional_count({"max_position_embeddings"});
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
   read_rope(spec, config, {.theta = 25000.0, .partial = 0.5});
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-5);
-  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "relu2"), config.where());
-  const bool qk_norm = config.flag_or({"qk_layernorm"}, true);
-  spec.qk_norm = qk_norm ? QkNorm::kSharedAcrossHeads : QkNorm::kNone;
-
-  const std::string prefix = find_prefix(checkpoint, {"model.", ""}, "embed_tokens.weight");
-  for (std::int64_t i = 0; i < layers; ++i) {
-    spec.layers.push_back(persimmon_layer(prefix + "layers." + std::to_string(i), qk_norm));
+  read_layer_norm(spec, config, {"layer_norm_eps"});
+  spec.activation = config.activation_or({"hidden_act"}, "relu2");
+  name_stack(spec, checkpoint, {"model.", "embed_tokens", "layers.", "final_layernorm"},
+             kPersimmonBlock, kAllBiases);
+  if (config.flag_or({"qk_layernorm"}, true)) {
+    add_qk_norms(spec, checkpoint, QkNorm::kSharedAcrossHeads, "layernorm", /*bias=*/true);
   }
-  spec.token_embedding = prefix + "embed_tokens.weight";
-  spec.final_norm = norm_at(prefix + "final_layernorm", true);
   name_output(spec, config, "lm_head.weight", /*tied=*/false);
   return spec;
 }
@@ -235,12 +195,8 @@ ModelSpec describe_frame(const ConfigReader& config, const Checkpoint& checkpoin
   ModelSpec spec;
   read_llama_frame(spec, config, checkpoint);
   read_rope(spec, config);
-  spec.norm = NormKind::kRmsNorm;
-  spec.norm_epsilon = config.number_or({"rms_norm_eps"}, 1e-6);
-  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
-  const bool attention_bias = config.flag_or({"attention_bias"}, false);
-  name_llama_tensors(spec, config, checkpoint,
-                     {attention_bias, attention_bias, config.flag_or({"mlp_bias"}, false), false});
+  read_rms_block(spec, config);
+  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
   spec.loaders_read_kv_heads = true;
   spec.loaders_let_layers_differ = true;
   return spec;
@@ -278,22 +234,10 @@ ModelSpec describe_deci(const ConfigReader& config, const Checkpoint& checkpoint
 
 namespace {
 
-LayerTensors chatglm2_layer(const std::string& name, bool bias, bool qkv_bias) {
-  const LinearTensors fused = linear_at(name + ".self_attention.query_key_value", qkv_bias);
-  LayerTensors layer;
-  layer.attention_norm = norm_at(name + ".input_layernorm", false);
-  layer.attention = {Packing::kQueryKeyValue,
-                     fused,
-                     fused,
-                     fused,
-                     linear_at(name + ".self_attention.dense", bias),
-                     {},
-                     {}};
-  layer.mlp_norm = norm_at(name + ".post_attention_layernorm", false);
-  layer.gate = layer.up = linear_at(name + ".mlp.dense_h_to_4h", bias);
-  layer.down = linear_at(name + ".mlp.dense_4h_to_h", bias);
-  return layer;
-}
+constexpr BlockNames kChatglm2Block{
+    Packing::kQueryKeyValue,
+    {"input_layernorm", "self_attention.query_key_value", "self_attention.dense"},
+    {"post_attention_layernorm", "mlp.dense_h_to_4h", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"}};
 
 void read_chatglm2_sizes(ModelSpec& spec, const ConfigReader& config,
                          const Checkpoint& checkpoint) {
@@ -330,7 +274,27 @@ std::string unsupported_chatglm_setting(const ConfigReader& config) {
   return config.find("pre_seq_len") != nullptr ? "pre_seq_len" : "";
 }
 
-ModelSpec describe_chatglm2(const ConfigReader& config, const Checkpoint& checkpoint) {
+}  // namespace
+
+ModelSpec describe_glm(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 2, .head_dim = 128},
+                                       /*default_epsilon=*/1.5625e-7, {.partial = 0.5});
+  spec.rope.interleaved = true;
+  BlockNames block = kLlamaBlock;
+  block.mlp.gate = block.mlp.up = "mlp.gate_up_proj";
+  name_llama_tensors(spec, config, checkpoint, {.qkv = config.flag_or({"attention_bias"}, true)},
+                     /*tied_by_default=*/false, block);
+  return spec;
+}
+
+ModelSpec describe_chatglm(const ConfigReader& config, const Checkpoint& checkpoint) {
+  if (config.flag_or({"position_encoding_2d"}, false) ||
+      config.find("inner_hidden_size") != nullptr) {
+    throw_bad_input(
+        "{}: ChatGLM-6B is not supported: its positions have two dimensions; ChatGLM2, ChatGLM3 "
+        "and GLM-4 are",
+        config.where());
+  }
   constexpr double kTheta = 10000.0;
   ModelSpec spec;
   read_chatglm2_sizes(spec, config, checkpoint);
@@ -345,39 +309,12 @@ ModelSpec describe_chatglm2(const ConfigReader& config, const Checkpoint& checkp
   spec.not_computable = unsupported_chatglm_setting(config);
   const bool bias = config.flag_or({"add_bias_linear"}, false);
   const bool qkv_bias = bias || config.flag_or({"add_qkv_bias"}, false);
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] =
-        chatglm2_layer("transformer.encoder.layers." + std::to_string(i), bias, qkv_bias);
-  }
+  name_blocks(spec.layers, "transformer.encoder.layers.", kChatglm2Block,
+              {.qkv = qkv_bias, .o = bias, .mlp = bias});
   spec.token_embedding = "transformer.embedding.word_embeddings.weight";
   spec.final_norm = norm_at("transformer.encoder.final_layernorm", false);
   name_output(spec, config, "transformer.output_layer.weight", /*tied=*/false);
   return spec;
-}
-
-}  // namespace
-
-ModelSpec describe_glm(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 2, .head_dim = 128},
-                                       /*default_epsilon=*/1.5625e-7, {.partial = 0.5});
-  spec.rope.interleaved = true;
-  name_llama_tensors(spec, config, checkpoint, {.qkv = config.flag_or({"attention_bias"}, true)});
-  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
-    LayerTensors& layer = spec.layers[static_cast<std::size_t>(i)];
-    layer.gate = layer.up = linear_at(llama_layer_name(checkpoint, i) + ".mlp.gate_up_proj", false);
-  }
-  return spec;
-}
-
-ModelSpec describe_chatglm(const ConfigReader& config, const Checkpoint& checkpoint) {
-  if (config.flag_or({"position_encoding_2d"}, false) ||
-      config.find("inner_hidden_size") != nullptr) {
-    throw_bad_input(
-        "{}: ChatGLM-6B is not supported: its positions have two dimensions; ChatGLM2, ChatGLM3 "
-        "and GLM-4 are",
-        config.where());
-  }
-  return describe_chatglm2(config, checkpoint);
 }
 
 }  // namespace regroup

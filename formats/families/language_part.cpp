@@ -92,8 +92,7 @@ constexpr std::string_view kHead = "lm_head.";
 
 template <typename Row, std::size_t size>
 const Row* row_of(const std::array<Row, size>& rows, std::string_view model_type) {
-  const auto row = std::find_if(rows.begin(), rows.end(),
-                                [&](const Row& each) { return each.model_type == model_type; });
+  const auto row = std::ranges::find(rows, model_type, &Row::model_type);
   return row == rows.end() ? nullptr : &*row;
 }
 

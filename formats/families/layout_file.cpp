@@ -13,6 +13,7 @@
 #include "formats/families/layout_tensors.h"
 #include "formats/families/unknown_architecture.h"
 #include "formats/spec/config_reader.h"
+#include "formats/spec/tensor_names.h"
 
 namespace regroup {
 namespace {
@@ -21,113 +22,6 @@ constexpr std::uint64_t kMaxLayoutBytes = 1U << 20;
 constexpr std::int64_t kMaxLayoutHeads = 1 << 16;
 constexpr std::int64_t kMaxSize = 1 << 24;
 
-// Fills in the specification that a layout describes.
-class LayoutReader {
- public:
-  LayoutReader(const Json& config, const Checkpoint& checkpoint, const Json& layout)
-      : config_(config), checkpoint_(checkpoint), values_(config, layout) {}
-
-  ModelSpec read();
-
-  const std::vector<std::string>& faults() const { return values_.faults(); }
-
- private:
-  void read_sizes(ModelSpec& spec);
-  void read_kv_heads(ModelSpec& spec, std::int64_t layers);
-  void read_alibi(ModelSpec& spec);
-  LinearTensors linear(std::string_view name, bool input_major);
-  std::vector<NormTensors> norms(std::string_view name);
-  void name_layers(ModelSpec& spec, std::int64_t layers);
-  void name_layer(ModelSpec& spec, AttentionLayout pattern, std::int64_t layer);
-  void check_name(const std::string& name);
-  void tell_norms(ModelSpec& spec);
-
-  const Json& config_;
-  const Checkpoint& checkpoint_;
-  LayoutValues values_;
-};
-
-void LayoutReader::read_sizes(ModelSpec& spec) {
-  spec.hidden_size = values_.size("hidden_size", kMaxSize);
-  spec.query_heads = values_.size("query_heads", kMaxLayoutHeads);
-  if (values_.find("head_dim") != nullptr) {
-    spec.head_dim = values_.size("head_dim", kMaxSize);
-  } else if (spec.query_heads > 0 && spec.hidden_size % spec.query_heads == 0) {
-    spec.head_dim = spec.hidden_size / spec.query_heads;
-  } else if (spec.query_heads > 0) {
-    values_.fault("head_dim is missing, and hidden size {} is no multiple of {} heads",
-                  spec.hidden_size, spec.query_heads);
-  }
-}
-
-// Reads the key that a conversion writes. If it is absent, takes the layout's value; if that is
-// absent, too, the number of query heads.
-void LayoutReader::read_kv_heads(ModelSpec& spec, std::int64_t layers) {
-  const Json* said = values_.find("kv_heads");
-  const bool said_by_key = said != nullptr && said->is_string();
-  spec.kv_heads_key = values_.config_key(
-      "kv_heads_key",
-      values_.text("kv_heads_key", said_by_key ? said->get<std::string>() : "num_key_value_heads"));
-  const std::vector<std::string> said_key =
-      said_by_key ? values_.config_key("kv_heads", said->get_ref<const std::string&>())
-                  : std::vector<std::string>();
-  if (spec.kv_heads_key.empty() || said_key.empty() == said_by_key) {
-    return;
-  }
-  const Json* value = find_path(config_, spec.kv_heads_key);
-  spec.loaders_read_kv_heads = value != nullptr;
-  if (value == nullptr && said_by_key) {
-    value = find_path(config_, said_key);
-  } else if (value == nullptr) {
-    value = said;
-  }
-  const Json query_heads = spec.query_heads;
-  value = value == nullptr ? &query_heads : value;
-  const auto count = static_cast<std::size_t>(layers);
-  if (value->is_array() && value->size() != count) {
-    values_.fault("kv_heads lists {} layers, the model has {}", value->size(), layers);
-    return;
-  }
-  for (std::size_t i = 0; i < count && spec.query_heads > 0; ++i) {
-    const auto heads =
-        values_.as_size("kv_heads", value->is_array() ? (*value)[i] : *value, kMaxLayoutHeads);
-    if (!heads || spec.query_heads % *heads != 0) {
-      if (heads) {
-        values_.fault("kv_heads is {}, a divisor of the {} query heads is needed", *heads,
-                      spec.query_heads);
-      }
-      return;
-    }
-    spec.kv_heads.push_back(*heads);
-  }
-}
-
-void LayoutReader::read_alibi(ModelSpec& spec) {
-  const Json* alibi = values_.find("alibi");
-  if (alibi == nullptr) {
-    return;
-  }
-  const Json* bias_max = find_path(*alibi, {"bias_max"});
-  if (!alibi->is_object() || alibi->size() > (bias_max == nullptr ? 0U : 1U) ||
-      (bias_max != nullptr && !bias_max->is_number())) {
-    values_.fault("alibi is {}, an object with at most the number bias_max is needed",
-                  printable_json(*alibi));
-    return;
-  }
-  spec.positions = PositionKind::kAlibi;
-  spec.alibi.bias_max = bias_max == nullptr ? spec.alibi.bias_max : bias_max->get<double>();
-}
-
-// Returns the names, which still contain placeholders.
-LinearTensors LayoutReader::linear(std::string_view name, bool input_major) {
-  const std::string bias_key = std::string(name) + "_bias";
-  LinearTensors found{values_.name_pattern(name), values_.name_pattern(bias_key), input_major};
-  if (!found.present()) {
-    values_.fault("{} is missing", name);
-  }
-  return found;
-}
-
 std::string with_layer(std::string pattern, std::int64_t layer) {
   const std::size_t at = pattern.find(kLayerPlaceholder);
   return at == std::string::npos
@@ -135,105 +29,182 @@ std::string with_layer(std::string pattern, std::int64_t layer) {
              : pattern.replace(at, kLayerPlaceholder.size(), std::to_string(layer));
 }
 
-// Returns the norms of queries or keys that the layout names, with placeholders.
-std::vector<NormTensors> LayoutReader::norms(std::string_view name) {
-  const std::string bias_key = std::string(name) + "_bias";
-  const NormTensors found{values_.name_pattern(name), values_.name_pattern(bias_key)};
-  if (!found.present() && !found.bias.empty()) {
-    values_.fault("{} is present, but {} is missing", bias_key, name);
-  }
-  return found.present() ? std::vector{found} : std::vector<NormTensors>{};
-}
+// Fills in the specification that a layout describes.
+class LayoutReader {
+ public:
+  LayoutReader(const Json& config, const Checkpoint& checkpoint, const Json& layout)
+      : config_(config), checkpoint_(checkpoint), values_(config, layout) {}
 
-void LayoutReader::check_name(const std::string& name) {
-  if (!name.empty() && checkpoint_.find(name) == nullptr) {
-    values_.fault("the checkpoint has no tensor {}", printable(name));
+  ModelSpec read() {
+    ModelSpec spec;
+    spec.contradictions = check_quantisation(ConfigReader(config_, "config.json"), checkpoint_);
+    std::int64_t layers = values_.size("layers", kMaxSize);
+    const auto tensors = static_cast<std::int64_t>(checkpoint_.tensors().size());
+    if (layers > tensors) {
+      values_.fault("layers is {}, but the checkpoint has only {} tensors", layers, tensors);
+      layers = 0;  // so that nothing is allocated for them
+    }
+    read_sizes(spec);
+    read_kv_heads(spec, layers);
+    read_alibi(spec);
+    name_layers(spec, layers);
+    return spec;
   }
-}
 
-void LayoutReader::name_layer(ModelSpec& spec, AttentionLayout pattern, std::int64_t layer) {
-  const auto settle = [&](auto& part) {
-    part.weight = with_layer(part.weight, layer);
-    part.bias = with_layer(part.bias, layer);
-  };
-  for (LinearTensors* part : {&pattern.q, &pattern.k, &pattern.v, &pattern.o}) {
-    settle(*part);
-  }
-  for (std::vector<NormTensors>* norms : {&pattern.q_norms, &pattern.k_norms}) {
-    std::for_each(norms->begin(), norms->end(), settle);
-  }
-  spec.layers.emplace_back().attention = std::move(pattern);
-}
+  const std::vector<std::string>& faults() const { return values_.faults(); }
 
-void LayoutReader::name_layers(ModelSpec& spec, std::int64_t layers) {
-  const std::string packing = values_.text("packing", "separate");
-  const bool separate = packing == "separate";
-  const std::size_t faults_before = faults().size();
-  AttentionLayout pattern;
-  if (packing == "query_key_value") {
-    pattern.packing = Packing::kQueryKeyValue;
-  } else if (packing == "per_group") {
-    pattern.packing = Packing::kPerGroup;
-  } else if (!separate) {
-    values_.fault("packing is {}; known: separate, query_key_value, per_group", printable(packing));
-  }
-  const bool transposed = values_.flag("input_major");
-  pattern.q = linear(separate ? "q" : "qkv", transposed);
-  pattern.k = separate ? linear("k", transposed) : pattern.q;
-  pattern.v = separate ? linear("v", transposed) : pattern.q;
-  pattern.o = linear("o", transposed);
-  pattern.q_norms = norms("q_norm");
-  pattern.k_norms = norms("k_norm");
-  if (faults().size() > faults_before) {
-    return;  // without their names, tensors cannot be found
-  }
-  for (std::int64_t i = 0; i < layers; ++i) {
-    name_layer(spec, pattern, i);
-  }
-  if (const std::string twice = tensor_named_twice(spec); !twice.empty()) {
-    values_.fault("{}", twice);
-  }
-  for (const LayerTensors& layer : spec.layers) {
-    for (const auto& [role, name] : tensors_by_role(layer.attention)) {
-      check_name(name);
+ private:
+  void read_sizes(ModelSpec& spec) {
+    spec.hidden_size = values_.size("hidden_size", kMaxSize);
+    spec.query_heads = values_.size("query_heads", kMaxLayoutHeads);
+    if (values_.find("head_dim") != nullptr) {
+      spec.head_dim = values_.size("head_dim", kMaxSize);
+    } else if (spec.query_heads > 0 && spec.hidden_size % spec.query_heads == 0) {
+      spec.head_dim = spec.hidden_size / spec.query_heads;
+    } else if (spec.query_heads > 0) {
+      values_.fault("head_dim is missing, and hidden size {} is no multiple of {} heads",
+                    spec.hidden_size, spec.query_heads);
     }
   }
-  tell_norms(spec);
-}
 
-// Weights of the size of one head apply to every head. Others belong to the whole projection.
-void LayoutReader::tell_norms(ModelSpec& spec) {
-  if (spec.layers.empty() || spec.layers.front().attention.k_norms.empty()) {
-    return;
+  // Reads the key that a conversion writes. If it is absent, takes the layout's value; if that is
+  // absent, too, the number of query heads.
+  void read_kv_heads(ModelSpec& spec, std::int64_t layers) {
+    const Json* said = values_.find("kv_heads");
+    const bool said_by_key = said != nullptr && said->is_string();
+    spec.kv_heads_key = values_.config_key(
+        "kv_heads_key", values_.text("kv_heads_key", said_by_key ? said->get<std::string>()
+                                                                 : "num_key_value_heads"));
+    const std::vector<std::string> said_key =
+        said_by_key ? values_.config_key("kv_heads", said->get_ref<const std::string&>())
+                    : std::vector<std::string>();
+    if (spec.kv_heads_key.empty() || said_key.empty() == said_by_key) {
+      return;
+    }
+    const Json* value = find_path(config_, spec.kv_heads_key);
+    spec.loaders_read_kv_heads = value != nullptr;
+    if (value == nullptr && said_by_key) {
+      value = find_path(config_, said_key);
+    } else if (value == nullptr) {
+      value = said;
+    }
+    const Json query_heads = spec.query_heads;
+    value = value == nullptr ? &query_heads : value;
+    const auto count = static_cast<std::size_t>(layers);
+    if (value->is_array() && value->size() != count) {
+      values_.fault("kv_heads lists {} layers, the model has {}", value->size(), layers);
+      return;
+    }
+    for (std::size_t i = 0; i < count && spec.query_heads > 0; ++i) {
+      const auto heads =
+          values_.as_size("kv_heads", value->is_array() ? (*value)[i] : *value, kMaxLayoutHeads);
+      if (!heads || spec.query_heads % *heads != 0) {
+        if (heads) {
+          values_.fault("kv_heads is {}, a divisor of the {} query heads is needed", *heads,
+                        spec.query_heads);
+        }
+        return;
+      }
+      spec.kv_heads.push_back(*heads);
+    }
   }
-  const std::string& name = spec.layers.front().attention.k_norms.front().weight;
-  const TensorInfo* norm = checkpoint_.find(name);
-  spec.qk_norm = norm != nullptr && norm->elements() == spec.head_dim ? QkNorm::kSharedAcrossHeads
-                                                                      : QkNorm::kProjection;
-}
 
-ModelSpec LayoutReader::read() {
-  ModelSpec spec;
-  spec.contradictions = check_quantisation(ConfigReader(config_, "config.json"), checkpoint_);
-  std::int64_t layers = values_.size("layers", kMaxSize);
-  const auto tensors = static_cast<std::int64_t>(checkpoint_.tensors().size());
-  if (layers > tensors) {
-    values_.fault("layers is {}, but the checkpoint has only {} tensors", layers, tensors);
-    layers = 0;  // so that nothing is allocated for them
+  void read_alibi(ModelSpec& spec) {
+    const Json* alibi = values_.find("alibi");
+    if (alibi == nullptr) {
+      return;
+    }
+    const Json* bias_max = find_path(*alibi, {"bias_max"});
+    if (!alibi->is_object() || alibi->size() > (bias_max == nullptr ? 0U : 1U) ||
+        (bias_max != nullptr && !bias_max->is_number())) {
+      values_.fault("alibi is {}, an object with at most the number bias_max is needed",
+                    printable_json(*alibi));
+      return;
+    }
+    spec.positions = PositionKind::kAlibi;
+    spec.alibi.bias_max = bias_max == nullptr ? spec.alibi.bias_max : bias_max->get<double>();
   }
-  read_sizes(spec);
-  read_kv_heads(spec, layers);
-  read_alibi(spec);
-  name_layers(spec, layers);
-  return spec;
-}
 
-std::string architecture_in(const Json& config) {
-  const Json* list = find_path(config, {"architectures"});
-  return list != nullptr && list->is_array() && !list->empty() && list->front().is_string()
-             ? list->front().get<std::string>()
-             : "custom";
-}
+  // Returns the names, which still contain placeholders.
+  LinearTensors linear(std::string_view name, bool input_major) {
+    const std::string bias_key = std::string(name) + "_bias";
+    LinearTensors found{values_.name_pattern(name), values_.name_pattern(bias_key), input_major};
+    if (!found.present()) {
+      values_.fault("{} is missing", name);
+    }
+    return found;
+  }
+
+  // Returns the norms of queries or keys that the layout names, with placeholders.
+  std::vector<NormTensors> norms(std::string_view name) {
+    const std::string bias_key = std::string(name) + "_bias";
+    const NormTensors found{values_.name_pattern(name), values_.name_pattern(bias_key)};
+    if (!found.present() && !found.bias.empty()) {
+      values_.fault("{} is present, but {} is missing", bias_key, name);
+    }
+    return found.present() ? std::vector{found} : std::vector<NormTensors>{};
+  }
+
+  void check_name(const std::string& name) {
+    if (!name.empty() && checkpoint_.find(name) == nullptr) {
+      values_.fault("the checkpoint has no tensor {}", printable(name));
+    }
+  }
+
+  void name_layers(ModelSpec& spec, std::int64_t layers) {
+    const std::string packing = values_.text("packing", "separate");
+    const bool separate = packing == "separate";
+    const std::size_t faults_before = faults().size();
+    AttentionLayout pattern;
+    if (packing == "query_key_value") {
+      pattern.packing = Packing::kQueryKeyValue;
+    } else if (packing == "per_group") {
+      pattern.packing = Packing::kPerGroup;
+    } else if (!separate) {
+      values_.fault("packing is {}; known: separate, query_key_value, per_group",
+                    printable(packing));
+    }
+    const bool transposed = values_.flag("input_major");
+    pattern.q = linear(separate ? "q" : "qkv", transposed);
+    pattern.k = separate ? linear("k", transposed) : pattern.q;
+    pattern.v = separate ? linear("v", transposed) : pattern.q;
+    pattern.o = linear("o", transposed);
+    pattern.q_norms = norms("q_norm");
+    pattern.k_norms = norms("k_norm");
+    if (faults().size() > faults_before) {
+      return;  // without their names, tensors cannot be found
+    }
+    for (std::int64_t i = 0; i < layers; ++i) {
+      AttentionLayout& attention = spec.layers.emplace_back().attention;
+      attention = pattern;
+      rename_tensors(attention, [&](const std::string& name) { return with_layer(name, i); });
+    }
+    if (const std::string twice = tensor_named_twice(spec); !twice.empty()) {
+      values_.fault("{}", twice);
+    }
+    for (const LayerTensors& layer : spec.layers) {
+      for (const auto& [role, name] : tensors_by_role(layer.attention)) {
+        check_name(name);
+      }
+    }
+    tell_norms(spec);
+  }
+
+  // Weights of the size of one head apply to every head. Others belong to the whole projection.
+  void tell_norms(ModelSpec& spec) {
+    if (spec.layers.empty() || spec.layers.front().attention.k_norms.empty()) {
+      return;
+    }
+    const std::string& name = spec.layers.front().attention.k_norms.front().weight;
+    const TensorInfo* norm = checkpoint_.find(name);
+    spec.qk_norm = norm != nullptr && norm->elements() == spec.head_dim ? QkNorm::kSharedAcrossHeads
+                                                                        : QkNorm::kProjection;
+  }
+
+  const Json& config_;
+  const Checkpoint& checkpoint_;
+  LayoutValues values_;
+};
 
 }  // namespace
 
@@ -250,7 +221,10 @@ ModelSpec describe_with_layout(const Json& config, const Checkpoint& checkpoint,
         faults.size() > kShown ? fmt::format("; and {} more", faults.size() - kShown) : "");
   }
   spec.family = "custom";
-  spec.architecture = architecture_in(config);
+  spec.architecture = architecture_of(config);
+  if (spec.architecture.empty()) {
+    spec.architecture = "custom";
+  }
   spec.not_computable = "known through a layout file only";
   if (spec.positions == PositionKind::kAlibi) {
     read_recorded_slopes(spec, config, "config.json");

@@ -42,30 +42,20 @@ void read_llama_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpo
 }
 
 void name_llama_tensors(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
-                        const LlamaBiases& biases, bool tied_by_default) {
-  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
-    const std::string name = llama_layer_name(checkpoint, i);
-    const std::string attention = name + ".self_attn.";
-    LayerTensors& layer = spec.layers[static_cast<std::size_t>(i)];
-    layer.attention_norm = norm_at(name + ".input_layernorm", biases.norm);
-    layer.attention.packing = Packing::kSeparate;
-    layer.attention.q = linear_at(attention + "q_proj", biases.qkv);
-    layer.attention.k = linear_at(attention + "k_proj", biases.qkv);
-    layer.attention.v = linear_at(attention + "v_proj", biases.qkv);
-    layer.attention.o = linear_at(attention + "o_proj", biases.o);
-    layer.mlp_norm = norm_at(name + ".post_attention_layernorm", biases.norm);
-    layer.gate = linear_at(name + ".mlp.gate_proj", biases.mlp);
-    layer.up = linear_at(name + ".mlp.up_proj", biases.mlp);
-    layer.down = linear_at(name + ".mlp.down_proj", biases.mlp);
-  }
-  spec.token_embedding = prefix_of(checkpoint) + "embed_tokens.weight";
-  spec.final_norm = norm_at(prefix_of(checkpoint) + "norm", biases.norm);
+                        const BlockBiases& biases, bool tied_by_default, const BlockNames& block) {
+  name_stack(spec, checkpoint, {"model.", "embed_tokens", "layers.", "norm"}, block, biases);
   name_output(spec, config, "lm_head.weight", tied_by_default);
 }
 
-LlamaBiases llama_biases(const ConfigReader& config) {
+BlockBiases llama_biases(const ConfigReader& config) {
   const bool attention = config.flag_or({"attention_bias"}, false);
   return {attention, attention, config.flag_or({"mlp_bias"}, false), false};
+}
+
+void read_rms_block(ModelSpec& spec, const ConfigReader& config, double default_epsilon) {
+  spec.norm = NormKind::kRmsNorm;
+  spec.norm_epsilon = config.number_or({"rms_norm_eps"}, default_epsilon);
+  spec.activation = config.activation_or({"hidden_act"}, "silu");
 }
 
 ModelSpec describe_llama_like(const ConfigReader& config, const Checkpoint& checkpoint,
@@ -74,9 +64,7 @@ ModelSpec describe_llama_like(const ConfigReader& config, const Checkpoint& chec
   ModelSpec spec;
   read_llama_sizes(spec, config, checkpoint, defaults);
   read_rope(spec, config, rope);
-  spec.norm = NormKind::kRmsNorm;
-  spec.norm_epsilon = config.number_or({"rms_norm_eps"}, default_epsilon);
-  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
+  read_rms_block(spec, config, default_epsilon);
   return spec;
 }
 
@@ -97,17 +85,17 @@ void read_qwen_window(ModelSpec& spec, const ConfigReader& config) {
               config.optional_count({"sliding_window"}).value_or(kWindowUnlessGiven));
 }
 
-void add_qk_norms(ModelSpec& spec, const Checkpoint& checkpoint, QkNorm kind) {
+void add_qk_norms(ModelSpec& spec, const Checkpoint& checkpoint, QkNorm kind,
+                  const std::string& name, bool bias) {
   spec.qk_norm = kind;
-  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
-    const std::string name = llama_layer_name(checkpoint, i) + ".self_attn.";
-    AttentionLayout& attention = spec.layers[static_cast<std::size_t>(i)].attention;
-    attention.q_norms = {norm_at(name + "q_norm", false)};
-    attention.k_norms = {norm_at(name + "k_norm", false)};
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    const std::string attention = llama_layer_name(checkpoint, i) + ".self_attn.";
+    spec.layers[i].attention.q_norms = {norm_at(attention + "q_" + name, bias)};
+    spec.layers[i].attention.k_norms = {norm_at(attention + "k_" + name, bias)};
   }
 }
 
-std::string llama_layer_name(const Checkpoint& checkpoint, std::int64_t layer) {
+std::string llama_layer_name(const Checkpoint& checkpoint, std::size_t layer) {
   return prefix_of(checkpoint) + "layers." + std::to_string(layer);
 }
 
@@ -143,11 +131,7 @@ ModelSpec describe_llama(const ConfigReader& config, const Checkpoint& checkpoin
 
 ModelSpec describe_mistral(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 8});
-  // The default is 4096. null means no window.
-  spec.sliding_window = config.optional_count({"sliding_window"});
-  if (!config.mentions("sliding_window")) {
-    spec.sliding_window = 4096;
-  }
+  read_sliding_window(spec, config);
   name_llama_tensors(spec, config, checkpoint, {});
   return spec;
 }
@@ -196,34 +180,34 @@ ModelSpec describe_smollm3(const ConfigReader& config, const Checkpoint& checkpo
   return spec;
 }
 
-// Families with Llama's attention tensors in other blocks: Phi, StableLM, Starcoder2, Nemotron. All
-// of them use LayerNorm.
+// Families with Llama's attention tensors in other blocks: Phi, StableLM, Starcoder2, Nemotron,
+// Command-R. All of them use LayerNorm.
 
 namespace {
 
-ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoint,
-                          const LlamaDefaults& defaults, std::string_view epsilon_key,
-                          const std::string& default_activation, double default_partial) {
+ModelSpec describe_with_layer_norm(const ConfigReader& config, const Checkpoint& checkpoint,
+                                   const LlamaDefaults& defaults, std::string_view epsilon_key,
+                                   const std::string& default_activation,
+                                   const RopeDefaults& rope) {
   ModelSpec spec;
   read_llama_sizes(spec, config, checkpoint, defaults);
-  read_rope(spec, config, {.partial = default_partial});
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({epsilon_key}, 1e-5);
-  spec.activation =
-      activation_from_name(config.text_or({"hidden_act"}, default_activation), config.where());
+  read_rope(spec, config, rope);
+  read_layer_norm(spec, config, {epsilon_key});
+  spec.activation = config.activation_or({"hidden_act"}, default_activation);
   return spec;
 }
 
-// An MLP of two maps, `up` and `down`, instead of a gated one.
-void name_plain_mlp(ModelSpec& spec, const Checkpoint& checkpoint, const std::string& up,
-                    const std::string& down, bool bias) {
-  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
-    const std::string name = llama_layer_name(checkpoint, i) + ".mlp.";
-    LayerTensors& layer = spec.layers[static_cast<std::size_t>(i)];
-    layer.gate = {};
-    layer.up = linear_at(name + up, bias);
-    layer.down = linear_at(name + down, bias);
-  }
+// Llama's block with an MLP of two maps.
+BlockNames with_plain_mlp(std::string_view up, std::string_view down) {
+  BlockNames names = kLlamaBlock;
+  names.mlp = {kLlamaBlock.mlp.norm, {}, up, down};
+  return names;
+}
+
+BlockNames without_mlp_norm() {
+  BlockNames names = kLlamaBlock;
+  names.mlp.norm = {};
+  return names;
 }
 
 std::vector<NormTensors> norms_of_heads(const std::string& name, std::int64_t heads) {
@@ -237,68 +221,96 @@ std::vector<NormTensors> norms_of_heads(const std::string& name, std::int64_t he
 }  // namespace
 
 ModelSpec describe_phi(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, {}, "layer_norm_eps", "gelu_new", 0.5);
+  ModelSpec spec = describe_with_layer_norm(config, checkpoint, {}, "layer_norm_eps", "gelu_new",
+                                            {.partial = 0.5});
   spec.parallel_residual = true;
-  name_llama_tensors(spec, config, checkpoint, {true, true, true, true});
-  name_plain_mlp(spec, checkpoint, "fc1", "fc2", true);
-  const bool qk_norm = config.flag_or({"qk_layernorm"}, false);
-  spec.qk_norm = qk_norm ? QkNorm::kSharedAcrossHeads : QkNorm::kNone;
-  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
-    const std::string name = llama_layer_name(checkpoint, i) + ".self_attn.";
-    LayerTensors& layer = spec.layers[static_cast<std::size_t>(i)];
-    layer.mlp_norm = {};
-    layer.attention.o = linear_at(name + "dense", true);
-    if (qk_norm) {
-      layer.attention.q_norms = {norm_at(name + "q_layernorm", true)};
-      layer.attention.k_norms = {norm_at(name + "k_layernorm", true)};
-    }
+  BlockNames block = with_plain_mlp("mlp.fc1", "mlp.fc2");
+  block.mlp.norm = {};
+  block.attention.o = "self_attn.dense";
+  name_llama_tensors(spec, config, checkpoint, kAllBiases, /*tied_by_default=*/false, block);
+  if (config.flag_or({"qk_layernorm"}, false)) {
+    add_qk_norms(spec, checkpoint, QkNorm::kSharedAcrossHeads, "layernorm", /*bias=*/true);
   }
-  const std::string prefix = find_prefix(checkpoint, {"model.", ""}, "embed_tokens.weight");
-  spec.final_norm = norm_at(prefix + "final_layernorm", true);
+  spec.final_norm = norm_at(prefix_of(checkpoint) + "final_layernorm", true);
   spec.lm_head_bias = "lm_head.bias";
   return spec;
 }
 
 ModelSpec describe_stablelm(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec =
-      describe_common(config, checkpoint, {.kv_heads = 32}, "layer_norm_eps", "silu", 0.25);
+  ModelSpec spec = describe_with_layer_norm(config, checkpoint, {.kv_heads = 32}, "layer_norm_eps",
+                                            "silu", {.partial = 0.25});
   spec.parallel_residual = config.flag_or({"use_parallel_residual"}, false);
-  name_llama_tensors(spec, config, checkpoint,
-                     {.qkv = config.flag_or({"use_qkv_bias"}, false), .norm = true});
-  const bool qk_norm = config.flag_or({"qk_layernorm"}, false);
-  spec.qk_norm = qk_norm ? QkNorm::kPerHead : QkNorm::kNone;
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    const std::string name =
-        llama_layer_name(checkpoint, static_cast<std::int64_t>(i)) + ".self_attn.";
-    LayerTensors& layer = spec.layers[i];
-    if (spec.parallel_residual) {
-      layer.mlp_norm = {};
-    }
-    if (qk_norm) {
-      layer.attention.q_norms = norms_of_heads(name + "q_layernorm", spec.query_heads);
-      layer.attention.k_norms = norms_of_heads(name + "k_layernorm", spec.kv_heads[i]);
+  name_llama_tensors(
+      spec, config, checkpoint, {.qkv = config.flag_or({"use_qkv_bias"}, false), .norm = true},
+      /*tied_by_default=*/false, spec.parallel_residual ? without_mlp_norm() : kLlamaBlock);
+  if (config.flag_or({"qk_layernorm"}, false)) {
+    spec.qk_norm = QkNorm::kPerHead;
+    for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+      const std::string name = llama_layer_name(checkpoint, i) + ".self_attn.";
+      AttentionLayout& attention = spec.layers[i].attention;
+      attention.q_norms = norms_of_heads(name + "q_layernorm", spec.query_heads);
+      attention.k_norms = norms_of_heads(name + "k_layernorm", spec.kv_heads[i]);
     }
   }
   return spec;
 }
 
 ModelSpec describe_starcoder2(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, {.kv_heads = 2}, "norm_epsilon",
-                                   "gelu_pytorch_tanh", 1.0);
+  ModelSpec spec = describe_with_layer_norm(config, checkpoint, {.kv_heads = 2}, "norm_epsilon",
+                                            "gelu_pytorch_tanh", {});
   const bool bias = config.flag_or({"use_bias"}, true);
   spec.sliding_window = config.optional_count({"sliding_window"});
-  name_llama_tensors(spec, config, checkpoint, {bias, bias, bias, true}, /*tied_by_default=*/true);
-  name_plain_mlp(spec, checkpoint, "c_fc", "c_proj", bias);
+  name_llama_tensors(spec, config, checkpoint, {bias, bias, bias, true}, /*tied_by_default=*/true,
+                     with_plain_mlp("mlp.c_fc", "mlp.c_proj"));
   return spec;
 }
 
 ModelSpec describe_nemotron(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, {}, "norm_eps", "relu2", 0.5);
+  ModelSpec spec =
+      describe_with_layer_norm(config, checkpoint, {}, "norm_eps", "relu2", {.partial = 0.5});
   spec.norm_weight_offset = 1.0;
-  const bool attention_bias = config.flag_or({"attention_bias"}, false);
-  const bool mlp_bias = config.flag_or({"mlp_bias"}, false);
-  name_llama_tensors(spec, config, checkpoint, {attention_bias, attention_bias, mlp_bias, true});
-  name_plain_mlp(spec, checkpoint, "up_proj", "down_proj", mlp_bias);
+  BlockBiases biases = llama_biases(config);
+  biases.norm = true;
+  name_llama_tensors(spec, config, checkpoint, biases, /*tied_by_default=*/false,
+                     with_plain_mlp("mlp.up_proj", "mlp.down_proj"));
+  return spec;
+}
+
+// Command-R: a parallel block with one norm, and interleaved RoPE. Command-R7B and Command-A
+// (cohere2) have a window in three of four layers, and RoPE only there.
+
+namespace {
+
+ModelSpec describe_command_r(const ConfigReader& config, const Checkpoint& checkpoint,
+                             double theta) {
+  ModelSpec spec =
+      describe_with_layer_norm(config, checkpoint, {}, "layer_norm_eps", "silu", {.theta = theta});
+  spec.rope.interleaved = true;
+  spec.parallel_residual = true;
+  spec.output_scale = config.number_or({"logit_scale"}, 0.0625);
+  const bool bias = config.flag_or({"attention_bias"}, false);
+  name_llama_tensors(spec, config, checkpoint, {.qkv = bias, .o = bias}, /*tied_by_default=*/true,
+                     without_mlp_norm());
+  return spec;
+}
+
+}  // namespace
+
+ModelSpec describe_cohere(const ConfigReader& config, const Checkpoint& checkpoint) {
+  if (config.flag_or({"use_qk_norm"}, false)) {
+    throw_bad_input(
+        "{}: use_qk_norm: each key head has a norm of its own, so heads cannot be shared",
+        config.where());
+  }
+  return describe_command_r(config, checkpoint, 500000.0);
+}
+
+ModelSpec describe_cohere2(const ConfigReader& config, const Checkpoint& checkpoint) {
+  ModelSpec spec = describe_command_r(config, checkpoint, 10000.0);
+  read_layer_windows(spec, config, config.optional_count({"sliding_window_pattern"}).value_or(4));
+  for (LayerTensors& layer : spec.layers) {
+    layer.without_rope = !spec.window_of(layer);
+  }
   return spec;
 }
 
@@ -310,25 +322,14 @@ ModelSpec describe_nemotron(const ConfigReader& config, const Checkpoint& checkp
 
 namespace {
 
-LayerTensors qwen_layer(const std::string& name, bool bias) {
-  const LinearTensors fused = linear_at(name + ".attn.c_attn", true);
-  LayerTensors layer;
-  layer.attention_norm = norm_at(name + ".ln_1", false);
-  layer.attention = {
-      Packing::kQueryKeyValue, fused, fused, fused, linear_at(name + ".attn.c_proj", bias), {}, {}};
-  layer.mlp_norm = norm_at(name + ".ln_2", false);
-  layer.gate = linear_at(name + ".mlp.w2", bias);  // w1(x) · silu(w2(x))
-  layer.up = linear_at(name + ".mlp.w1", bias);
-  layer.down = linear_at(name + ".mlp.c_proj", bias);
-  return layer;
-}
+// The MLP is w1(x) · silu(w2(x)).
+constexpr BlockNames kQwenBlock{Packing::kQueryKeyValue,
+                                {"ln_1", "attn.c_attn", "attn.c_proj"},
+                                {"ln_2", "mlp.w2", "mlp.w1", "mlp.c_proj"}};
 
 void read_qwen_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
-  spec.hidden_size = config.count({"hidden_size"});
-  set_heads(spec, config, {"num_attention_heads"},
-            config.optional_count({"kv_channels"}).value_or(128));
-  const std::int64_t layers = read_layer_count(config, {"num_hidden_layers"}, checkpoint);
-  spec.layers.resize(static_cast<std::size_t>(layers));
+  read_stack_sizes(spec, config, checkpoint, {"hidden_size"}, {"num_attention_heads"},
+                   {"num_hidden_layers"}, config.optional_count({"kv_channels"}).value_or(128));
   if (spec.query_heads * spec.head_dim != spec.hidden_size) {
     throw_bad_input("{}: {} heads of kv_channels {} make no hidden size {}", config.where(),
                     spec.query_heads, spec.head_dim, spec.hidden_size);
@@ -338,9 +339,6 @@ void read_qwen_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoi
     throw_bad_input("{}: intermediate_size is {}, an even number is needed", config.where(), both);
   }
   spec.intermediate_size = both / 2;
-  spec.vocab_size = config.count({"vocab_size"});
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
 }
 
 void read_qwen_length(ModelSpec& spec, const ConfigReader& config) {
@@ -362,13 +360,9 @@ ModelSpec describe_qwen(const ConfigReader& config, const Checkpoint& checkpoint
   spec.norm = NormKind::kRmsNorm;
   spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-6);
   spec.activation = Activation::kSilu;
-  const std::string prefix = find_prefix(checkpoint, {"transformer.", ""}, "wte.weight");
   const bool bias = !config.flag_or({"no_bias"}, true);
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = qwen_layer(prefix + "h." + std::to_string(i), bias);
-  }
-  spec.token_embedding = prefix + "wte.weight";
-  spec.final_norm = norm_at(prefix + "ln_f", false);
+  name_stack(spec, checkpoint, {"transformer.", "wte", "h.", "ln_f"}, kQwenBlock,
+             {.qkv = true, .o = bias, .mlp = bias});
   name_output(spec, config, "lm_head.weight", /*tied=*/false);
   return spec;
 }
@@ -376,22 +370,14 @@ ModelSpec describe_qwen(const ConfigReader& config, const Checkpoint& checkpoint
 // Phi-3 and Phi-4: Llama's block with fused projections, q‖k‖v and gate‖up.
 
 ModelSpec describe_phi3(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec;
-  read_llama_sizes(spec, config, checkpoint);
-  read_rope(spec, config, {.original_positions = 4096.0});
-  spec.norm = NormKind::kRmsNorm;
-  spec.norm_epsilon = config.number_or({"rms_norm_eps"}, 1e-5);
-  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
+  ModelSpec spec = describe_llama_like(config, checkpoint, {}, /*default_epsilon=*/1e-5,
+                                       {.original_positions = 4096.0});
   spec.sliding_window = config.optional_count({"sliding_window"});
-  name_llama_tensors(spec, config, checkpoint, {});
-  for (std::int64_t i = 0; i < spec.layer_count(); ++i) {
-    const std::string name = llama_layer_name(checkpoint, i);
-    LayerTensors& layer = spec.layers[static_cast<std::size_t>(i)];
-    AttentionLayout& attention = layer.attention;
-    attention.packing = Packing::kQueryKeyValue;
-    attention.q = attention.k = attention.v = linear_at(name + ".self_attn.qkv_proj", false);
-    layer.gate = layer.up = linear_at(name + ".mlp.gate_up_proj", false);
-  }
+  BlockNames block = kLlamaBlock;
+  block.packing = Packing::kQueryKeyValue;
+  block.attention.qkv = "self_attn.qkv_proj";
+  block.mlp.gate = block.mlp.up = "mlp.gate_up_proj";
+  name_llama_tensors(spec, config, checkpoint, {}, /*tied_by_default=*/false, block);
   return spec;
 }
 

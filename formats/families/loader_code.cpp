@@ -78,9 +78,7 @@ constexpr std::string_view kModulePrefix = "modeling_regroup_";
 constexpr std::string_view kClassPrefix = "Regroup";
 
 LoaderFile file_named(std::string_view name) {
-  const auto files = loader_files();
-  return *std::find_if(files.begin(), files.end(),
-                       [&](const LoaderFile& file) { return file.name == name; });
+  return *std::ranges::find(loader_files(), name, &LoaderFile::name);
 }
 
 const Json* auto_map_of(const Json& config) {
@@ -99,8 +97,12 @@ bool names_loader_code(const Json& value) {
   const std::string file = text.substr(begin, text.find('.', begin) - begin) + ".py";
   const auto files = loader_files();
   return file.starts_with(kModulePrefix) &&
-         std::any_of(files.begin(), files.end(),
-                     [&](const LoaderFile& each) { return each.name == file; });
+         std::ranges::find(files, file, &LoaderFile::name) != files.end();
+}
+
+// Whether an entry of auto_map is for models or their configs: not for the tokenizer, say.
+bool is_for_models(std::string_view auto_class) {
+  return auto_class == "AutoConfig" || auto_class.starts_with("AutoModel");
 }
 
 std::string with_auto_map(const std::string& config_text, const Json& auto_map) {
@@ -110,16 +112,10 @@ std::string with_auto_map(const std::string& config_text, const Json& auto_map) 
 
 }  // namespace
 
-bool is_for_models(std::string_view auto_class) {
-  return auto_class == "AutoConfig" || auto_class.starts_with("AutoModel");
-}
-
 std::optional<LoaderCode> loader_code_for(const Json& config, const ModelSpec& spec) {
   const std::string model_type = stock_model_type(config);
   const auto rows = loader_rows();
-  const auto row = std::find_if(rows.begin(), rows.end(), [&](const LoaderRow& candidate) {
-    return candidate.model_type == model_type;
-  });
+  const auto row = std::ranges::find(rows, model_type, &LoaderRow::model_type);
   const bool own_names = has_alibi_names(config);
   if (row == rows.end() || (!spec.not_computable.empty() && !spec.loaders_compute) ||
       spec.kv_heads_key.back() != row->kv_heads_key ||
@@ -242,9 +238,7 @@ bool is_carried(const Json& value, std::span<const LoaderFile> carried) {
     });
   };
   const auto rows = loader_rows();
-  const auto row = std::find_if(rows.begin(), rows.end(), [&](const LoaderRow& candidate) {
-    return module_of(candidate) + ".py" == module;
-  });
+  const auto row = std::ranges::find(rows, reference.substr(0, dot), module_of);
   return row != rows.end() && has(module, definition) &&
          (row->shared.empty() || has(row->shared, ""));
 }

@@ -39,9 +39,6 @@ struct LoaderCode {
 /// heads that differ between layers need it.
 std::optional<LoaderCode> loader_code_for(const Json& config, const ModelSpec& spec);
 
-/// Whether an entry of auto_map is for models or their configs: not for the tokenizer, say.
-bool is_for_models(std::string_view auto_class);
-
 /// Whether the auto_map of `config` names such code: a module of loader_files(), in the directory
 /// or in a repository. Whether the directory has it, code_in() says.
 bool has_loader_code(const Json& config);

@@ -13,34 +13,6 @@
 namespace regroup {
 namespace {
 
-// Names and texts.
-std::vector<std::pair<std::string, std::string>> made_loader_files() {
-  std::vector<std::pair<std::string, std::string>> files;
-  for (const LoaderRow& row : loader_rows()) {
-    if (!row.title.empty()) {
-      files.emplace_back(module_of(row) + ".py", loader_text(row));
-    }
-  }
-  return files;
-}
-
-}  // namespace
-
-std::span<const LoaderFile> loader_files() {
-  static const auto kMade = made_loader_files();
-  static const auto kAll = [] {
-    const auto embedded = embedded_loader_files();
-    std::vector<LoaderFile> all(embedded.begin(), embedded.end());
-    for (const auto& [name, text] : kMade) {
-      all.push_back({name, text});
-    }
-    return all;
-  }();
-  return kAll;
-}
-
-namespace {
-
 // In the order of the file's classes.
 constexpr std::array<AutoClass, 2> kCausal{
     {{"AutoModel", "Model"}, {"AutoModelForCausalLM", "ForCausalLM"}}};
@@ -228,8 +200,8 @@ std::string class_of(const LoaderRow& row, const AutoClass& entry) {
   return fmt::format("\n\nclass Regroup{0}({1}, {0}):\n    {2}\n", name, base, body);
 }
 
-}  // namespace
-
+// The file's text. It imports transformers and regroup_heads.py only, so that each result stands
+// alone.
 std::string loader_text(const LoaderRow& row) {
   const bool of_layers = row.shared == kLayersFile;
   std::string text = fmt::format(
@@ -248,6 +220,32 @@ from transformers import {}
     text += class_of(row, each);
   }
   return text;
+}
+
+// Names and texts.
+std::vector<std::pair<std::string, std::string>> made_loader_files() {
+  std::vector<std::pair<std::string, std::string>> files;
+  for (const LoaderRow& row : loader_rows()) {
+    if (!row.title.empty()) {
+      files.emplace_back(module_of(row) + ".py", loader_text(row));
+    }
+  }
+  return files;
+}
+
+}  // namespace
+
+std::span<const LoaderFile> loader_files() {
+  static const auto kMade = made_loader_files();
+  static const auto kAll = [] {
+    const auto embedded = embedded_loader_files();
+    std::vector<LoaderFile> all(embedded.begin(), embedded.end());
+    for (const auto& [name, text] : kMade) {
+      all.push_back({name, text});
+    }
+    return all;
+  }();
+  return kAll;
 }
 
 }  // namespace regroup

@@ -51,8 +51,4 @@ std::span<const LoaderRow> loader_rows();
 /// "modeling_regroup_xlm_roberta", the name of a row's module.
 std::string module_of(const LoaderRow& row);
 
-/// The file's text. It imports transformers and regroup_heads.py only, so that each result stands
-/// alone.
-std::string loader_text(const LoaderRow& row);
-
 }  // namespace regroup

@@ -114,20 +114,10 @@ void read_meta_rope(ModelSpec& spec, const ConfigReader& params) {
   }
 }
 
-LayerTensors meta_layer(const std::string& name) {
-  LayerTensors layer;
-  layer.attention_norm = norm_at(name + ".attention_norm", false);
-  layer.attention.packing = Packing::kSeparate;
-  layer.attention.q = linear_at(name + ".attention.wq", false);
-  layer.attention.k = linear_at(name + ".attention.wk", false);
-  layer.attention.v = linear_at(name + ".attention.wv", false);
-  layer.attention.o = linear_at(name + ".attention.wo", false);
-  layer.mlp_norm = norm_at(name + ".ffn_norm", false);
-  layer.gate = linear_at(name + ".feed_forward.w1", false);
-  layer.up = linear_at(name + ".feed_forward.w3", false);
-  layer.down = linear_at(name + ".feed_forward.w2", false);
-  return layer;
-}
+constexpr BlockNames kMetaBlock{
+    Packing::kSeparate,
+    {"attention_norm", "attention.w*", "attention.wo"},
+    {"ffn_norm", "feed_forward.w1", "feed_forward.w3", "feed_forward.w2"}};
 
 }  // namespace
 
@@ -153,11 +143,8 @@ ModelSpec describe_meta(const Json& json, const Checkpoint& checkpoint, std::str
   spec.norm = NormKind::kRmsNorm;
   spec.norm_epsilon = params.number_or({"norm_eps"}, 1e-5);
   spec.activation = Activation::kSilu;
-  for (std::int64_t i = 0; i < layers; ++i) {
-    spec.layers.push_back(meta_layer("layers." + std::to_string(i)));
-  }
-  spec.token_embedding = "tok_embeddings.weight";
-  spec.final_norm = norm_at("norm", false);
+  spec.layers.resize(static_cast<std::size_t>(layers));
+  name_stack(spec, checkpoint, {"", "tok_embeddings", "layers.", "norm"}, kMetaBlock, {});
   // Releases with tied embeddings store one matrix or both.
   spec.lm_head = checkpoint.find("output.weight") == nullptr ? "" : "output.weight";
   return spec;

@@ -13,6 +13,24 @@ namespace {
 
 constexpr std::int64_t kMaxExperts = 1 << 14;
 
+// A family's keys and defaults for how tokens are given to experts.
+struct RoutingDefaults {
+  std::string_view experts_key = "num_experts";
+  std::int64_t experts = 0, per_token = 0;  // 0: the key must be present
+  std::string_view balance_key = "router_aux_loss_coef";
+  double balance_weight = 0.001;
+};
+
+// What a family calls the parts of a layer's experts, relative to the MLP's name.
+struct ExpertNames {
+  std::string_view mlp = "mlp";
+  std::string_view router = "gate";
+  std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";  // of one expert
+  bool always_stacked = false;
+  std::string_view gate_up_of_all = "experts.gate_up_proj";  // [E, 2·width, D]
+  std::string_view down_of_all = "experts.down_proj";        // [E, D, width]
+};
+
 // One tensor per expert must be in the checkpoint before so many names are made.
 void check_expert_count(const ModelSpec& spec, const ConfigReader& config,
                         const Checkpoint& checkpoint, std::int64_t layers) {
@@ -49,8 +67,8 @@ ExpertTensors experts_at(const std::string& mlp, const ExpertNames& names, std::
   return experts;
 }
 
-}  // namespace
-
+// Reads the number of experts, num_experts_per_tok and the factor of the load-balancing loss. The
+// experts are `intermediate_size` wide.
 void read_routing(ModelSpec& spec, const ConfigReader& config, const RoutingDefaults& defaults,
                   std::int64_t intermediate_size) {
   const auto count = [&](ConfigReader::Keys keys, std::int64_t absent) {
@@ -73,11 +91,12 @@ void read_routing(ModelSpec& spec, const ConfigReader& config, const RoutingDefa
   }
 }
 
+// Replaces the MLPs of the layers marked in `sparse` by experts: mlp.gate and
+// mlp.experts.E.{gate,up,down}_proj, or two tensors of all experts if the checkpoint has these.
 void name_experts(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
-                  const std::vector<bool>& sparse, const ExpertNames& names) {
+                  const std::vector<bool>& sparse, const ExpertNames& names = {}) {
   const auto mlp_of = [&](std::size_t layer) {
-    return fmt::format("{}.{}", llama_layer_name(checkpoint, static_cast<std::int64_t>(layer)),
-                       names.mlp);
+    return fmt::format("{}.{}", llama_layer_name(checkpoint, layer), names.mlp);
   };
   std::int64_t separate = 0;  // layers with a tensor per expert
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
@@ -94,13 +113,14 @@ void name_experts(ModelSpec& spec, const ConfigReader& config, const Checkpoint&
   }
 }
 
+// Sets the tensors of the shared expert, mlp.`name`.{gate,up,down}_proj, in each layer that
+// `sparse` marks. `width`: its intermediate size.
 void name_shared_expert(ModelSpec& spec, const Checkpoint& checkpoint,
                         const std::vector<bool>& sparse, std::string_view name,
                         std::int64_t width) {
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     if (sparse[i]) {
-      const std::string shared = fmt::format(
-          "{}.mlp.{}.", llama_layer_name(checkpoint, static_cast<std::int64_t>(i)), name);
+      const std::string shared = fmt::format("{}.mlp.{}.", llama_layer_name(checkpoint, i), name);
       LayerTensors& layer = spec.layers[i];
       layer.gate = linear_at(shared + "gate_proj", false);
       layer.up = linear_at(shared + "up_proj", false);
@@ -112,8 +132,6 @@ void name_shared_expert(ModelSpec& spec, const Checkpoint& checkpoint,
 
 // Mixtures of experts with Llama's attention: OLMoE, Qwen2-MoE, Qwen3-MoE, Mixtral, GraniteMoE,
 // DeepSeek-MoE.
-
-namespace {
 
 std::vector<bool> all_layers(const ModelSpec& spec) {
   return std::vector<bool>(spec.layers.size(), true);
@@ -186,9 +204,7 @@ std::vector<bool> deepseek_sparse_layers(const ModelSpec& spec, const ConfigRead
 
 ModelSpec describe_olmoe(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_llama_like(config, checkpoint, {}, /*default_epsilon=*/1e-5);
-  if (config.find("clip_qkv") != nullptr) {
-    spec.clip_qkv = config.number_or({"clip_qkv"}, 0.0);
-  }
+  spec.clip_qkv = config.optional_number({"clip_qkv"});
   name_llama_tensors(spec, config, checkpoint, llama_biases(config));
   add_qk_norms(spec, checkpoint, QkNorm::kProjection);
   read_routing(spec, config, {.experts = 64, .per_token = 8, .balance_weight = 0.01},
@@ -211,9 +227,8 @@ ModelSpec describe_qwen2_moe(const ConfigReader& config, const Checkpoint& check
                      config.optional_count({"shared_expert_intermediate_size"}).value_or(5632));
   for (std::size_t i = 0; i < sparse.size(); ++i) {
     if (sparse[i]) {
-      spec.layers[i].shared_gate = linear_at(
-          llama_layer_name(checkpoint, static_cast<std::int64_t>(i)) + ".mlp.shared_expert_gate",
-          false);
+      spec.layers[i].shared_gate =
+          linear_at(llama_layer_name(checkpoint, i) + ".mlp.shared_expert_gate", false);
     }
   }
   return spec;
@@ -223,9 +238,7 @@ ModelSpec describe_qwen3_moe(const ConfigReader& config, const Checkpoint& check
   ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 4});
   // Unlike in Qwen3, all layers have the window or none.
   if (config.flag_or({"use_sliding_window"}, false)) {
-    spec.sliding_window = config.mentions("sliding_window")
-                              ? config.optional_count({"sliding_window"})
-                              : std::optional<std::int64_t>(4096);
+    read_sliding_window(spec, config);
   }
   name_llama_tensors(spec, config, checkpoint, llama_biases(config));
   add_qk_norms(spec, checkpoint, QkNorm::kSharedAcrossHeads);
@@ -256,7 +269,7 @@ ModelSpec describe_granitemoe(const ConfigReader& config, const Checkpoint& chec
 
 ModelSpec describe_deepseek(const ConfigReader& config, const Checkpoint& checkpoint) {
   ModelSpec spec = describe_llama_like(config, checkpoint, {});
-  LlamaBiases biases = llama_biases(config);
+  BlockBiases biases = llama_biases(config);
   biases.mlp = false;
   name_llama_tensors(spec, config, checkpoint, biases);
   if (config.find("n_routed_experts") == nullptr) {

@@ -11,28 +11,9 @@ namespace regroup {
 
 namespace {
 
-struct ModernBertBiases {
-  bool attention, mlp, norm;
-};
-
-LayerTensors modernbert_layer(const std::string& name, bool first, const ModernBertBiases& biases) {
-  const LinearTensors fused = linear_at(name + ".attn.Wqkv", biases.attention);
-  LayerTensors layer;
-  if (!first) {  // the embedding's norm is before the first layer
-    layer.attention_norm = norm_at(name + ".attn_norm", biases.norm);
-  }
-  layer.attention = {Packing::kQueryKeyValue,
-                     fused,
-                     fused,
-                     fused,
-                     linear_at(name + ".attn.Wo", biases.attention),
-                     {},
-                     {}};
-  layer.mlp_norm = norm_at(name + ".mlp_norm", biases.norm);
-  layer.gate = layer.up = linear_at(name + ".mlp.Wi", biases.mlp);
-  layer.down = linear_at(name + ".mlp.Wo", biases.mlp);
-  return layer;
-}
+constexpr BlockNames kModernBertBlock{Packing::kQueryKeyValue,
+                                      {"attn_norm", "attn.Wqkv", "attn.Wo"},
+                                      {"mlp_norm", "mlp.Wi", "mlp.Wi", "mlp.Wo"}};
 
 // local_attention counts the positions on both sides of a query, without itself.
 void read_local_attention(ModelSpec& spec, const ConfigReader& config) {
@@ -58,8 +39,7 @@ void read_modernbert_rope(ModelSpec& spec, const ConfigReader& config) {
 
 void name_modernbert_head(ModelSpec& spec, const ConfigReader& config, bool norm_bias) {
   spec.head_transform = linear_at("head.dense", config.flag_or({"classifier_bias"}, false));
-  spec.head_activation =
-      activation_from_name(config.text_or({"classifier_activation"}, "gelu"), config.where());
+  spec.head_activation = config.activation_or({"classifier_activation"}, "gelu");
   spec.head_norm = norm_at("head.norm", norm_bias);
   name_output(spec, config, "decoder.weight", /*tied=*/true);
   spec.lm_head_bias = config.flag_or({"decoder_bias"}, true) ? "decoder.bias" : "";
@@ -71,24 +51,18 @@ ModelSpec describe_modernbert(const ConfigReader& config, const Checkpoint& chec
   ModelSpec spec;
   read_encoder_sizes(spec, config, checkpoint);
   spec.norm_epsilon = config.number_or({"norm_eps"}, 1e-5);
-  spec.activation =
-      activation_from_name(config.text_or({"hidden_activation"}, "gelu"), config.where());
+  spec.activation = config.activation_or({"hidden_activation"}, "gelu");
   read_local_attention(spec, config);
   read_modernbert_rope(spec, config);
 
-  const ModernBertBiases biases{config.flag_or({"attention_bias"}, false),
-                                config.flag_or({"mlp_bias"}, false),
-                                config.flag_or({"norm_bias"}, false)};
+  const bool attention_bias = config.flag_or({"attention_bias"}, false);
+  const BlockBiases biases{attention_bias, attention_bias, config.flag_or({"mlp_bias"}, false),
+                           config.flag_or({"norm_bias"}, false)};
   const std::string prefix =
-      find_prefix(checkpoint, {"model.", ""}, "embeddings.tok_embeddings.weight");
-  spec.token_embedding = prefix + "embeddings.tok_embeddings.weight";
+      name_stack(spec, checkpoint, {"model.", "embeddings.tok_embeddings", "layers.", "final_norm"},
+                 kModernBertBlock, biases);
   spec.embedding_norm = norm_at(prefix + "embeddings.norm", biases.norm);
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    const bool without_window = spec.layers[i].without_window;
-    spec.layers[i] = modernbert_layer(prefix + "layers." + std::to_string(i), i == 0, biases);
-    spec.layers[i].without_window = without_window;
-  }
-  spec.final_norm = norm_at(prefix + "final_norm", biases.norm);
+  spec.layers.front().attention_norm = {};  // the embedding's norm is before the first layer
   name_modernbert_head(spec, config, biases.norm);
   return spec;
 }
@@ -119,37 +93,28 @@ std::string unsupported_nomic_setting(const ConfigReader& config) {
 }
 
 void read_nomic_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
-  spec.hidden_size = config.count({"hidden_size", "n_embd"});
-  set_heads(spec, config, {"num_attention_heads", "n_head"}, config.optional_count({"head_dim"}));
-  const std::int64_t layers =
-      read_layer_count(config, {"num_hidden_layers", "n_layer"}, checkpoint);
-  spec.layers.resize(static_cast<std::size_t>(layers));
+  read_stack_sizes(spec, config, checkpoint, {"hidden_size", "n_embd"},
+                   {"num_attention_heads", "n_head"}, {"num_hidden_layers", "n_layer"},
+                   config.optional_count({"head_dim"}));
   spec.intermediate_size = config.count({"intermediate_size", "n_inner"});
-  spec.vocab_size = config.count({"vocab_size"});
   spec.max_positions = config.count({"max_position_embeddings", "n_positions"});
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
   spec.token_types = config.optional_count({"type_vocab_size"}).value_or(2);
   spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
 }
 
-LayerTensors nomic_layer(const std::string& name, const ConfigReader& config) {
-  const bool bias = config.flag_or({"qkv_proj_bias"}, false);
-  const LinearTensors fused = linear_at(name + ".attn.Wqkv", bias);
-  LayerTensors layer;
-  layer.attention = {Packing::kQueryKeyValue,
-                     fused,
-                     fused,
-                     fused,
-                     linear_at(name + ".attn.out_proj", bias),
-                     {},
-                     {}};
-  layer.attention_norm = norm_at(name + ".norm1", true);
-  layer.up = linear_at(name + ".mlp.fc11", config.flag_or({"mlp_fc1_bias"}, false));
-  layer.gate = linear_at(name + ".mlp.fc12", config.flag_or({"mlp_fc1_bias"}, false));
-  layer.down = linear_at(name + ".mlp.fc2", config.flag_or({"mlp_fc2_bias"}, false));
-  layer.mlp_norm = norm_at(name + ".norm2", true);
-  return layer;
+constexpr BlockNames kNomicBlock{Packing::kQueryKeyValue,
+                                 {"norm1", "attn.Wqkv", "attn.out_proj"},
+                                 {"norm2", "mlp.fc12", "mlp.fc11", "mlp.fc2"}};
+
+void name_nomic_blocks(ModelSpec& spec, const ConfigReader& config, const std::string& prefix) {
+  const bool attention = config.flag_or({"qkv_proj_bias"}, false);
+  const bool in = config.flag_or({"mlp_fc1_bias"}, false);
+  const bool out = config.flag_or({"mlp_fc2_bias"}, false);
+  name_blocks(spec.layers, prefix + "encoder.layers.", kNomicBlock,
+              {attention, attention, in, true});
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i].down = linear_at(fmt::format("{}encoder.layers.{}.mlp.fc2", prefix, i), out);
+  }
 }
 
 }  // namespace
@@ -159,10 +124,9 @@ ModelSpec describe_nomic_bert(const ConfigReader& config, const Checkpoint& chec
   read_nomic_sizes(spec, config, checkpoint);
   spec.causal = false;
   read_rope(spec, config, {.theta = config.number_or({"rotary_emb_base"}, 1000.0)});
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = config.number_or({"layer_norm_eps", "layer_norm_epsilon"}, 1e-12);
+  read_layer_norm(spec, config, {"layer_norm_eps", "layer_norm_epsilon"}, 1e-12);
   spec.norm_placement = NormPlacement::kAfterResidual;
-  spec.activation = activation_from_name(config.text_or({"hidden_act"}, "silu"), config.where());
+  spec.activation = config.activation_or({"hidden_act"}, "silu");
   if (const std::string setting = unsupported_nomic_setting(config); !setting.empty()) {
     spec.not_computable = setting;
   }
@@ -170,13 +134,11 @@ ModelSpec describe_nomic_bert(const ConfigReader& config, const Checkpoint& chec
   spec.token_embedding = prefix + "embeddings.word_embeddings.weight";
   spec.token_type_embedding = prefix + "embeddings.token_type_embeddings.weight";
   spec.embedding_norm = norm_at(prefix + "emb_ln", true);
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = nomic_layer(prefix + "encoder.layers." + std::to_string(i), config);
-  }
-  spec.head_transform = linear_at("cls.predictions.transform.dense", true);
+  name_nomic_blocks(spec, config, prefix);
+  name_masked_head(
+      spec, config, checkpoint,
+      {"cls.predictions.transform.dense", "cls.predictions.bias", "cls.predictions.decoder"});
   spec.head_norm = norm_at("cls.predictions.transform.layer_norm", true);
-  name_output(spec, config, "cls.predictions.decoder.weight", /*tied=*/true);
-  name_output_bias(spec, checkpoint, "cls.predictions.decoder.bias", "cls.predictions.bias");
   return spec;
 }
 

@@ -21,7 +21,7 @@ struct FamilyRow {
   std::string_view model_type;    // the config's; transformers dispatches on it
   std::string_view architecture;  // of the language model
   std::string_view family;
-  ModelSpec (*describe)(const ConfigReader&, const Checkpoint&);
+  DescribeFamily* describe;
 };
 
 constexpr std::array<FamilyRow, 66> kFamilies{{
@@ -107,18 +107,10 @@ bool cut_prefix(std::string& text, std::string_view prefix) {
   return there;
 }
 
-std::string architecture_of(const ConfigReader& config) {
-  const Json* list = config.find("architectures");
-  return list != nullptr && list->is_array() && !list->empty() && list->front().is_string()
-             ? list->front().get<std::string>()
-             : "";
-}
-
 const FamilyRow* find_family(std::string_view model_type, std::string_view architecture) {
-  const auto* row = std::find_if(kFamilies.begin(), kFamilies.end(), [&](const FamilyRow& family) {
-    return model_type.empty() ? family.architecture == architecture
-                              : family.model_type == model_type;
-  });
+  const auto* row = model_type.empty()
+                        ? std::ranges::find(kFamilies, architecture, &FamilyRow::architecture)
+                        : std::ranges::find(kFamilies, model_type, &FamilyRow::model_type);
   return row == kFamilies.end() ? nullptr : row;
 }
 
@@ -129,7 +121,7 @@ struct Names {
 };
 
 Names names_in(const ConfigReader& config) {
-  Names names{config.text_or({"model_type"}, ""), architecture_of(config)};
+  Names names{config.text_or({"model_type"}, ""), architecture_of(config.json())};
   const bool own_type = cut_prefix(names.model_type, kAlibiModelType);
   names.own = cut_prefix(names.architecture, kAlibiArchitecture) || own_type;
   cut_prefix(names.architecture, kLoaderArchitecture);
@@ -137,6 +129,13 @@ Names names_in(const ConfigReader& config) {
 }
 
 }  // namespace
+
+std::string architecture_of(const Json& config) {
+  const auto list = config.find("architectures");
+  return list != config.end() && list->is_array() && !list->empty() && list->front().is_string()
+             ? list->front().get<std::string>()
+             : "";
+}
 
 std::string with_alibi_names(const std::string& config_text) {
   const Json config = parse_json_object(config_text, "config.json");
@@ -162,7 +161,7 @@ std::string with_alibi_names(const std::string& config_text) {
 std::string with_stock_architecture(const std::string& config_text) {
   const Json config = parse_json_object(config_text, "config.json");
   const Names names = names_in(ConfigReader(config, "config.json"));
-  const std::string before = architecture_of(ConfigReader(config, "config.json"));
+  const std::string before = architecture_of(config);
   return names.own || names.architecture == before
              ? config_text
              : with_member(config_text, {"architectures"},
@@ -177,25 +176,17 @@ bool has_alibi_names(const Json& config) {
   const auto model_type = config.find("model_type");
   const bool own_type = model_type != config.end() && model_type->is_string() &&
                         model_type->get_ref<const std::string&>().starts_with(kAlibiModelType);
-  return own_type || architecture_of(ConfigReader(config, "")).starts_with(kAlibiArchitecture);
+  return own_type || architecture_of(config).starts_with(kAlibiArchitecture);
 }
 
 std::string_view architecture_of_model_type(std::string_view model_type) {
-  for (const FamilyRow& row : kFamilies) {
-    if (row.model_type == model_type) {
-      return row.architecture;
-    }
-  }
-  return "";
+  const auto* row = std::ranges::find(kFamilies, model_type, &FamilyRow::model_type);
+  return row == kFamilies.end() ? "" : row->architecture;
 }
 
 std::string_view family_of_architecture(std::string_view architecture) {
-  for (const FamilyRow& row : kFamilies) {
-    if (row.architecture == architecture) {
-      return row.family;
-    }
-  }
-  return "unknown";
+  const auto* row = std::ranges::find(kFamilies, architecture, &FamilyRow::architecture);
+  return row == kFamilies.end() ? "unknown" : row->family;
 }
 
 namespace {
@@ -269,7 +260,7 @@ ModelSpec describe_part(const LanguagePart& part, const Checkpoint& checkpoint,
                                 : fmt::format("{}: {}", config.where(), fmt::join(part.path, "."));
   ModelSpec spec =
       describe_alone(part.config, tensors_of_language_part(checkpoint, config.where()), where);
-  spec.architecture = architecture_of(config);
+  spec.architecture = architecture_of(config.json());
   if (spec.architecture.empty()) {
     spec.architecture = part.whole_model;
   }

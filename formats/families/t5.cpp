@@ -25,8 +25,7 @@ FeedForward read_feed_forward(const ConfigReader& config, const std::string& abs
   if (gated && name == "gelu") {
     name = "gelu_new";
   }
-  return {activation_from_name(config.text_or({"dense_act_fn"}, name), config.where()),
-          config.flag_or({"is_gated_act"}, gated)};
+  return {config.activation_or({"dense_act_fn"}, name), config.flag_or({"is_gated_act"}, gated)};
 }
 
 void read_relative_bias(ModelSpec& spec, const ConfigReader& config) {
@@ -57,22 +56,10 @@ void read_t5_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint
   spec.intermediate_size = config.count({"d_ff"});
   spec.vocab_size = config.count({"vocab_size"});
   spec.max_positions = config.optional_count({"n_positions"});
-  for (const AttentionRole role : spec.roles()) {
-    spec.kv_heads_of(role) = config.kv_heads(spec.kv_heads_key_of(role).back(),
-                                             static_cast<std::int64_t>(spec.stack(role).size()),
-                                             spec.query_heads, spec.query_heads);
-  }
+  read_kv_heads_of_roles(spec, config);
 }
 
-AttentionLayout attention_at(const std::string& name) {
-  return {Packing::kSeparate,
-          linear_at(name + ".q", false),
-          linear_at(name + ".k", false),
-          linear_at(name + ".v", false),
-          linear_at(name + ".o", false),
-          {},
-          {}};
-}
+constexpr BlockNames kT5Attention{Packing::kSeparate, {{}, "*", "o"}, {}};
 
 // A block is a list of sublayers, each with its own norm: attention, cross-attention in the
 // decoder, MLP.
@@ -80,13 +67,13 @@ LayerTensors t5_layer(const std::string& name, bool decoder, bool gated, bool ow
   LayerTensors layer;
   const std::string self = name + ".layer.0";
   layer.attention_norm = norm_at(self + ".layer_norm", false);
-  layer.attention = attention_at(self + ".SelfAttention");
+  layer.attention = attention_at(self + ".SelfAttention.", kT5Attention, {});
   if (own_bias) {
     layer.relative_bias = self + ".SelfAttention.relative_attention_bias.weight";
   }
   if (decoder) {
     layer.cross_norm = norm_at(name + ".layer.1.layer_norm", false);
-    layer.cross_attention = attention_at(name + ".layer.1.EncDecAttention");
+    layer.cross_attention = attention_at(name + ".layer.1.EncDecAttention.", kT5Attention, {});
   }
   const std::string last = name + (decoder ? ".layer.2" : ".layer.1");
   layer.mlp_norm = norm_at(last + ".layer_norm", false);
@@ -99,8 +86,8 @@ LayerTensors t5_layer(const std::string& name, bool decoder, bool gated, bool ow
   return layer;
 }
 
-void name_stack(std::vector<LayerTensors>& layers, const std::string& stack, bool gated,
-                bool bias_in_every_layer) {
+void name_t5_stack(std::vector<LayerTensors>& layers, const std::string& stack, bool gated,
+                   bool bias_in_every_layer) {
   for (std::size_t i = 0; i < layers.size(); ++i) {
     layers[i] = t5_layer(stack + ".block." + std::to_string(i), stack == "decoder", gated,
                          bias_in_every_layer || i == 0);
@@ -140,8 +127,8 @@ ModelSpec describe_t5_stacks(const ConfigReader& config, const Checkpoint& check
 
   spec.token_embedding = "shared.weight";
   spec.tied_lookups = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"};
-  name_stack(spec.encoder_layers, "encoder", mlp.gated, bias_in_every_layer);
-  name_stack(spec.layers, "decoder", mlp.gated, bias_in_every_layer);
+  name_t5_stack(spec.encoder_layers, "encoder", mlp.gated, bias_in_every_layer);
+  name_t5_stack(spec.layers, "decoder", mlp.gated, bias_in_every_layer);
   note_idle_bias(spec, checkpoint);
   spec.encoder_final_norm = norm_at("encoder.final_layer_norm", false);
   spec.final_norm = norm_at("decoder.final_layer_norm", false);

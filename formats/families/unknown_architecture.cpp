@@ -44,8 +44,7 @@ constexpr auto kEndings = std::to_array<Ending>({
 });
 
 const Method* method_called(std::string_view name) {
-  const auto found = std::find_if(kMethods.begin(), kMethods.end(),
-                                  [&](const Method& each) { return each.method == name; });
+  const auto found = std::ranges::find(kMethods, name, &Method::method);
   return found == kMethods.end() ? nullptr : &*found;
 }
 
@@ -143,67 +142,44 @@ std::vector<std::string> check_quantisation(const ConfigReader& config,
 
 namespace {
 
-constexpr auto kLatent = std::to_array<std::string_view>(
-    {"deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "minicpm3", "longcat_flash",
-     "mistral4", "mistral_large4", "youtu", "glm4_moe_lite", "glm_moe_dsa", "axk1", "axk2", "hy_v4",
-     "dots3_note"});
-constexpr auto kLatentKeys = std::to_array<std::string_view>({"kv_lora_rank"});
-
-constexpr auto kRecurrent =
-    std::to_array<std::string_view>({"mamba", "mamba2", "falcon_mamba", "rwkv", "rwkv5", "rwkv6",
-                                     "rwkv7", "xlstm", "retnet", "stripedhyena"});
-constexpr auto kRecurrentKeys = std::to_array<std::string_view>({"ssm_cfg"});
-
-constexpr auto kHybrid = std::to_array<std::string_view>(
-    {"jamba",      "zamba",       "zamba2",       "falcon_h1",
-     "qwen3_next", "qwen3_5",     "qwen3_5_text", "qwen3_5_moe",
-     "qwen4_exp",  "bamba",       "nemotron_h",   "granitemoehybrid",
-     "lfm2",       "lfm2_moe",    "lfm3",         "recurrent_gemma",
-     "minimax",    "kimi_linear", "olmo_hybrid",  "bailing_hybrid",
-     "glm5_next",  "hymba",       "phi4flash",    "plamo2"});
-constexpr auto kHybridKeys = std::to_array<std::string_view>(
-    {"mamba_d_state", "linear_num_key_heads", "hybrid_override_pattern", "attn_layer_period",
-     "conv_L_cache"});
-
-constexpr auto kDifferential = std::to_array<std::string_view>({"diffllama", "motif"});
-
-constexpr auto kSparse = std::to_array<std::string_view>(
-    {"longformer", "led", "big_bird", "bigbird_pegasus", "pegasus_x", "longt5", "longnet"});
-constexpr auto kSparseKeys = std::to_array<std::string_view>({"attention_window"});
-
-constexpr auto kHashing = std::to_array<std::string_view>({"reformer"});
-
-constexpr auto kApproximate = std::to_array<std::string_view>(
-    {"fnet", "nystromformer", "yoso", "mra", "performer", "linformer"});
-
-constexpr auto kKeysOfPositions =
-    std::to_array<std::string_view>({"deberta", "deberta_v2", "xlnet", "transfo_xl", "funnel"});
-
-constexpr auto kOtherRouters = std::to_array<std::string_view>({"phimoe"});
-
-constexpr std::array<OtherAttention, 9> kOthers{{
-    {kLatent, kLatentKeys,
+const std::vector<OtherAttention> kOthers{
+    {{"deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "minicpm3", "longcat_flash",
+      "mistral4", "mistral_large4", "youtu", "glm4_moe_lite", "glm_moe_dsa", "axk1", "axk2",
+      "hy_v4", "dots3_note"},
+     {"kv_lora_rank"},
      "latent attention (MLA) caches one latent vector for all heads, not K and V heads to group"},
-    {kRecurrent, kRecurrentKeys,
+    {{"mamba", "mamba2", "falcon_mamba", "rwkv", "rwkv5", "rwkv6", "rwkv7", "xlstm", "retnet",
+      "stripedhyena"},
+     {"ssm_cfg"},
      "recurrent layers have a state of fixed size, not K and V heads to group"},
-    {kHybrid, kHybridKeys,
+    {{"jamba",      "zamba",       "zamba2",       "falcon_h1",
+      "qwen3_next", "qwen3_5",     "qwen3_5_text", "qwen3_5_moe",
+      "qwen4_exp",  "bamba",       "nemotron_h",   "granitemoehybrid",
+      "lfm2",       "lfm2_moe",    "lfm3",         "recurrent_gemma",
+      "minimax",    "kimi_linear", "olmo_hybrid",  "bailing_hybrid",
+      "glm5_next",  "hymba",       "phi4flash",    "plamo2"},
+     {"mamba_d_state", "linear_num_key_heads", "hybrid_override_pattern", "attn_layer_period",
+      "conv_L_cache"},
      "most layers are recurrent or linear, without a KV cache; only all-attention models convert"},
-    {kDifferential,
+    {{"diffllama", "motif"},
      {},
      "differential attention subtracts paired heads, which a group of heads would mix"},
-    {kSparse, kSparseKeys,
+    {{"longformer", "led", "big_bird", "bigbird_pegasus", "pegasus_x", "longt5", "longnet"},
+     {"attention_window"},
      "queries attend to windows or blocks of keys, which no loader takes with fewer kv heads"},
-    {kHashing,
+    {{"reformer"},
      {},
      "hashing attention computes queries and keys by one projection, which groups cannot share"},
-    {kApproximate, {}, "its attention is not a softmax over heads of keys, so heads cannot share"},
-    {kKeysOfPositions,
+    {{"fnet", "nystromformer", "yoso", "mra", "performer", "linformer"},
+     {},
+     "its attention is not a softmax over heads of keys, so heads cannot share"},
+    {{"deberta", "deberta_v2", "xlnet", "transfo_xl", "funnel"},
      {},
      "each head also has keys of positions, so its keys are not the cached K that groups share"},
-    {kOtherRouters,
+    {{"phimoe"},
      {},
      "its router, SparseMixer, is not computed here, so no result could be checked or trained"},
-}};
+};
 
 // Letters and digits in lower case: "deepseek_v3" and "DeepseekV3ForCausalLM" have the same stem.
 std::string stem_of(std::string_view name) {
@@ -231,9 +207,9 @@ const OtherAttention* other_attention(const ConfigReader& config, const std::str
                        [&](std::string_view key) { return config.find(key) != nullptr; });
   };
   const auto named = std::find_if(kOthers.begin(), kOthers.end(), names_it);
-  const auto* found =
+  const auto found =
       named != kOthers.end() ? named : std::find_if(kOthers.begin(), kOthers.end(), has_its_key);
-  return found == kOthers.end() ? nullptr : found;
+  return found == kOthers.end() ? nullptr : &*found;
 }
 
 // The longest of `known` with which the name begins, otherwise the one with the fewest differences.

@@ -29,8 +29,8 @@ std::vector<std::string> check_quantisation(const ConfigReader& config,
 /// Model types whose attention has no heads of keys and values that queries could share, or whose
 /// other parts are not computed, and the reason.
 struct OtherAttention {
-  std::span<const std::string_view> model_types;
-  std::span<const std::string_view> config_keys;  ///< any of them shows such a model as well
+  std::vector<std::string_view> model_types;
+  std::vector<std::string_view> config_keys;  ///< any of them shows such a model as well
   std::string_view reason;
 };
 std::span<const OtherAttention> other_attentions();

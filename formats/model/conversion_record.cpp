@@ -266,6 +266,12 @@ namespace {
 
 constexpr std::size_t kMostFactBytes = 1024;
 
+// Whether a metadata key belongs to a record: "regroup.pool" and the like, but not keys by which a
+// GGUF file records its source directory.
+bool is_conversion_fact(std::string_view key) {
+  return key.starts_with(kRecordPrefix) && key != kSourceConfigKey && key != kSourceDtypesKey;
+}
+
 // The facts of one step that its successors keep.
 Json kept_facts(const Json& facts) {
   Json kept = Json::object();
@@ -292,10 +298,6 @@ const Json& member_of(const Json& object, std::string_view key) {
   }
   const auto found = object.find(key);
   return found == object.end() ? kAbsent : *found;
-}
-
-bool is_conversion_fact(std::string_view key) {
-  return key.starts_with(kRecordPrefix) && key != kSourceConfigKey && key != kSourceDtypesKey;
 }
 
 ConversionRecord::ConversionRecord() {
@@ -328,9 +330,7 @@ namespace {
 
 Json slopes_json(const ModelSpec& spec, AttentionRole role = AttentionRole::kSelf) {
   const auto slopes = alibi_slopes_per_layer(spec, role);
-  const bool equal =
-      std::adjacent_find(slopes.begin(), slopes.end(), std::not_equal_to<>()) == slopes.end();
-  return equal ? Json(slopes.front()) : Json(slopes);
+  return all_equal(slopes) ? Json(slopes.front()) : Json(slopes);
 }
 
 }  // namespace

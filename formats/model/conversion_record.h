@@ -28,10 +28,6 @@ inline constexpr std::string_view kRecordPrefix = "regroup.";
 inline constexpr std::string_view kSourceConfigKey = "regroup.config";
 inline constexpr std::string_view kSourceDtypesKey = "regroup.dtypes";
 
-/// Whether a metadata key belongs to a record: "regroup.pool" and the like, but not keys by which a
-/// GGUF file records its source directory.
-bool is_conversion_fact(std::string_view key);
-
 /// A fact in a record. Records are files' contents, so that any fact may be of any type.
 template <typename T>
 struct Fact {
@@ -212,11 +208,6 @@ std::vector<RecordedLayer> layers_in(const Json& layers, const std::string& wher
 /// The mean of a measurement over the layers that have it; none if none has.
 std::optional<double> mean_of(const std::optional<std::vector<RecordedLayer>>& layers,
                               std::optional<double> RecordedLayer::* measurement);
-
-/// Whether an entry of ConversionRecord::steps() is no step, but the number of older ones, and that
-/// number; nothing if it is damaged.
-bool stands_for_older_steps(const Json& step);
-std::optional<std::uint64_t> left_out_of(const Json& step);
 
 /// The last 32 steps of a list, or fewer if they have more than 64 KiB, after an entry with the
 /// number of older ones if there are any.

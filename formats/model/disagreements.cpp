@@ -69,11 +69,11 @@ std::vector<std::string> disagreements_of_index(const std::filesystem::path& pat
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     stored += tensor.bytes();
   }
-  if (const auto said = total_size_of_index(*index); said && *said != stored) {
+  auto [said, absent] = listing_of_index(*index);
+  if (said && *said != stored) {
     found.push_back(
         fmt::format("{}: total_size is {}, the tensors have {} bytes", where, *said, stored));
   }
-  std::vector<std::string> absent = tensors_of_index(*index);
   const std::size_t listed = absent.size();
   std::erase_if(absent, [&](const std::string& name) { return checkpoint.find(name) != nullptr; });
   if (!absent.empty() && absent.size() < listed) {  // all: they are called otherwise once opened

@@ -131,21 +131,9 @@ std::vector<fs::path> rank_files_in(const fs::path& directory) {
   return files;
 }
 
-}  // namespace
-
-bool is_meta_directory(const fs::path& directory) {
-  std::error_code fault;
-  if (!fs::is_directory(directory, fault) || !path_exists(directory / kMetaParamsFile) ||
-      path_exists(directory / "config.json")) {
-    return false;
-  }
-  const fs::directory_iterator files(directory, fault);
-  return path_exists(directory / kConsolidated) ||
-         (!fault && std::any_of(begin(files), end(files), [](const fs::directory_entry& entry) {
-           return is_rank_file(entry.path());
-         }));
-}
-
+// Joins the tensors of all ranks, in rank order: wo and w2 along columns; tok_embeddings along rows
+// (Llama 3) or columns (earlier), decided by the norms' width; all others along rows.
+// One-dimensional tensors such as norms are replicated and taken once.
 Checkpoint join_meta_ranks(std::vector<Checkpoint::Part> ranks, const std::string& where) {
   const std::vector<RankTensors> by_name = tensors_by_name(ranks);
   const auto norm = by_name.front().find(kFinalNorm);
@@ -175,6 +163,21 @@ Checkpoint join_meta_ranks(std::vector<Checkpoint::Part> ranks, const std::strin
     files.push_back(std::move(rank.file));
   }
   return {std::move(files), std::move(tensors)};
+}
+
+}  // namespace
+
+bool is_meta_directory(const fs::path& directory) {
+  std::error_code fault;
+  if (!fs::is_directory(directory, fault) || !path_exists(directory / kMetaParamsFile) ||
+      path_exists(directory / "config.json")) {
+    return false;
+  }
+  const fs::directory_iterator files(directory, fault);
+  return path_exists(directory / kConsolidated) ||
+         (!fault && std::any_of(begin(files), end(files), [](const fs::directory_entry& entry) {
+           return is_rank_file(entry.path());
+         }));
 }
 
 Checkpoint open_meta_checkpoint(const fs::path& directory) {

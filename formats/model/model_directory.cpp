@@ -78,6 +78,8 @@ void refuse_other_tensors(const Checkpoint::Part& part, const TensorInfo& tensor
   }
 }
 
+// Names of tensors saved from inside a wrapper of training, such as torch.compile's.
+
 using Parts = std::vector<Checkpoint::Part>;
 
 bool any_begins(const Parts& parts, std::string_view prefix, bool wanted = true) {
@@ -95,8 +97,10 @@ bool is_wrapped(const Parts& parts, std::string_view prefix) {
           any_begins(parts, "model.lm_head.") || any_begins(parts, "model.base_model."));
 }
 
-}  // namespace
-
+// Removes what wrappers add to names: kWrappers at any depth (torch.compile, FSDP, activation
+// checkpointing, Fabric), then kPrefixes (DDP and DeepSpeed, Lightning, PEFT) if every name begins
+// with it. Throws kBadInput for FSDP's flat parameters and for adapters, which are not tensors of
+// the model.
 void remove_training_wrappers(Parts& parts) {
   for (Checkpoint::Part& part : parts) {
     for (TensorInfo& tensor : part.tensors) {
@@ -115,8 +119,6 @@ void remove_training_wrappers(Parts& parts) {
     }
   }
 }
-
-namespace {
 
 namespace fs = std::filesystem;
 

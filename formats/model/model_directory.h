@@ -18,15 +18,6 @@ namespace regroup {
 /// Throws kBadInput for other files and for any error in a header.
 Checkpoint::Part open_weight_file(const std::filesystem::path& path);
 
-// Names of tensors saved from inside a wrapper of training, such as torch.compile's.
-
-/// Removes from the names in `parts` what wrappers add: "_orig_mod." (torch.compile),
-/// "_fsdp_wrapped_module." (FSDP), "_checkpoint_wrapped_module." (activation checkpointing) and
-/// "_forward_module." (Fabric) at any depth, then "module." (DDP, DeepSpeed), "model." (Lightning)
-/// and "base_model.model." (PEFT) if every name begins with it. Throws kBadInput for FSDP's flat
-/// parameters and for adapters, which are not tensors of the model.
-void remove_training_wrappers(std::vector<Checkpoint::Part>& parts);
-
 // A model in Hugging Face's layout: config.json, weights in one file or in indexed shards, and
 // companion files such as the tokenizer.
 
@@ -92,11 +83,5 @@ bool is_meta_directory(const std::filesystem::path& directory);
 /// Opens all weight files of such a directory as one checkpoint. Throws kBadInput if a rank is
 /// missing or tensors cannot be joined.
 Checkpoint open_meta_checkpoint(const std::filesystem::path& directory);
-
-/// Joins the tensors of all ranks, in rank order: wo and w2 along columns; tok_embeddings along
-/// rows (Llama 3) or columns (earlier), decided by the norms' width; all others along rows.
-/// One-dimensional tensors such as norms are replicated and taken once. RoPE frequencies
-/// ("rope.freqs") are dropped. Error messages begin with `where` (the directory).
-Checkpoint join_meta_ranks(std::vector<Checkpoint::Part> ranks, const std::string& where);
 
 }  // namespace regroup

@@ -1,7 +1,6 @@
 #include "formats/model/record_words.h"
 
 #include <algorithm>
-#include <functional>
 #include <sstream>
 #include <vector>
 
@@ -24,11 +23,9 @@ std::string plain_loss(const std::optional<double>& loss) {
 std::string plain_heads(const std::optional<KvHeads>& heads) {
   std::vector<std::string> texts;
   for (const auto& [role, counts] : heads.value_or(KvHeads())) {
-    const bool uniform =
-        std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
-    texts.push_back(fmt::format(
-        "{}{}{}", role, role.empty() ? "" : " ",
-        uniform ? fmt::format("{}", counts.front()) : fmt::format("{}", fmt::join(counts, ", "))));
+    texts.push_back(fmt::format("{}{}{}", role, role.empty() ? "" : " ",
+                                all_equal(counts) ? fmt::format("{}", counts.front())
+                                                  : fmt::format("{}", fmt::join(counts, ", "))));
   }
   return heads ? fmt::format("{}", fmt::join(texts, ", ")) : std::string(kNotRecorded);
 }
@@ -44,6 +41,19 @@ std::string text_of_training(const TrainingRecord& training) {
 }
 
 namespace {
+
+// The steps that led to a model: a list, whose first entry may be the number of older steps.
+constexpr std::string_view kLeftOutKey = "left_out";
+constexpr std::size_t kMostSteps = 32;
+constexpr std::size_t kMostHistoryBytes = 64U << 10;
+
+bool stands_for_older_steps(const Json& step) { return !member_of(step, kLeftOutKey).is_null(); }
+
+// Nothing if it is damaged.
+std::optional<std::uint64_t> left_out_of(const Json& step) {
+  const Json& count = member_of(step, kLeftOutKey);
+  return count.is_number_unsigned() ? std::optional(count.get<std::uint64_t>()) : std::nullopt;
+}
 
 std::string text_of_conversion(const ConversionRecord& record) {
   if (!record.pooled()) {
@@ -163,25 +173,8 @@ std::string text_of_distilled(const DistillOutcome& outcome) {
                      outcome.kept == true ? "" : "; not better, so it was undone");
 }
 
-namespace {
-
-// The steps that led to a model: a list with an end. In a history: the number of older steps.
-constexpr std::string_view kLeftOutKey = "left_out";
-
-constexpr std::size_t kMostSteps = 32;
-constexpr std::size_t kMostHistoryBytes = 64U << 10;
-
-}  // namespace
-
 std::string line_of_json(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-bool stands_for_older_steps(const Json& step) { return !member_of(step, kLeftOutKey).is_null(); }
-
-std::optional<std::uint64_t> left_out_of(const Json& step) {
-  const Json& count = member_of(step, kLeftOutKey);
-  return count.is_number_unsigned() ? std::optional(count.get<std::uint64_t>()) : std::nullopt;
 }
 
 Json bounded_history(const Json& all) {

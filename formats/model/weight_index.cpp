@@ -4,7 +4,6 @@
 #include <atomic>
 #include <exception>
 #include <functional>
-#include <map>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -30,64 +29,7 @@ constexpr std::size_t kMaxIndexDepth = 64;
 constexpr std::size_t kMaxIndexedTensors = 500'000;
 constexpr std::size_t kMaxShards = 10'000;
 
-// Tracks the position of events in the document. Derived classes process the events.
-class IndexEvents : public JsonEvents {
- public:
-  bool null() override { return take("null"); }
-  bool boolean(bool) override { return take("boolean"); }
-  bool whole_number(std::uint64_t number) override {
-    return is_total_size() ? total_size(number) : take("number");
-  }
-  bool other_number(std::string_view) override { return take("number"); }
-  bool string(std::string_view text) override {
-    return in_weight_map() ? shard(text) : take("string");
-  }
-
-  bool start_object() override { return open("object"); }
-  bool start_array() override { return open("array"); }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
-  bool broken(std::size_t, std::string_view) override { return false; }
-  bool key(std::string_view name) override {
-    if (depth_ == 1) {
-      member_ = name;
-    } else if (depth_ == 2) {
-      inner_ = name;
-    }
-    return named(name);
-  }
-
- protected:
-  virtual void value(std::string_view /*type*/) {}
-  virtual bool shard(std::string_view /*file*/) { return true; }
-  virtual bool total_size(std::uint64_t /*bytes*/) { return true; }
-  virtual bool named(std::string_view /*name*/) { return true; }
-  virtual bool too_deep() { return false; }
-
-  bool in_weight_map() const { return depth_ == 2 && member_ == "weight_map"; }
-  bool is_total_size() const {
-    return depth_ == 2 && member_ == "metadata" && inner_ == "total_size";
-  }
-
-  std::size_t depth_ = 0;
-  std::string member_, inner_;  // the last key in the document, and in an object of it
-
- private:
-  bool take(std::string_view type) {
-    value(type);
-    return true;
-  }
-  bool open(std::string_view type) {
-    value(type);
-    return ++depth_ <= kMaxIndexDepth || too_deep();
-  }
-  bool close() {
-    --depth_;
-    return true;
-  }
-};
-
-class WeightMapReader : public IndexEvents {
+class WeightMapReader : public JsonEvents {
  public:
   WeightMapReader(std::string_view text, std::string_view where)
       : text_(text), where_(where), tensors_(std::min(text.size() / kUsualEntry, kEnough)) {}
@@ -103,11 +45,45 @@ class WeightMapReader : public IndexEvents {
     return std::move(found_);
   }
 
+  bool null() override { return take("null"); }
+  bool boolean(bool) override { return take("boolean"); }
+  bool whole_number(std::uint64_t number) override {
+    if (depth_ == 2 && member_ == "metadata" && inner_ == "total_size" && !found_.total_size) {
+      found_.total_size = number;
+    }
+    return take("number");
+  }
+  bool other_number(std::string_view) override { return take("number"); }
+  bool string(std::string_view text) override {
+    return in_weight_map() ? shard(text) : take("string");
+  }
+  bool start_object() override { return open("object"); }
+  bool start_array() override { return open("array"); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(std::string_view name) override {
+    if (depth_ == 1) {
+      member_ = name;
+      refuse_unless_new(members_.insert(member_).second, name);
+    } else if (depth_ == 2) {
+      inner_ = name;
+    }
+    if (in_weight_map()) {
+      take_tensor(name);
+    }
+    return true;
+  }
+  bool broken(std::size_t position, std::string_view why) override {
+    throw_bad_input("{}: not valid JSON at byte {}: {}", where_, position, why);
+  }
+
  private:
   static constexpr std::size_t kUsualEntry = 128;  // bytes
   static constexpr std::size_t kEnough = 1 << 16;  // entries
 
-  void value(std::string_view type) override {
+  bool in_weight_map() const { return depth_ == 2 && member_ == "weight_map"; }
+
+  bool take(std::string_view type) {
     if (depth_ == 0 && type != "object") {
       throw_bad_input("{}: holds a JSON {}, an object is needed", where_, type);
     }
@@ -117,9 +93,23 @@ class WeightMapReader : public IndexEvents {
     if (in_weight_map()) {
       throw_bad_input("{}: weight_map entry {} is not a string", where_, printable(inner_));
     }
+    return true;
   }
 
-  bool shard(std::string_view file) override {
+  bool open(std::string_view type) {
+    take(type);
+    if (++depth_ > kMaxIndexDepth) {
+      throw_bad_input("{}: JSON nested deeper than {}", where_, kMaxIndexDepth);
+    }
+    return true;
+  }
+
+  bool close() {
+    --depth_;
+    return true;
+  }
+
+  bool shard(std::string_view file) {
     if (found_.shards.empty() || found_.shards[last_].file != file) {
       const auto [known, is_new] = number_of_.emplace(file, found_.shards.size());
       if (is_new && found_.shards.size() == kMaxShards) {
@@ -131,15 +121,6 @@ class WeightMapReader : public IndexEvents {
       last_ = known->second;
     }
     found_.shards[last_].tensors.push_back(tensor_);
-    return true;
-  }
-
-  bool named(std::string_view name) override {
-    if (in_weight_map()) {
-      take_tensor(name);
-    } else {
-      refuse_unless_new(depth_ != 1 || members_.insert(member_).second, name);
-    }
     return true;
   }
 
@@ -160,16 +141,10 @@ class WeightMapReader : public IndexEvents {
     }
   }
 
-  bool too_deep() override {
-    throw_bad_input("{}: JSON nested deeper than {}", where_, kMaxIndexDepth);
-  }
-
-  bool broken(std::size_t position, std::string_view why) override {
-    throw_bad_input("{}: not valid JSON at byte {}: {}", where_, position, why);
-  }
-
   std::string_view text_, where_;
   WeightIndex found_;
+  std::size_t depth_ = 0;
+  std::string member_, inner_;  // the last key in the document, and in an object of it
   NameTable tensors_;
   std::size_t count_ = 0;
   std::string_view tensor_;                                 // the last one read
@@ -178,30 +153,10 @@ class WeightMapReader : public IndexEvents {
   std::size_t last_ = 0;
 };
 
-class TotalSizeReader : public IndexEvents {
- public:
-  std::optional<std::uint64_t> read(std::string_view text) {
-    read_json_events(text, *this);
-    return found_;
-  }
-
- private:
-  bool total_size(std::uint64_t bytes) override {
-    found_ = bytes;
-    return false;  // stops parsing
-  }
-
-  std::optional<std::uint64_t> found_;
-};
-
 }  // namespace
 
 WeightIndex parse_weight_index(std::string_view text, std::string_view where) {
   return WeightMapReader(text, where).read();
-}
-
-std::optional<std::uint64_t> parse_total_size(std::string_view text) {
-  return TotalSizeReader().read(text);
 }
 
 namespace {
@@ -239,9 +194,8 @@ void check_shard_tensors(const Checkpoint::Part& part, const WeightIndex::Shard&
   }
 }
 
-Checkpoint::Part open_shard(const std::filesystem::path& directory, const WeightIndex& index,
-                            std::size_t number, const std::string& where) {
-  const WeightIndex::Shard& shard = index.shards[number];
+Checkpoint::Part open_shard(const std::filesystem::path& directory, const WeightIndex::Shard& shard,
+                            const std::string& where) {
   const std::filesystem::path path = directory / shard.file;
   if (!path_exists(path)) {
     throw_bad_input("{}: shard {} is missing ({} tensors)", where, printable(shard.file),
@@ -305,40 +259,27 @@ std::vector<Checkpoint::Part> open_in_parallel(
 std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& index) {
   const std::string where = printable(index.string(), 0);
   const std::string text = read_text(index, kMaxIndexBytes);
-  const WeightIndex found = parse_weight_index(text, where);
-  std::map<std::string_view, std::size_t> by_name;  // shards are opened in this order
-  for (std::size_t i = 0; i < found.shards.size(); ++i) {
-    check_shard_name(found.shards[i].file, where);
-    by_name.emplace(found.shards[i].file, i);
+  WeightIndex found = parse_weight_index(text, where);
+  std::vector<WeightIndex::Shard>& shards = found.shards;
+  for (const WeightIndex::Shard& shard : shards) {
+    check_shard_name(shard.file, where);
   }
-  std::vector<std::size_t> numbers;
-  for (const auto& [shard, number] : by_name) {
-    numbers.push_back(number);
-  }
-  return open_in_parallel(numbers.size(), [&](std::size_t i) {
-    return open_shard(index.parent_path(), found, numbers[i], where);
+  std::sort(shards.begin(), shards.end(),
+            [](const auto& one, const auto& other) { return one.file < other.file; });
+  return open_in_parallel(shards.size(), [&](std::size_t i) {
+    return open_shard(index.parent_path(), shards[i], where);
   });
 }
 
-std::optional<std::uint64_t> total_size_of_index(const std::filesystem::path& index) {
-  constexpr std::uint64_t kUsualPlace = 4096;  // total_size usually precedes the weight_map
-  const File file = File::open(index);
-  std::string first(std::min(file.size(), kUsualPlace), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(first)));
-  first.erase(first.find_last_not_of("0123456789") + 1);  // drop a number that may be cut off
-  const auto found = parse_total_size(first);
-  return found ? found : parse_total_size(read_text(index, kMaxIndexBytes));
-}
-
-std::vector<std::string> tensors_of_index(const std::filesystem::path& index) {
+IndexListing listing_of_index(const std::filesystem::path& index) {
   const std::string text = read_text(index, kMaxIndexBytes);
-  std::vector<std::string> names;
-  for (const WeightIndex::Shard& shard :
-       parse_weight_index(text, printable(index.filename().string())).shards) {
-    names.insert(names.end(), shard.tensors.begin(), shard.tensors.end());
+  const WeightIndex found = parse_weight_index(text, printable(index.filename().string()));
+  IndexListing listing{found.total_size, {}};
+  for (const WeightIndex::Shard& shard : found.shards) {
+    listing.tensors.insert(listing.tensors.end(), shard.tensors.begin(), shard.tensors.end());
   }
-  std::sort(names.begin(), names.end());
-  return names;
+  std::sort(listing.tensors.begin(), listing.tensors.end());
+  return listing;
 }
 
 }  // namespace regroup

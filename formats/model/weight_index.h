@@ -22,7 +22,8 @@ struct WeightIndex {
     std::vector<std::string_view> tensors;  ///< its tensors, in the order of the index
   };
   std::vector<Shard> shards;
-  std::deque<std::string> unescaped;  ///< names that contain escapes in the text
+  std::deque<std::string> unescaped;        ///< names that contain escapes in the text
+  std::optional<std::uint64_t> total_size;  ///< in its metadata, if it is an integer from 0
 };
 
 /// Parses the weight_map of an index. Names are views of `text`, which must outlive the result.
@@ -31,19 +32,16 @@ struct WeightIndex {
 /// nesting deeper than 64.
 WeightIndex parse_weight_index(std::string_view text, std::string_view where);
 
-/// metadata.total_size if it is an integer. Stops reading there.
-std::optional<std::uint64_t> parse_total_size(std::string_view text);
-
 // model.safetensors.index.json and pytorch_model.bin.index.json, which map tensors to shards.
 
 /// Opens all shards that an index names, in any container. Throws kBadInput if a shard is missing,
 /// is outside the directory, or its tensors differ from the index.
 std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& index);
 
-/// The index's metadata.total_size, the bytes of all tensors; nothing if absent.
-std::optional<std::uint64_t> total_size_of_index(const std::filesystem::path& index);
-
-/// The names of all tensors that an index lists, sorted.
-std::vector<std::string> tensors_of_index(const std::filesystem::path& index);
+struct IndexListing {
+  std::optional<std::uint64_t> total_size;  ///< the bytes of all tensors
+  std::vector<std::string> tensors;         ///< all that it lists, sorted
+};
+IndexListing listing_of_index(const std::filesystem::path& index);
 
 }  // namespace regroup

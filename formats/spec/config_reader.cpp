@@ -1,9 +1,11 @@
 #include "formats/spec/config_reader.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -15,6 +17,27 @@
 
 namespace regroup {
 namespace {
+
+constexpr std::int64_t kMaxHeads = 1 << 16;
+constexpr std::int64_t kWidthUnlessGiven = 4096;  // of a sliding window
+
+struct ActivationName {
+  std::string_view name;
+  Activation activation;
+};
+
+// The first name of each is the one that is written.
+constexpr auto kActivations = std::to_array<ActivationName>({
+    {"silu", Activation::kSilu},
+    {"swish", Activation::kSilu},
+    {"gelu", Activation::kGeluErf},
+    {"gelu_python", Activation::kGeluErf},
+    {"gelu_new", Activation::kGeluTanh},
+    {"gelu_fast", Activation::kGeluTanh},
+    {"gelu_pytorch_tanh", Activation::kGeluTanh},
+    {"relu", Activation::kRelu},
+    {"relu2", Activation::kReluSquared},
+});
 
 bool is_count(const Json& value) {
   return value.is_number_integer() &&
@@ -77,31 +100,45 @@ std::int64_t ConfigReader::count(Keys keys) const {
   return *found;
 }
 
-double ConfigReader::number_or(Keys keys, double absent) const {
+template <typename T>
+std::optional<T> ConfigReader::typed(Keys keys, bool (Json::*has_type)() const,
+                                     std::string_view needed) const {
   std::string key;
   const Json* found = find_first(keys, key);
-  if (found != nullptr && !found->is_number()) {
-    throw_bad_input("{}: {} is {}, a number is needed", where_, key, printable_json(*found));
+  if (found != nullptr && !(found->*has_type)()) {
+    throw_bad_input("{}: {} is {}, {} is needed", where_, key, printable_json(*found), needed);
   }
-  return found == nullptr ? absent : found->get<double>();
+  return found == nullptr ? std::nullopt : std::optional(found->get<T>());
+}
+
+std::optional<double> ConfigReader::optional_number(Keys keys) const {
+  return typed<double>(keys, &Json::is_number, "a number");
+}
+
+double ConfigReader::number_or(Keys keys, double absent) const {
+  return optional_number(keys).value_or(absent);
 }
 
 bool ConfigReader::flag_or(Keys keys, bool absent) const {
-  std::string key;
-  const Json* found = find_first(keys, key);
-  if (found != nullptr && !found->is_boolean()) {
-    throw_bad_input("{}: {} is {}, true or false is needed", where_, key, printable_json(*found));
-  }
-  return found == nullptr ? absent : found->get<bool>();
+  return typed<bool>(keys, &Json::is_boolean, "true or false").value_or(absent);
 }
 
 std::string ConfigReader::text_or(Keys keys, std::string absent) const {
-  std::string key;
-  const Json* found = find_first(keys, key);
-  if (found != nullptr && !found->is_string()) {
-    throw_bad_input("{}: {} is {}, a string is needed", where_, key, printable_json(*found));
+  return typed<std::string>(keys, &Json::is_string, "a string").value_or(std::move(absent));
+}
+
+Activation ConfigReader::activation_or(Keys keys, const std::string& absent) const {
+  const std::string name = text_or(keys, absent);
+  const auto* known = std::ranges::find(kActivations, name, &ActivationName::name);
+  if (known == kActivations.end()) {
+    throw_bad_input("{}: unknown activation {}; known: silu, gelu, gelu_new, relu, relu2", where_,
+                    printable(name));
   }
-  return found == nullptr ? absent : found->get<std::string>();
+  return known->activation;
+}
+
+std::string_view config_name_of(Activation activation) {
+  return std::ranges::find(kActivations, activation, &ActivationName::activation)->name;
 }
 
 std::vector<std::int64_t> ConfigReader::kv_heads(std::string_view key, std::int64_t layers,
@@ -139,12 +176,6 @@ ConfigReader ConfigReader::object(std::string_view key) const {
   return {found == nullptr ? kEmpty : *found, where_};
 }
 
-namespace {
-
-constexpr std::int64_t kMaxHeads = 1 << 16;
-
-}  // namespace
-
 std::int64_t read_layer_count(const ConfigReader& config, ConfigReader::Keys keys,
                               const Checkpoint& checkpoint) {
   const std::int64_t layers = config.count(keys);
@@ -171,14 +202,30 @@ void set_heads(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys h
   spec.head_dim = explicit_head_dim.value_or(spec.hidden_size / spec.query_heads);
 }
 
-void read_stack_sizes(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys layers_keys,
-                      const Checkpoint& checkpoint) {
+void read_stack_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                      ConfigReader::Keys hidden_keys, ConfigReader::Keys heads_keys,
+                      ConfigReader::Keys layers_keys, std::optional<std::int64_t> head_dim) {
+  spec.hidden_size = config.count(hidden_keys);
+  set_heads(spec, config, heads_keys, head_dim);
   const std::int64_t layers = read_layer_count(config, layers_keys, checkpoint);
   spec.layers.resize(static_cast<std::size_t>(layers));
   spec.vocab_size = config.count({"vocab_size"});
-  spec.max_positions = config.count({"max_position_embeddings"});
   spec.kv_heads =
       config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
+}
+
+void read_layer_norm(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys keys,
+                     double absent) {
+  spec.norm = NormKind::kLayerNorm;
+  spec.norm_epsilon = config.number_or(keys, absent);
+}
+
+void read_kv_heads_of_roles(ModelSpec& spec, const ConfigReader& config) {
+  for (const AttentionRole role : spec.roles()) {
+    spec.kv_heads_of(role) = config.kv_heads(spec.kv_heads_key_of(role).back(),
+                                             static_cast<std::int64_t>(spec.stack(role).size()),
+                                             spec.query_heads, spec.query_heads);
+  }
 }
 
 void skip_first_positions(ModelSpec& spec, const ConfigReader& config, std::int64_t rows) {
@@ -226,32 +273,56 @@ void name_output_bias(ModelSpec& spec, const Checkpoint& checkpoint, const std::
   }
 }
 
-Activation activation_from_name(const std::string& name, const std::string& where) {
-  if (name == "silu" || name == "swish") {
-    return Activation::kSilu;
-  }
-  if (name == "gelu" || name == "gelu_python") {
-    return Activation::kGeluErf;
-  }
-  if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh") {
-    return Activation::kGeluTanh;
-  }
-  if (name == "relu") {
-    return Activation::kRelu;
-  }
-  if (name == "relu2") {
-    return Activation::kReluSquared;
-  }
-  throw_bad_input("{}: unknown activation {}; known: silu, gelu, gelu_new, relu, relu2", where,
-                  printable(name));
-}
-
 LinearTensors linear_at(const std::string& name, bool bias) {
   return {name + ".weight", bias ? name + ".bias" : "", false};
 }
 
 NormTensors norm_at(const std::string& name, bool bias) {
   return {name + ".weight", bias ? name + ".bias" : ""};
+}
+
+AttentionLayout attention_at(const std::string& block, const BlockNames& names,
+                             const BlockBiases& biases) {
+  const auto projection = [&](const char* part) {
+    std::string name = block + std::string(names.attention.qkv);
+    if (names.packing == Packing::kSeparate) {
+      name.replace(name.rfind('*'), 1, part);
+    }
+    return linear_at(name, biases.qkv);
+  };
+  const LinearTensors o = linear_at(block + std::string(names.attention.o), biases.o);
+  return {names.packing, projection("q"), projection("k"), projection("v"), o, {}, {}};
+}
+
+void name_blocks(std::vector<LayerTensors>& layers, const std::string& stack,
+                 const BlockNames& names, const BlockBiases& biases) {
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::string block = fmt::format("{}{}.", stack, i);
+    const auto norm = [&](std::string_view name) {
+      return name.empty() ? NormTensors() : norm_at(block + std::string(name), biases.norm);
+    };
+    const auto linear = [&](std::string_view name) {
+      return name.empty() ? LinearTensors() : linear_at(block + std::string(name), biases.mlp);
+    };
+    layers[i].attention_norm = norm(names.attention.norm);
+    layers[i].attention = attention_at(block, names, biases);
+    layers[i].mlp_norm = norm(names.mlp.norm);
+    layers[i].gate = linear(names.mlp.gate);
+    layers[i].up = linear(names.mlp.up);
+    layers[i].down = linear(names.mlp.down);
+  }
+}
+
+std::string name_stack(ModelSpec& spec, const Checkpoint& checkpoint, const StackNames& names,
+                       const BlockNames& block, const BlockBiases& biases) {
+  const std::string embedding = std::string(names.embedding) + ".weight";
+  const std::string prefix = find_prefix(checkpoint, {names.prefix, ""}, embedding);
+  spec.token_embedding = prefix + embedding;
+  name_blocks(spec.layers, prefix + std::string(names.blocks), block, biases);
+  if (!names.final_norm.empty()) {
+    spec.final_norm = norm_at(prefix + std::string(names.final_norm), biases.norm);
+  }
+  return prefix;
 }
 
 std::optional<std::vector<bool>> listed_windows(const ConfigReader& config, std::size_t layers) {
@@ -275,6 +346,12 @@ std::optional<std::vector<bool>> listed_windows(const ConfigReader& config, std:
   return slides;
 }
 
+void read_sliding_window(ModelSpec& spec, const ConfigReader& config) {
+  spec.sliding_window = config.mentions("sliding_window")
+                            ? config.optional_count({"sliding_window"})
+                            : std::optional(kWidthUnlessGiven);
+}
+
 void set_windows(ModelSpec& spec, const std::vector<bool>& slides, std::int64_t width) {
   if (std::find(slides.begin(), slides.end(), true) == slides.end()) {
     return;
@@ -286,7 +363,6 @@ void set_windows(ModelSpec& spec, const std::vector<bool>& slides, std::int64_t 
 }
 
 void read_layer_windows(ModelSpec& spec, const ConfigReader& config, std::int64_t pattern) {
-  constexpr std::int64_t kWidthUnlessGiven = 4096;
   std::vector<bool> slides(spec.layers.size());
   for (std::size_t i = 0; i < slides.size(); ++i) {
     slides[i] = (static_cast<std::int64_t>(i) + 1) % pattern != 0;
@@ -302,16 +378,12 @@ void read_layer_windows(ModelSpec& spec, const ConfigReader& config, std::int64_
 
 namespace {
 
-std::optional<double> optional_number(const ConfigReader& config, std::string_view key) {
-  return config.find(key) == nullptr ? std::nullopt : std::optional(config.number_or({key}, 0.0));
-}
-
 // YaRN (Peng et al., https://arxiv.org/abs/2309.00071, section 3.4), as transformers computes it.
 double yarn_attention_factor(const ConfigReader& given, double factor) {
   const auto scale_of = [&](double mscale) {
     return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
   };
-  if (const auto explicit_factor = optional_number(given, "attention_factor")) {
+  if (const auto explicit_factor = given.optional_number({"attention_factor"})) {
     return *explicit_factor;
   }
   const double mscale = given.number_or({"mscale"}, 0.0);

@@ -29,9 +29,12 @@ class ConfigReader {
   std::optional<std::int64_t> optional_count(Keys keys) const;
   /// A token id: an integer below `vocab_size`.
   std::optional<std::int64_t> optional_token(std::string_view key, std::int64_t vocab_size) const;
+  std::optional<double> optional_number(Keys keys) const;
   double number_or(Keys keys, double absent) const;
   bool flag_or(Keys keys, bool absent) const;
   std::string text_or(Keys keys, std::string absent) const;
+  /// An activation under one of transformers' names; `absent` is such a name, too.
+  Activation activation_or(Keys keys, const std::string& absent) const;
 
   /// Kv heads per layer, from a number or a list with one entry per layer. `absent` if the key is
   /// absent.
@@ -50,10 +53,15 @@ class ConfigReader {
 
  private:
   const Json* find_first(Keys keys, std::string& key) const;
+  template <typename T>
+  std::optional<T> typed(Keys keys, bool (Json::*has_type)() const, std::string_view needed) const;
 
   const Json& config_;
   std::string where_;
 };
+
+/// The name that transformers writes.
+std::string_view config_name_of(Activation activation);
 
 // Config reading and checks shared by most families.
 
@@ -66,11 +74,23 @@ std::int64_t read_layer_count(const ConfigReader& config, ConfigReader::Keys key
 void set_heads(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys heads_keys,
                std::optional<std::int64_t> explicit_head_dim);
 
-/// Reads what many families name alike: the number of layers (under `layers_keys`), vocab_size,
-/// max_position_embeddings, and num_key_value_heads, as many as the query heads unless given. Call
-/// set_heads() before. Throws kBadInput for missing and impossible values.
-void read_stack_sizes(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys layers_keys,
-                      const Checkpoint& checkpoint);
+/// Reads the hidden size, the query heads and the number of layers under the keys given,
+/// vocab_size, and num_key_value_heads, as many as the query heads unless given. Creates the layers
+/// without tensor names. `head_dim` is as for set_heads(). Throws kBadInput for missing and
+/// impossible values.
+void read_stack_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+                      ConfigReader::Keys hidden_keys = {"hidden_size"},
+                      ConfigReader::Keys heads_keys = {"num_attention_heads"},
+                      ConfigReader::Keys layers_keys = {"num_hidden_layers"},
+                      std::optional<std::int64_t> head_dim = std::nullopt);
+
+/// Lets all norms be LayerNorm, with the epsilon at `keys`.
+void read_layer_norm(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys keys,
+                     double absent = 1e-5);
+
+/// Reads the kv heads of an encoder-decoder's roles, as many as the query heads unless given. Its
+/// layers must exist.
+void read_kv_heads_of_roles(ModelSpec& spec, const ConfigReader& config);
 
 /// Lets positions begin at row `rows` of the table of positions, whose size spec.max_positions is.
 /// Throws kBadInput if none is left.
@@ -90,18 +110,60 @@ void name_output(ModelSpec& spec, const ConfigReader& config, const std::string&
 void name_output_bias(ModelSpec& spec, const Checkpoint& checkpoint, const std::string& used,
                       const std::string& tied);
 
-/// Parses a config's activation name; throws kBadInput for unknown ones.
-Activation activation_from_name(const std::string& name, const std::string& where);
-
 /// A linear layer or norm stored as `name`.weight and, if `bias`, `name`.bias.
 LinearTensors linear_at(const std::string& name, bool bias);
 NormTensors norm_at(const std::string& name, bool bias);
+
+/// What a family calls the parts of a block, after the block's own name. Empty: there is none. If
+/// gate and up have the same name, they are one tensor.
+struct BlockNames {
+  struct Attention {
+    std::string_view norm = {};
+    std::string_view qkv = {};  ///< with kSeparate, "*" stands for q, k and v
+    std::string_view o = {};
+  };
+  struct Mlp {
+    std::string_view norm = {}, gate = {}, up = {}, down = {};
+  };
+  Packing packing = Packing::kSeparate;
+  Attention attention = {};
+  Mlp mlp = {};
+};
+
+/// Which parts of a block have biases.
+struct BlockBiases {
+  bool qkv = false, o = false, mlp = false, norm = false;
+};
+inline constexpr BlockBiases kAllBiases{true, true, true, true};
+
+/// The attention of a block whose name, with a dot, is `block`.
+AttentionLayout attention_at(const std::string& block, const BlockNames& names,
+                             const BlockBiases& biases);
+
+/// Sets the tensors of attention and MLP, and their norms, of the layers `stack`0, `stack`1, ….
+void name_blocks(std::vector<LayerTensors>& layers, const std::string& stack,
+                 const BlockNames& names, const BlockBiases& biases);
+
+/// What a family calls what its only stack has around the blocks. Models that were saved without
+/// their head lack the prefix.
+struct StackNames {
+  std::string_view prefix, embedding;
+  std::string_view blocks;           ///< before a block's number
+  std::string_view final_norm = {};  ///< empty: there is none
+};
+
+/// Names the token embedding, all blocks and the last norm. Returns the prefix in `checkpoint`.
+std::string name_stack(ModelSpec& spec, const Checkpoint& checkpoint, const StackNames& names,
+                       const BlockNames& block, const BlockBiases& biases);
 
 // Sliding windows in some of the layers: layer_types and sliding_window.
 
 /// Whether each layer has the sliding window, from layer_types ("sliding_attention" or
 /// "full_attention"); nothing without the key. Throws kBadInput for another list.
 std::optional<std::vector<bool>> listed_windows(const ConfigReader& config, std::size_t layers);
+
+/// Reads the window of all layers, sliding_window: 4096 without the key, none for null.
+void read_sliding_window(ModelSpec& spec, const ConfigReader& config);
 
 /// Gives the layers in `slides` a window of `width`, and the others none.
 void set_windows(ModelSpec& spec, const std::vector<bool>& slides, std::int64_t width);

@@ -9,27 +9,18 @@
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/spec/config_reader.h"
 
 namespace regroup {
 
 namespace {
 
-// Whether all values are the same number.
-bool is_one_number(const std::vector<std::int64_t>& values) {
-  return !values.empty() &&
-         std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
+bool all_are(const std::vector<std::int64_t>& values, std::int64_t value) {
+  return std::all_of(values.begin(), values.end(), [&](std::int64_t v) { return v == value; });
 }
 
 std::string list_json(const std::vector<std::int64_t>& values) {
   return fmt::format("[{}]", fmt::join(values, ", "));
-}
-
-}  // namespace
-
-namespace {
-
-bool all_are(const std::vector<std::int64_t>& values, std::int64_t value) {
-  return std::all_of(values.begin(), values.end(), [&](std::int64_t v) { return v == value; });
 }
 
 }  // namespace
@@ -80,7 +71,7 @@ std::string config_with_changed_heads(const std::string& config_text, const Mode
 }
 
 std::string per_layer_json(const std::vector<std::int64_t>& values) {
-  return is_one_number(values) ? std::to_string(values.front()) : list_json(values);
+  return !values.empty() && all_equal(values) ? std::to_string(values.front()) : list_json(values);
 }
 
 std::string kv_heads_json(const ModelSpec& spec) {
@@ -97,203 +88,228 @@ std::string kv_heads_json(const ModelSpec& spec) {
 
 namespace {
 
-Json write_llama(const ModelSpec& spec) {
-  Json config = llama_frame("llama", "LlamaForCausalLM", spec);
-  config["head_dim"] = spec.head_dim;
-  config["rms_norm_eps"] = spec.norm_epsilon;
-  config["attention_bias"] = has_attention_biases(spec);
-  config["mlp_bias"] = has_mlp_biases(spec);
+// Not every layer has both an attention and an MLP.
+bool has_attention_biases(const ModelSpec& spec) {
+  return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerTensors& layer) {
+    return !layer.attention.q.bias.empty() || !layer.attention.o.bias.empty();
+  });
+}
+
+bool has_mlp_biases(const ModelSpec& spec) {
+  return std::any_of(spec.layers.begin(), spec.layers.end(),
+                     [](const LayerTensors& layer) { return !layer.up.bias.empty(); });
+}
+
+// The number of kv heads, or a list if it differs between layers.
+Json config_kv_heads(const ModelSpec& spec) {
+  return all_equal(spec.kv_heads) ? Json(spec.kv_heads.front()) : Json(spec.kv_heads);
+}
+
+Json scaling_json(const ModelSpec& spec) {
+  const RopeScaling& scaling = spec.rope.scaling;
+  switch (scaling.kind) {
+    case RopeScaling::Kind::kNone: return nullptr;
+    case RopeScaling::Kind::kLinear: return {{"rope_type", "linear"}, {"factor", scaling.factor}};
+    case RopeScaling::Kind::kDynamic: return {{"rope_type", "dynamic"}, {"factor", scaling.factor}};
+    case RopeScaling::Kind::kLlama3:
+      return {{"rope_type", "llama3"},
+              {"factor", scaling.factor},
+              {"low_freq_factor", scaling.low_frequency_factor},
+              {"high_freq_factor", scaling.high_frequency_factor},
+              {"original_max_position_embeddings",
+               static_cast<std::int64_t>(scaling.original_positions)}};
+    case RopeScaling::Kind::kYarn:
+      return {{"rope_type", "yarn"},
+              {"factor", scaling.factor},
+              {"beta_fast", scaling.beta_fast},
+              {"beta_slow", scaling.beta_slow},
+              {"attention_factor", scaling.attention_factor},
+              {"truncate", scaling.truncate},
+              {"original_max_position_embeddings",
+               static_cast<std::int64_t>(scaling.original_positions)}};
+    case RopeScaling::Kind::kLongRope:
+      return {{"rope_type", "longrope"},
+              {"factor", scaling.factor},
+              {"attention_factor", scaling.attention_factor},
+              {"short_factor", scaling.short_factors},
+              {"long_factor", scaling.long_factors},
+              {"original_max_position_embeddings",
+               static_cast<std::int64_t>(scaling.original_positions)}};
+  }
+  return nullptr;
+}
+
+// The keys that all architectures share, and those of Llama's and of GPT-2's relatives.
+Json begin_config(std::string_view model_type, std::string_view architecture,
+                  const ModelSpec& spec) {
+  return {{"architectures", {architecture}},
+          {"model_type", model_type},
+          {"vocab_size", spec.vocab_size},
+          {"tie_word_embeddings", spec.lm_head.empty()}};
+}
+
+Json llama_frame(std::string_view model_type, std::string_view architecture,
+                 const ModelSpec& spec) {
+  Json config = begin_config(model_type, architecture, spec);
+  config["hidden_size"] = spec.hidden_size;
+  config["intermediate_size"] = spec.intermediate_size;
+  config["num_hidden_layers"] = spec.layer_count();
+  config["num_attention_heads"] = spec.query_heads;
+  config["num_key_value_heads"] = config_kv_heads(spec);
+  if (spec.max_positions) {
+    config["max_position_embeddings"] = *spec.max_positions;
+  }
+  config["hidden_act"] = config_name_of(spec.activation);
+  config["rope_theta"] = spec.rope.theta;
+  if (spec.rope.scaling.kind != RopeScaling::Kind::kNone) {
+    config["rope_scaling"] = scaling_json(spec);
+  }
   return config;
 }
 
-Json write_mistral(const ModelSpec& spec) {
-  Json config = llama_frame("mistral", "MistralForCausalLM", spec);
-  config["head_dim"] = spec.head_dim;
-  config["rms_norm_eps"] = spec.norm_epsilon;
-  config["sliding_window"] = spec.sliding_window ? Json(*spec.sliding_window) : Json(nullptr);
+Json gpt_frame(std::string_view model_type, std::string_view architecture, const ModelSpec& spec) {
+  Json config = begin_config(model_type, architecture, spec);
+  config["n_embd"] = spec.hidden_size;
+  config["n_head"] = spec.query_heads;
+  config["n_layer"] = spec.layer_count();
+  config["n_inner"] = spec.intermediate_size;
+  if (spec.max_positions) {
+    config["n_positions"] = *spec.max_positions;
+  }
+  config["layer_norm_epsilon"] = spec.norm_epsilon;
+  config["activation_function"] = config_name_of(spec.activation);
   return config;
 }
 
-Json write_qwen2(const ModelSpec& spec) {
-  Json config = llama_frame("qwen2", "Qwen2ForCausalLM", spec);
-  config["rms_norm_eps"] = spec.norm_epsilon;
-  config["use_sliding_window"] = false;
-  return config;
+// Keys that several architectures have, or that need no more than a value.
+
+const Json kLeftOut(Json::value_t::discarded);
+
+Json epsilon(const ModelSpec& spec) { return spec.norm_epsilon; }
+Json no_dropout(const ModelSpec&) { return 0.0; }
+Json json_null(const ModelSpec&) { return nullptr; }
+Json rotary_fraction(const ModelSpec& spec) {
+  return static_cast<double>(spec.rope.rotary_dim) / static_cast<double>(spec.head_dim);
 }
 
-Json write_nemotron_nas(const ModelSpec& spec) {
-  Json config = llama_frame("nemotron-nas", "DeciLMForCausalLM", spec);
+Json original_positions(const ModelSpec& spec) {
+  return spec.rope.scaling.kind == RopeScaling::Kind::kLongRope
+             ? Json(static_cast<std::int64_t>(spec.rope.scaling.original_positions))
+             : kLeftOut;
+}
+
+Json attention_multiplier(const ModelSpec& spec) {
+  return spec.attention_scale.value_or(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
+}
+
+Json no_rope_layers(const ModelSpec& spec) {
+  Json list = Json::array();
+  for (const LayerTensors& layer : spec.layers) {
+    list.push_back(layer.without_rope ? 0 : 1);
+  }
+  return list;
+}
+
+struct ConfigKey {
+  std::string_view name;
+  Json (*value)(const ModelSpec&);
+};
+
+constexpr auto kConfigKeys = std::to_array<ConfigKey>({
+    {"hidden_size", [](const ModelSpec& spec) { return Json(spec.hidden_size); }},
+    {"n_head", [](const ModelSpec& spec) { return Json(spec.query_heads); }},
+    {"n_layer", [](const ModelSpec& spec) { return Json(spec.layer_count()); }},
+    {"head_dim", [](const ModelSpec& spec) { return Json(spec.head_dim); }},
+    {"rms_norm_eps", epsilon},
+    {"layer_norm_eps", epsilon},
+    {"layer_norm_epsilon", epsilon},
+    {"norm_eps", epsilon},
+    {"norm_epsilon", epsilon},
+    {"attention_bias", [](const ModelSpec& spec) { return Json(has_attention_biases(spec)); }},
+    {"mlp_bias", [](const ModelSpec& spec) { return Json(has_mlp_biases(spec)); }},
+    {"use_bias",
+     [](const ModelSpec& spec) {
+       return Json(has_attention_biases(spec) || has_mlp_biases(spec));
+     }},
+    {"sliding_window", [](const ModelSpec& spec) { return or_null(spec.sliding_window); }},
+    {"use_sliding_window", [](const ModelSpec&) { return Json(false); }},
+    {"partial_rotary_factor", rotary_fraction},
+    {"rotary_pct", rotary_fraction},
+    {"rotary_dim", [](const ModelSpec& spec) { return Json(spec.rope.rotary_dim); }},
+    {"rotary_emb_base", [](const ModelSpec& spec) { return Json(spec.rope.theta); }},
+    {"original_max_position_embeddings", original_positions},
+    {"no_rope_layers", no_rope_layers},
+    {"qk_layernorm",
+     [](const ModelSpec& spec) { return Json(spec.qk_norm == QkNorm::kSharedAcrossHeads); }},
+    {"logit_scale", [](const ModelSpec& spec) { return Json(spec.output_scale); }},
+    {"embedding_multiplier", [](const ModelSpec& spec) { return Json(spec.embedding_scale); }},
+    {"attention_multiplier", attention_multiplier},
+    {"residual_multiplier", [](const ModelSpec& spec) { return Json(spec.residual_scale); }},
+    {"logits_scaling", [](const ModelSpec& spec) { return Json(1.0 / spec.output_scale); }},
+    {"use_parallel_residual", [](const ModelSpec& spec) { return Json(spec.parallel_residual); }},
+    {"apply_residual_connection_post_layernorm",
+     [](const ModelSpec& spec) { return Json(spec.residual_after_norm); }},
+    {"pad_token_id", json_null},  // the default may be the last of a larger vocabulary
+    {"attention_dropout", no_dropout},
+    {"embedding_dropout", no_dropout},
+    {"residual_dropout", no_dropout},
+    {"embd_pdrop", no_dropout},
+    {"resid_pdrop", no_dropout},
+});
+
+// What else an architecture writes.
+
+// For architectures without a key of their own.
+void add_grouped_heads(Json& config, const ModelSpec& spec) {
+  if (!all_are(spec.kv_heads, spec.query_heads)) {
+    config["num_key_value_heads"] = config_kv_heads(spec);
+  }
+}
+
+// PhiForCausalLM's output projection has a bias.
+void untie(Json& config, const ModelSpec&) { config["tie_word_embeddings"] = false; }
+
+void add_blocks(Json& config, const ModelSpec& spec) {
   config.erase("num_key_value_heads");
   config.erase("intermediate_size");
-  config["rms_norm_eps"] = spec.norm_epsilon;
-  config["attention_bias"] = has_attention_biases(spec);
-  config["mlp_bias"] = has_mlp_biases(spec);
   config["block_configs"] = Json::array();
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     const LayerTensors& layer = spec.layers[i];
-    const std::int64_t width =
-        layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
     Json attention = {{"n_heads_in_group", nullptr}, {"no_op", !layer.attention.present()}};
     if (layer.attention.present()) {
       attention["n_heads_in_group"] = spec.query_heads / spec.kv_heads[i];
     }
     Json mlp = {{"ffn_mult", nullptr}, {"no_op", !layer.up.present()}};
     if (layer.up.present()) {
-      mlp["ffn_mult"] = 1.5 * static_cast<double>(width) / static_cast<double>(spec.hidden_size);
+      mlp["ffn_mult"] =
+          1.5 * static_cast<double>(spec.width_of(layer)) / static_cast<double>(spec.hidden_size);
     }
     config["block_configs"].push_back({{"attention", attention}, {"ffn", mlp}});
   }
-  return config;
 }
 
-Json write_phi(const ModelSpec& spec) {
-  Json config = llama_frame("phi", "PhiForCausalLM", spec);
-  config["partial_rotary_factor"] = rotary_fraction(spec);
-  config["layer_norm_eps"] = spec.norm_epsilon;
-  config["qk_layernorm"] = spec.qk_norm == QkNorm::kSharedAcrossHeads;
-  config["tie_word_embeddings"] = false;  // PhiForCausalLM's output projection has a bias
-  config["attention_dropout"] = 0.0;
-  config["embd_pdrop"] = 0.0;
-  config["resid_pdrop"] = 0.0;
-  return config;
-}
-
-Json write_phi3(const ModelSpec& spec) {
-  Json config = llama_frame("phi3", "Phi3ForCausalLM", spec);
-  config["partial_rotary_factor"] = rotary_fraction(spec);
-  config["rms_norm_eps"] = spec.norm_epsilon;
-  config["sliding_window"] = spec.sliding_window ? Json(*spec.sliding_window) : Json(nullptr);
-  if (spec.rope.scaling.kind == RopeScaling::Kind::kLongRope) {
-    config["original_max_position_embeddings"] =
-        static_cast<std::int64_t>(spec.rope.scaling.original_positions);
-  }
-  config["pad_token_id"] = nullptr;  // the default is the last of a larger vocabulary
-  return config;
-}
-
-Json write_cohere(const ModelSpec& spec) {
-  Json config = llama_frame("cohere", "CohereForCausalLM", spec);
-  config["layer_norm_eps"] = spec.norm_epsilon;
-  config["logit_scale"] = spec.output_scale;
-  config["attention_bias"] = has_attention_biases(spec);
-  return config;
-}
-
-Json write_granite(const ModelSpec& spec) {
-  Json config = llama_frame("granite", "GraniteForCausalLM", spec);
-  config["head_dim"] = spec.head_dim;
-  config["rms_norm_eps"] = spec.norm_epsilon;
-  config["attention_bias"] = has_attention_biases(spec);
-  config["mlp_bias"] = has_mlp_biases(spec);
-  config["embedding_multiplier"] = spec.embedding_scale;
-  config["attention_multiplier"] =
-      spec.attention_scale.value_or(1.0 / std::sqrt(static_cast<double>(spec.head_dim)));
-  config["residual_multiplier"] = spec.residual_scale;
-  config["logits_scaling"] = 1.0 / spec.output_scale;
-  return config;
-}
-
-Json write_glm(const ModelSpec& spec) {
-  Json config = llama_frame("glm", "GlmForCausalLM", spec);
-  config["head_dim"] = spec.head_dim;
-  config["partial_rotary_factor"] = rotary_fraction(spec);
-  config["rms_norm_eps"] = spec.norm_epsilon;
-  config["attention_bias"] = has_attention_biases(spec);
-  config["pad_token_id"] = nullptr;
-  return config;
-}
-
-Json write_smollm3(const ModelSpec& spec) {
-  Json config = llama_frame("smollm3", "SmolLM3ForCausalLM", spec);
-  config["head_dim"] = spec.head_dim;
-  config["rms_norm_eps"] = spec.norm_epsilon;
-  config["attention_bias"] = has_attention_biases(spec);
-  config["mlp_bias"] = has_mlp_biases(spec);
-  config["no_rope_layers"] = Json::array();
-  for (const LayerTensors& layer : spec.layers) {
-    config["no_rope_layers"].push_back(layer.without_rope ? 0 : 1);
-  }
-  config["pad_token_id"] = nullptr;
-  return config;
-}
-
-Json write_starcoder2(const ModelSpec& spec) {
-  Json config = llama_frame("starcoder2", "Starcoder2ForCausalLM", spec);
-  config["norm_epsilon"] = spec.norm_epsilon;
-  config["use_bias"] = has_attention_biases(spec) || has_mlp_biases(spec);
-  config["sliding_window"] = spec.sliding_window ? Json(*spec.sliding_window) : Json(nullptr);
-  config["attention_dropout"] = 0.0;
-  config["embedding_dropout"] = 0.0;
-  config["residual_dropout"] = 0.0;
-  return config;
-}
-
-Json write_nemotron(const ModelSpec& spec) {
-  Json config = llama_frame("nemotron", "NemotronForCausalLM", spec);
-  config["head_dim"] = spec.head_dim;
-  config["partial_rotary_factor"] = rotary_fraction(spec);
-  config["norm_eps"] = spec.norm_epsilon;
-  config["attention_bias"] = has_attention_biases(spec);
-  config["mlp_bias"] = has_mlp_biases(spec);
-  return config;
-}
-
-Json write_gpt_bigcode(const ModelSpec& spec) {
-  Json config = gpt_frame("gpt_bigcode", "GPTBigCodeForCausalLM", spec);
-  config["multi_query"] = all_grouped_as(spec, 1);
+void add_bigcode(Json& config, const ModelSpec& spec) {
+  const bool multi_query = all_are(spec.kv_heads, 1);
+  config["multi_query"] = multi_query;
   config["scale_attn_weights"] = true;
-  if (!all_grouped_as(spec, 1)) {
-    add_kv_heads(config, spec);
+  if (!multi_query) {
+    add_grouped_heads(config, spec);
   }
-  return config;
 }
 
-Json write_gpt2(const ModelSpec& spec) {
-  Json config = gpt_frame("gpt2", "GPT2LMHeadModel", spec);
-  add_kv_heads(config, spec);
-  return config;
-}
-
-Json write_gptj(const ModelSpec& spec) {
-  Json config = gpt_frame("gptj", "GPTJForCausalLM", spec);
-  config["rotary_dim"] = spec.rope.rotary_dim;
-  add_kv_heads(config, spec);
-  return config;
-}
-
-Json write_gpt_neox(const ModelSpec& spec) {
-  Json config = llama_frame("gpt_neox", "GPTNeoXForCausalLM", spec);
+void rename_like_neox(Json& config, const ModelSpec& spec) {
   config.erase("num_key_value_heads");
   config.erase("rope_theta");
-  config["rotary_pct"] = rotary_fraction(spec);
-  config["rotary_emb_base"] = spec.rope.theta;
-  config["layer_norm_eps"] = spec.norm_epsilon;
-  config["hidden_act"] = config_activation(spec.activation);
-  config["use_parallel_residual"] = spec.parallel_residual;
-  config["attention_bias"] = has_attention_biases(spec);
-  add_kv_heads(config, spec);
-  return config;
+  add_grouped_heads(config, spec);
 }
 
-Json write_bloom(const ModelSpec& spec) {
-  Json config = begin_config("bloom", "BloomForCausalLM", spec);
-  config["hidden_size"] = spec.hidden_size;
-  config["n_head"] = spec.query_heads;
-  config["n_layer"] = spec.layer_count();
-  config["layer_norm_epsilon"] = spec.norm_epsilon;
-  config["apply_residual_connection_post_layernorm"] = spec.residual_after_norm;
-  add_kv_heads(config, spec);
-  return config;
-}
-
-Json write_mpt(const ModelSpec& spec) {
-  Json config = begin_config("mpt", "MptForCausalLM", spec);
+void add_mpt(Json& config, const ModelSpec& spec) {
   Json attention = {{"alibi", spec.positions == PositionKind::kAlibi},
                     {"alibi_bias_max", static_cast<std::int64_t>(spec.alibi.bias_max)}};
   if (spec.clip_qkv) {
     attention["clip_qkv"] = *spec.clip_qkv;
   }
-  if (!all_grouped_as(spec, spec.query_heads)) {
+  if (!all_are(spec.kv_heads, spec.query_heads)) {
     attention["kv_n_heads"] = config_kv_heads(spec);
   }
   config["d_model"] = spec.hidden_size;
@@ -304,15 +320,13 @@ Json write_mpt(const ModelSpec& spec) {
   config["layer_norm_epsilon"] = spec.norm_epsilon;
   config["no_bias"] = true;
   config["attn_config"] = attention;
-  return config;
 }
 
-Json write_falcon(const ModelSpec& spec) {
-  Json config = begin_config("falcon", "FalconForCausalLM", spec);
+void add_falcon(Json& config, const ModelSpec& spec) {
   const bool two_norms = spec.layers.front().mlp_norm.present();
-  const bool multi_query = all_grouped_as(spec, 1);
+  const bool multi_query = all_are(spec.kv_heads, 1);
   const bool grouped = spec.parallel_residual &&
-                       (two_norms || (!multi_query && !all_grouped_as(spec, spec.query_heads)));
+                       (two_norms || (!multi_query && !all_are(spec.kv_heads, spec.query_heads)));
   config["hidden_size"] = spec.hidden_size;
   config["ffn_hidden_size"] = spec.intermediate_size;
   config["num_attention_heads"] = spec.query_heads;
@@ -320,7 +334,7 @@ Json write_falcon(const ModelSpec& spec) {
   if (spec.max_positions) {
     config["max_position_embeddings"] = *spec.max_positions;
   }
-  config["activation"] = config_activation(spec.activation);
+  config["activation"] = config_name_of(spec.activation);
   config["layer_norm_epsilon"] = spec.norm_epsilon;
   config["alibi"] = spec.positions == PositionKind::kAlibi;
   config["rope_theta"] = spec.rope.theta;
@@ -333,57 +347,94 @@ Json write_falcon(const ModelSpec& spec) {
   } else {
     config["multi_query"] = multi_query;
     if (!multi_query) {
-      add_kv_heads(config, spec);
+      add_grouped_heads(config, spec);
     }
   }
-  return config;
 }
 
-struct Writer {
-  std::string_view architecture;
-  Json (*write)(const ModelSpec&);
+struct Architecture {
+  struct Base {
+    std::string_view name, model_type;
+    Json (*frame)(std::string_view model_type, std::string_view architecture, const ModelSpec&);
+  };
+  Base base;
+  std::array<std::string_view, 8> keys = {};  // after those of the frame, in this order
+  void (*adapt)(Json&, const ModelSpec&) = nullptr;
 };
 
-constexpr std::array<Writer, 19> kWriters{{
-    {"LlamaForCausalLM", write_llama},
-    {"MistralForCausalLM", write_mistral},
-    {"Qwen2ForCausalLM", write_qwen2},
-    {"PhiForCausalLM", write_phi},
-    {"Phi3ForCausalLM", write_phi3},
-    {"CohereForCausalLM", write_cohere},
-    {"GraniteForCausalLM", write_granite},
-    {"GlmForCausalLM", write_glm},
-    {"SmolLM3ForCausalLM", write_smollm3},
-    {"Starcoder2ForCausalLM", write_starcoder2},
-    {"NemotronForCausalLM", write_nemotron},
-    {"GPTBigCodeForCausalLM", write_gpt_bigcode},
-    {"GPT2LMHeadModel", write_gpt2},
-    {"GPTJForCausalLM", write_gptj},
-    {"GPTNeoXForCausalLM", write_gpt_neox},
-    {"BloomForCausalLM", write_bloom},
-    {"MptForCausalLM", write_mpt},
-    {"FalconForCausalLM", write_falcon},
-    {"DeciLMForCausalLM", write_nemotron_nas},
-}};
+constexpr auto kArchitectures = std::to_array<Architecture>({
+    {{"LlamaForCausalLM", "llama", llama_frame},
+     {"head_dim", "rms_norm_eps", "attention_bias", "mlp_bias"}},
+    {{"MistralForCausalLM", "mistral", llama_frame},
+     {"head_dim", "rms_norm_eps", "sliding_window"}},
+    {{"Qwen2ForCausalLM", "qwen2", llama_frame}, {"rms_norm_eps", "use_sliding_window"}},
+    {{"PhiForCausalLM", "phi", llama_frame},
+     {"partial_rotary_factor", "layer_norm_eps", "qk_layernorm", "attention_dropout", "embd_pdrop",
+      "resid_pdrop"},
+     untie},
+    {{"Phi3ForCausalLM", "phi3", llama_frame},
+     {"partial_rotary_factor", "rms_norm_eps", "sliding_window", "original_max_position_embeddings",
+      "pad_token_id"}},
+    {{"CohereForCausalLM", "cohere", llama_frame},
+     {"layer_norm_eps", "logit_scale", "attention_bias"}},
+    {{"GraniteForCausalLM", "granite", llama_frame},
+     {"head_dim", "rms_norm_eps", "attention_bias", "mlp_bias", "embedding_multiplier",
+      "attention_multiplier", "residual_multiplier", "logits_scaling"}},
+    {{"GlmForCausalLM", "glm", llama_frame},
+     {"head_dim", "partial_rotary_factor", "rms_norm_eps", "attention_bias", "pad_token_id"}},
+    {{"SmolLM3ForCausalLM", "smollm3", llama_frame},
+     {"head_dim", "rms_norm_eps", "attention_bias", "mlp_bias", "no_rope_layers", "pad_token_id"}},
+    {{"Starcoder2ForCausalLM", "starcoder2", llama_frame},
+     {"norm_epsilon", "use_bias", "sliding_window", "attention_dropout", "embedding_dropout",
+      "residual_dropout"}},
+    {{"NemotronForCausalLM", "nemotron", llama_frame},
+     {"head_dim", "partial_rotary_factor", "norm_eps", "attention_bias", "mlp_bias"}},
+    {{"GPTBigCodeForCausalLM", "gpt_bigcode", gpt_frame}, {}, add_bigcode},
+    {{"GPT2LMHeadModel", "gpt2", gpt_frame}, {}, add_grouped_heads},
+    {{"GPTJForCausalLM", "gptj", gpt_frame}, {"rotary_dim"}, add_grouped_heads},
+    {{"GPTNeoXForCausalLM", "gpt_neox", llama_frame},
+     {"rotary_pct", "rotary_emb_base", "layer_norm_eps", "use_parallel_residual", "attention_bias"},
+     rename_like_neox},
+    {{"BloomForCausalLM", "bloom", begin_config},
+     {"hidden_size", "n_head", "n_layer", "layer_norm_epsilon",
+      "apply_residual_connection_post_layernorm"},
+     add_grouped_heads},
+    {{"MptForCausalLM", "mpt", begin_config}, {}, add_mpt},
+    {{"FalconForCausalLM", "falcon", begin_config}, {}, add_falcon},
+    {{"DeciLMForCausalLM", "nemotron-nas", llama_frame},
+     {"rms_norm_eps", "attention_bias", "mlp_bias"},
+     add_blocks},
+});
 
 }  // namespace
 
 std::vector<std::string_view> writable_architectures() {
   std::vector<std::string_view> names;
-  for (const Writer& writer : kWriters) {
-    names.push_back(writer.architecture);
+  for (const Architecture& architecture : kArchitectures) {
+    names.push_back(architecture.base.name);
   }
   return names;
 }
 
-Json write_config(std::string_view architecture, const ModelSpec& spec) {
-  for (const Writer& writer : kWriters) {
-    if (writer.architecture == architecture) {
-      return writer.write(spec);
+Json write_config(std::string_view name, const ModelSpec& spec) {
+  const auto* found = std::ranges::find(kArchitectures, name,
+                                        [](const Architecture& each) { return each.base.name; });
+  if (found == kArchitectures.end()) {
+    throw_usage("no config can be written for architecture {}; known: {}", printable(name),
+                fmt::join(writable_architectures(), ", "));
+  }
+  Json config = found->base.frame(found->base.model_type, name, spec);
+  for (const std::string_view key : found->keys) {
+    const Json value =
+        key.empty() ? kLeftOut : std::ranges::find(kConfigKeys, key, &ConfigKey::name)->value(spec);
+    if (!value.is_discarded()) {
+      config[std::string(key)] = value;
     }
   }
-  throw_usage("no config can be written for architecture {}; known: {}", printable(architecture),
-              fmt::join(writable_architectures(), ", "));
+  if (found->adapt != nullptr) {
+    found->adapt(config, spec);
+  }
+  return config;
 }
 
 }  // namespace regroup

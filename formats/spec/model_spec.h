@@ -1,8 +1,10 @@
 // A model in one vocabulary for all families: sizes, positions, and the names of its tensors.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -349,6 +351,10 @@ struct ModelSpec {
 
   std::int64_t layer_count() const { return static_cast<std::int64_t>(layers.size()); }
 
+  /// The width of one layer's MLP.
+  std::int64_t width_of(const LayerTensors& layer) const {
+    return layer.intermediate_size > 0 ? layer.intermediate_size : intermediate_size;
+  }
   /// The sliding window of one layer.
   std::optional<std::int64_t> window_of(const LayerTensors& layer) const {
     return layer.without_window ? std::nullopt : sliding_window;
@@ -409,6 +415,12 @@ std::vector<std::string> position_tensors(const ModelSpec& spec);
 /// kBadInput naming the tensor if the result is not a whole number.
 std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Checkpoint& tensors,
                                                AttentionRole role = AttentionRole::kSelf);
+
+/// Whether there is no value that differs from another.
+template <typename T>
+bool all_equal(const std::vector<T>& values) {
+  return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
+}
 
 /// Whether all layers with attention have the same number of kv heads.
 bool is_uniform(const std::vector<std::int64_t>& kv_heads);

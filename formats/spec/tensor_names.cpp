@@ -64,6 +64,11 @@ class Renaming {
 
 }  // namespace
 
+void rename_tensors(AttentionLayout& attention,
+                    const std::function<std::string(const std::string&)>& rename) {
+  Renaming(rename).apply(attention);
+}
+
 void rename_tensors(ModelSpec& spec, const std::function<std::string(const std::string&)>& rename) {
   const Renaming renaming(rename);
   for (std::string* name :
@@ -103,8 +108,7 @@ void settle_ties(ModelSpec& spec, const Checkpoint& checkpoint) {
     }
     spec.contradictions.push_back(
         fmt::format("the config ties {} to {}, but they differ: both are used, as in transformers "
-                    "5, where older "
-                    "loaders use the second alone",
+                    "5, where older loaders use the second alone",
                     printable(name), printable(spec.token_embedding)));
     if (name == spec.tied_head) {
       spec.lm_head = name;

@@ -13,6 +13,8 @@ namespace regroup {
 
 /// Replaces every tensor name in `spec` by `rename(name)`. Empty names stay empty.
 void rename_tensors(ModelSpec& spec, const std::function<std::string(const std::string&)>& rename);
+void rename_tensors(AttentionLayout& attention,
+                    const std::function<std::string(const std::string&)>& rename);
 
 // The output head, which maps the last hidden states to predictions. Checkpoints of base models
 // lack it.

@@ -91,9 +91,7 @@ double kept_by_mlp(const Kept& kept, const LayerTensors& layer) {
   if (!layer.up.present()) {
     return layer.experts.present() ? static_cast<double>(3 * spec.hidden_size) : 0.0;
   }
-  const std::int64_t width =
-      layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
-  return static_cast<double>(kept.by_norms() + kept.by_activation(layer) * width);
+  return static_cast<double>(kept.by_norms() + kept.by_activation(layer) * spec.width_of(layer));
 }
 
 double kept_by_block(const Kept& kept, AttentionRole role, std::size_t layer) {
