@@ -102,7 +102,7 @@ std::unique_ptr<Tokenizer> make_json_tokenizer(const nlohmann::json& tokenizer,
 
 std::unique_ptr<Tokenizer> open_tokenizer_json(const std::filesystem::path& file,
                                                const std::vector<StoredAddedToken>& added) {
-  const std::string where = printable(file.string(), 0);
+  const std::string where = printable_path(file);
   nlohmann::json tokenizer = is_vocabulary_file(file)
                                  ? tokenizer_json_from(file)
                                  : parse_sorted_json_object(read_text(file, kMaxJsonBytes), where);

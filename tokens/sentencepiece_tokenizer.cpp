@@ -94,7 +94,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
 std::unique_ptr<Tokenizer> open_sentencepiece(const std::filesystem::path& model) {
   return std::make_unique<SentencePieceTokenizer>(read_text(model, kMaxModelBytes),
-                                                  printable(model.string(), 0));
+                                                  printable_path(model));
 }
 
 }  // namespace regroup

@@ -122,7 +122,7 @@ class DocumentWriter {
     throw_bad_input(
         "{}: the text gives the token {}, which has the id {}, but the model has {} tokens: add "
         "rows to its embedding, or use the tokenizer that it was trained with",
-        tokenizer_.file().empty() ? "bytes" : printable(tokenizer_.file().string(), 0),
+        tokenizer_.file().empty() ? "bytes" : printable_path(tokenizer_.file()),
         printable(token, 60), unknown, rows_);
   }
 

@@ -56,9 +56,9 @@ constexpr std::array<std::string_view, 9> kRenumbering{
 
 nlohmann::json config_in(const fs::path& directory, const char* name) {
   const fs::path path = directory / name;
-  return path_exists(path) ? parse_sorted_json_object(read_text(path, kMaxConfigBytes),
-                                                      printable(path.string(), 0))
-                           : nlohmann::json::object();
+  return path_exists(path)
+             ? parse_sorted_json_object(read_text(path, kMaxConfigBytes), printable_path(path))
+             : nlohmann::json::object();
 }
 
 std::optional<bool> flag_in(const nlohmann::json& config, const char* key) {
@@ -86,7 +86,7 @@ void check_numbering(const nlohmann::json& tokenizer_config, const fs::path& dir
     throw_bad_input(
         "{}: {} renumbers SentencePiece's tokens, and there is no tokenizer.json, which has its "
         "ids",
-        printable(directory.string(), 0), printable(name));
+        printable_path(directory), printable(name));
   }
 }
 
@@ -110,7 +110,7 @@ std::optional<std::int64_t> special_id(const Tokenizer& tokenizer, const std::st
   const auto configured = number_in(files.config, (role + "_token_id").c_str());
   if (!named.empty() && !id && own && !configured) {
     throw_bad_input("{}: the {} token is {}, which the tokenizer does not have",
-                    printable(files.directory.string(), 0), role, printable(named, 60));
+                    printable_path(files.directory), role, printable(named, 60));
   }
   return id ? id : !named.empty() && configured ? configured : own ? own : configured;
 }
@@ -173,7 +173,7 @@ fs::path file_in(const fs::path& directory) {
   throw_bad_input(
       "{}: has no tokenizer (tokenizer.json, tokenizer.model, vocab.json with merges.txt, or "
       "vocab.txt); --tokenizer names one: a file, another model, or \"bytes\"",
-      printable(directory.string(), 0));
+      printable_path(directory));
 }
 
 bool is_own_name(const fs::path& name) {

@@ -69,8 +69,7 @@ void check_is_new(const std::filesystem::path& destination) {
   const auto path = without_trailing_slash(std::filesystem::absolute(destination));
   std::error_code fault;
   if (std::filesystem::exists(std::filesystem::symlink_status(path, fault))) {
-    throw_usage("{}: exists already; name one that does not exist yet",
-                printable(path.string(), 0));
+    throw_usage("{}: exists already; name one that does not exist yet", printable_path(path));
   }
 }
 
@@ -102,7 +101,7 @@ void StagedDirectory::create() {
   }
   if (fault) {
     discard();
-    throw_environment("{}: cannot create: {}", printable(staging_.string(), 0), fault.message());
+    throw_environment("{}: cannot create: {}", printable_path(staging_), fault.message());
   }
 }
 
@@ -151,7 +150,7 @@ void StagedDirectory::discard() const {
 
 void StagedDirectory::rename(const std::filesystem::path& from, const std::filesystem::path& to) {
   if (rename_to_new(from, to) != 0) {
-    throw_environment("{}: cannot publish: {}", printable(to.string(), 0), std::strerror(errno));
+    throw_environment("{}: cannot publish: {}", printable_path(to), std::strerror(errno));
   }
 }
 

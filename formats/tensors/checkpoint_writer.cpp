@@ -48,8 +48,8 @@ void check_free_space(const std::filesystem::path& directory, std::uint64_t byte
   std::error_code unknown;
   const std::filesystem::space_info space = std::filesystem::space(directory, unknown);
   if (!unknown && space.available < bytes) {
-    throw_environment("{}: {} bytes free, {} needed", printable(directory.string(), 0),
-                      space.available, bytes);
+    throw_environment("{}: {} bytes free, {} needed", printable_path(directory), space.available,
+                      bytes);
   }
 }
 

@@ -351,7 +351,7 @@ bool is_gguf_file(const std::filesystem::path& path) {
 
 GgufFile open_gguf(const std::filesystem::path& path) {
   Checkpoint::Part part{File::open(path), {}, {}};
-  GgufHeader header = read_gguf_header(part.file, printable(path.string(), 0));
+  GgufHeader header = read_gguf_header(part.file, printable_path(path));
   part.tensors = std::move(header.tensors);
   part.metadata = recorded_facts(header.metadata);
   return {std::move(header.metadata), std::move(part)};

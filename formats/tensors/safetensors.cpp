@@ -401,7 +401,7 @@ Checkpoint::Part open_safetensors(const std::filesystem::path& path) {
 }
 
 Checkpoint::Part open_safetensors(File file) {
-  const std::string where = printable(file.path().string(), 0);
+  const std::string where = file.where();
   Checkpoint::Part part{std::move(file), {}, {}};
   const std::string header = read_header(part.file, where);
   const std::uint64_t data_begin = kLengthBytes + header.size();

@@ -292,7 +292,7 @@ TensorInfo place_tensor(const std::string& name, const PickledTensor& pickled,
 
 Checkpoint::Part open_legacy_torch_checkpoint(const std::filesystem::path& path) {
   Checkpoint::Part part{File::open(path), {}, {}};
-  const std::string where = printable(path.string(), 0);
+  const std::string where = printable_path(path);
   const std::string bytes = pickled_bytes(part.file);
   if (!std::string_view(bytes).starts_with(kLegacyTorchMagic)) {
     throw_bad_input("{}: not a torch file as written before torch 1.6", where);
@@ -377,7 +377,7 @@ void check_byte_order(const File& file, const Archive& archive, const std::strin
 
 Checkpoint::Part open_torch_checkpoint(const std::filesystem::path& path) {
   Checkpoint::Part part{File::open(path), {}, {}};
-  const std::string where = printable(path.string(), 0);
+  const std::string where = printable_path(path);
   const Archive archive(part.file, where);
   check_byte_order(part.file, archive, where);
   const std::string pickle =

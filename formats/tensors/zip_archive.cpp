@@ -176,8 +176,6 @@ constexpr std::uint64_t kMaxDirectoryBytes = 8U << 20;
 constexpr std::uint16_t kZip64Extra = 0x0001;
 constexpr std::uint32_t kInZip64 = 0xffffffff;  // the value is in the ZIP64 extra field
 
-std::string shown_archive(const File& file) { return printable(file.path().string(), 0); }
-
 template <typename T>
 T number_at(std::string_view bytes, std::uint64_t at) {
   T value;
@@ -189,7 +187,7 @@ T number_at(std::string_view bytes, std::uint64_t at) {
 std::string read_range(const File& file, std::uint64_t begin, std::uint64_t size,
                        std::string_view what) {
   if (begin > file.size() || size > file.size() - begin) {
-    throw_bad_input("{}: the ZIP {} lies outside the file (truncated?)", shown_archive(file), what);
+    throw_bad_input("{}: the ZIP {} lies outside the file (truncated?)", file.where(), what);
   }
   std::string bytes(size, '\0');
   file.read_at(begin, std::as_writable_bytes(std::span(bytes)));
@@ -215,7 +213,7 @@ std::optional<Directory> find_zip64_directory(const File& file, std::uint64_t en
   const std::string end =
       read_range(file, number_at<std::uint64_t>(locator, 8), kEnd64Bytes, "ZIP64 end record");
   if (number_at<std::uint32_t>(end, 0) != kEnd64Signature) {
-    throw_bad_input("{}: the ZIP64 locator points to no end record", shown_archive(file));
+    throw_bad_input("{}: the ZIP64 locator points to no end record", file.where());
   }
   return Directory{number_at<std::uint64_t>(end, 48), number_at<std::uint64_t>(end, 40),
                    number_at<std::uint64_t>(end, 32)};
@@ -236,7 +234,7 @@ Directory find_directory(const File& file) {
                                     number_at<std::uint32_t>(tail, at + 12),
                                     number_at<std::uint16_t>(tail, at + 10)});
   }
-  throw_bad_input("{}: no ZIP end record (truncated?)", shown_archive(file));
+  throw_bad_input("{}: no ZIP end record (truncated?)", file.where());
 }
 
 // The 64-bit values of a ZIP64 extra field. They replace the 32-bit values that the record marks,
@@ -290,15 +288,15 @@ void read_entry_sizes(CentralRecord& record, const File& file, std::string_view 
   const auto offset = wide.resolve(number_at<std::uint32_t>(fields, 42));
   const std::string name = printable(record.entry.name);
   if (!unpacked || !packed || !offset) {
-    throw_bad_input("{}: ZIP entry {}: its ZIP64 sizes are missing", shown_archive(file), name);
+    throw_bad_input("{}: ZIP entry {}: its ZIP64 sizes are missing", file.where(), name);
   }
   constexpr std::uint16_t kEncrypted = 0x0001 | 0x0040 | 0x2000;
   if (record.method != 0 || *unpacked != *packed) {
     throw_bad_input("{}: ZIP entry {} is compressed; torch stores entries uncompressed",
-                    shown_archive(file), name);
+                    file.where(), name);
   }
   if ((record.flags & kEncrypted) != 0) {
-    throw_bad_input("{}: ZIP entry {} is encrypted", shown_archive(file), name);
+    throw_bad_input("{}: ZIP entry {} is encrypted", file.where(), name);
   }
   record.entry.size = *unpacked;
   record.offset = *offset;
@@ -307,7 +305,7 @@ void read_entry_sizes(CentralRecord& record, const File& file, std::string_view 
 CentralRecord parse_central_record(const File& file, std::string_view directory,
                                    std::uint64_t& at) {
   const auto truncated = [&] {
-    throw_bad_input("{}: the ZIP directory ends inside a record", shown_archive(file));
+    throw_bad_input("{}: the ZIP directory ends inside a record", file.where());
   };
   if (directory.size() - at < kCentralBytes ||
       number_at<std::uint32_t>(directory, at) != kCentralSignature) {
@@ -346,14 +344,14 @@ std::uint64_t data_begin_of(const File& file, const CentralRecord& record) {
       number_at<std::uint16_t>(local, 8) != record.method ||
       std::string_view(rest).substr(0, name_size) != record.entry.name ||
       (holds_sizes && number_at<std::uint32_t>(local, 14) != record.entry.crc32)) {
-    throw_bad_input("{}: ZIP entry {}: its local header disagrees with the directory",
-                    shown_archive(file), name);
+    throw_bad_input("{}: ZIP entry {}: its local header disagrees with the directory", file.where(),
+                    name);
   }
   Zip64Values wide(std::string_view(rest).substr(name_size));
   if (holds_sizes && (wide.resolve(number_at<std::uint32_t>(local, 22)) != record.entry.size ||
                       wide.resolve(number_at<std::uint32_t>(local, 18)) != record.entry.size)) {
     throw_bad_input("{}: ZIP entry {}: its local header and the directory disagree on its size",
-                    shown_archive(file), name);
+                    file.where(), name);
   }
   return record.offset + kLocalBytes + name_size + extra_size;
 }
@@ -364,7 +362,7 @@ void check_records(const File& file, std::vector<CentralRecord>& records) {
   std::unordered_set<std::string_view> names;
   for (const CentralRecord& record : records) {
     if (!names.insert(record.entry.name).second) {
-      throw_bad_input("{}: two ZIP entries are named {}", shown_archive(file),
+      throw_bad_input("{}: two ZIP entries are named {}", file.where(),
                       printable(record.entry.name));
     }
   }
@@ -373,8 +371,8 @@ void check_records(const File& file, std::vector<CentralRecord>& records) {
   for (std::size_t i = 1; i < records.size(); ++i) {
     const ZipEntry& before = records[i - 1].entry;
     if (records[i].offset < before.begin + before.size) {
-      throw_bad_input("{}: ZIP entries {} and {} overlap", shown_archive(file),
-                      printable(before.name), printable(records[i].entry.name));
+      throw_bad_input("{}: ZIP entries {} and {} overlap", file.where(), printable(before.name),
+                      printable(records[i].entry.name));
     }
   }
 }
@@ -385,7 +383,7 @@ std::vector<ZipEntry> read_zip_directory(const File& file) {
   const Directory directory = find_directory(file);
   if (directory.entries > kMaxEntries || directory.size > kMaxDirectoryBytes) {
     throw_bad_input("{}: a ZIP directory of {} entries and {} bytes, at most {} and {} allowed",
-                    shown_archive(file), directory.entries, directory.size, kMaxEntries,
+                    file.where(), directory.entries, directory.size, kMaxEntries,
                     kMaxDirectoryBytes);
   }
   const std::string bytes = read_range(file, directory.begin, directory.size, "directory");
@@ -396,13 +394,13 @@ std::vector<ZipEntry> read_zip_directory(const File& file) {
     record.entry.begin = data_begin_of(file, record);
     if (record.entry.begin > directory.begin ||
         record.entry.size > directory.begin - record.entry.begin) {
-      throw_bad_input("{}: ZIP entry {} reaches into the directory (truncated?)",
-                      shown_archive(file), printable(record.entry.name));
+      throw_bad_input("{}: ZIP entry {} reaches into the directory (truncated?)", file.where(),
+                      printable(record.entry.name));
     }
     records.push_back(std::move(record));
   }
   if (at != bytes.size()) {
-    throw_bad_input("{}: {} bytes after the last record of the ZIP directory", shown_archive(file),
+    throw_bad_input("{}: {} bytes after the last record of the ZIP directory", file.where(),
                     bytes.size() - at);
   }
   check_records(file, records);
@@ -416,12 +414,12 @@ std::vector<ZipEntry> read_zip_directory(const File& file) {
 
 std::string read_zip_entry(const File& file, const ZipEntry& entry, std::uint64_t max_bytes) {
   if (entry.size > max_bytes) {
-    throw_bad_input("{}: ZIP entry {} has {} bytes, at most {} allowed", shown_archive(file),
+    throw_bad_input("{}: ZIP entry {} has {} bytes, at most {} allowed", file.where(),
                     printable(entry.name), entry.size, max_bytes);
   }
   std::string bytes = read_range(file, entry.begin, entry.size, "entry");
   if (crc32_of(std::as_bytes(std::span(bytes))) != entry.crc32) {
-    throw_bad_input("{}: ZIP entry {}: its CRC is wrong (damaged?)", shown_archive(file),
+    throw_bad_input("{}: ZIP entry {}: its CRC is wrong (damaged?)", file.where(),
                     printable(entry.name));
   }
   return bytes;

@@ -133,7 +133,7 @@ fs::path index_of(const fs::path& destination, TokenLayout layout) {
   }
   if (destination.extension() != ".bin") {
     throw_usage("{}: Megatron's token files are named .bin, and get an .idx of the same name",
-                printable(destination.string(), 0));
+                printable_path(destination));
   }
   fs::path index = destination;
   index.replace_extension(".idx");

@@ -189,7 +189,7 @@ constexpr const char* kRolesFile = "special_tokens_map.json";
 constexpr const char* kAddedFile = "added_tokens.json";
 
 std::string shown_beside(const fs::path& directory, const char* name) {
-  return printable((directory / name).string(), 0);
+  return printable_path(directory / name);
 }
 
 [[noreturn]] void refuse_id(const std::string& id, const std::string& where) {
@@ -403,7 +403,7 @@ void put_added_tokens(VocabularyBuilder& builder, const fs::path& directory,
                       const SortedJson& tokenizer) {
   if (member_of(tokenizer, "added_tokens").is_array()) {
     put_listed(builder, member_of(tokenizer, "added_tokens"),
-               printable((directory / "tokenizer.json").string(), 0));
+               printable_path(directory / "tokenizer.json"));
   }
   for (StoredAddedToken& token : added_tokens_beside(directory)) {
     builder.put_added(token.id, std::move(token.content), token.special, token.where);

@@ -33,7 +33,7 @@ Vocabulary absent(const std::string& why) {
 }  // namespace
 
 VocabularyBuilder read_sentencepiece(const fs::path& file, std::int64_t rows) {
-  const std::string where = printable(file.string(), 0);
+  const std::string where = printable_path(file);
   SentencePieceModel model =
       parse_sentencepiece_model(read_text(file, kMaxSentencePieceBytes), where);
   VocabularyBuilder builder(rows, true);
@@ -130,7 +130,7 @@ SortedJson read_json_if_there(const std::filesystem::path& directory, const std:
   if (!path_exists(file)) {
     return nullptr;
   }
-  return parse_sorted_json_object(read_text(file, kMaxTokenizerBytes), printable(file.string(), 0));
+  return parse_sorted_json_object(read_text(file, kMaxTokenizerBytes), printable_path(file));
 }
 
 const SortedJson& member_of(const SortedJson& object, const std::string& key) {

@@ -81,7 +81,7 @@ const TokenizerClass& class_of(const fs::path& file, const SortedJson& config) {
     throw_usage(
         "{}: a vocabulary of {}, which is read only from a tokenizer.json; "
         "AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY) writes one",
-        printable(file.string(), 0), printable(name, 60));
+        printable_path(file), printable(name, 60));
   }
   return *found;
 }
@@ -150,7 +150,7 @@ json merges_in(const fs::path& file) {
     const std::size_t space = line.find(' ');
     if (space == std::string::npos || space == 0 ||
         line.find(' ', space + 1) != std::string::npos) {
-      throw_bad_input("{}: the line {} is not a pair of tokens", printable(file.string(), 0),
+      throw_bad_input("{}: the line {} is not a pair of tokens", printable_path(file),
                       printable(line, 60));
     }
     merges.push_back(std::move(line));
@@ -164,7 +164,7 @@ json words_in(const fs::path& file) {
   std::uint64_t id = 0;
   for (const std::string& line : lines_of(file)) {
     if (!is_utf8(line)) {
-      throw_bad_input("{}: line {} is not UTF-8", printable(file.string(), 0), id + 1);
+      throw_bad_input("{}: line {} is not UTF-8", printable_path(file), id + 1);
     }
     vocab[line] = id++;
   }
@@ -240,7 +240,7 @@ std::optional<Ranked> ranked_in(std::string_view line) {
 
 Ranks ranks_in(const fs::path& file) {
   Ranks ranks;
-  const std::string where = printable(file.string(), 0);
+  const std::string where = printable_path(file);
   for (const std::string& line : lines_of(file)) {
     auto found = ranked_in(line);
     if (!found || found->rank >= kMostTokens || !ranks.emplace(found->token, found->rank).second) {
@@ -334,7 +334,7 @@ json tokenizer_json_from(const fs::path& file) {
   const bool words = kind.pre.empty();
   const json vocab =
       words ? words_in(file)
-            : parse_sorted_json_object(read_text(file, kMaxFileBytes), printable(file.string(), 0));
+            : parse_sorted_json_object(read_text(file, kMaxFileBytes), printable_path(file));
   json tokenizer = words ? words_tokenizer(vocab, config, named_token(directory, "unk"))
                          : bytes_tokenizer(vocab, merges_in(directory / "merges.txt"), kind.pre,
                                            flag_of_config(config, "add_prefix_space", false));
