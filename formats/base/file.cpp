@@ -44,9 +44,9 @@ void check_regular(int descriptor, const std::filesystem::path& path) {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
+void Descriptor::close() {
   if (is_open()) {
-    ::close(number_);
+    ::close(release());
   }
 }
 

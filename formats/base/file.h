@@ -26,12 +26,13 @@ class Descriptor {
     std::swap(number_, other.number_);
     return *this;
   }
-  ~Descriptor();
+  ~Descriptor() { close(); }
 
   int number() const { return number_; }
   bool is_open() const { return number_ >= 0; }
   /// The number, which the caller closes.
   int release() { return std::exchange(number_, -1); }
+  void close();
 
  private:
   int number_;

@@ -20,14 +20,11 @@ namespace {
 
 constexpr std::string_view kPartial = ".partial-";
 
-// Opens and locks a directory. Returns -1 if that fails or another process has locked it.
-int open_and_lock(const std::filesystem::path& directory) {
-  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
-    ::close(descriptor);
-    return -1;
-  }
-  return descriptor;
+// Opens and locks a directory. Returns none if that fails or another process has locked it.
+Descriptor open_and_lock(const std::filesystem::path& directory) {
+  Descriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  return opened.is_open() && ::flock(opened.number(), LOCK_EX | LOCK_NB) == 0 ? std::move(opened)
+                                                                              : Descriptor();
 }
 
 // Whether `digits` are the id of a process that no longer exists.
@@ -84,7 +81,7 @@ StagedDirectory::StagedDirectory(std::filesystem::path destination) {
     ++parents_made_;
   }
   create();
-  lock();
+  lock_ = open_and_lock(staging_);  // on filesystems without locks, nothing is considered abandoned
   remove_abandoned();
 }
 
@@ -105,9 +102,6 @@ void StagedDirectory::create() {
   }
 }
 
-// On filesystems without locks, nothing is considered abandoned.
-void StagedDirectory::lock() { lock_ = open_and_lock(staging_); }
-
 void StagedDirectory::remove_abandoned() const {
   const std::string prefix = destination_.filename().string() + std::string(kPartial);
   std::error_code ignored;
@@ -117,18 +111,14 @@ void StagedDirectory::remove_abandoned() const {
     if (!name.starts_with(prefix) || !is_dead(std::string_view(name).substr(prefix.size()))) {
       continue;
     }
-    const int abandoned = open_and_lock(entry.path());
-    if (abandoned >= 0) {
+    if (const Descriptor abandoned = open_and_lock(entry.path()); abandoned.is_open()) {
       std::filesystem::remove_all(entry.path(), ignored);
-      ::close(abandoned);
     }
   }
 }
 
 StagedDirectory::~StagedDirectory() {
-  if (lock_ >= 0) {
-    ::close(lock_);  // first: to remove a directory takes a descriptor, which may be the last one
-  }
+  lock_.close();  // first: to remove a directory takes a descriptor, which may be the last one
   if (!published_) {
     discard();
   }

@@ -277,21 +277,14 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& directory,
 
 namespace {
 
-template <typename T>
-void put(std::string& out, T value) {
-  const std::size_t at = out.size();
-  out.resize(at + sizeof(T));
-  std::memcpy(out.data() + at, &value, sizeof(T));
-}
-
 void put_string(std::string& out, std::string_view text) {
-  put<std::uint64_t>(out, text.size());
+  append_number<std::uint64_t>(out, text.size());
   out += text;
 }
 
 void put_entry(std::string& out, const GgufMetadata::Entry& entry) {
   put_string(out, entry.key);
-  put(out, static_cast<std::uint32_t>(entry.type));
+  append_number(out, static_cast<std::uint32_t>(entry.type));
   out += entry.bytes;
 }
 
@@ -306,12 +299,12 @@ void put_tensor(std::string& out, const OutputTensor& tensor, std::uint64_t offs
         kMaxGgufTensorName);
   }
   put_string(out, tensor.name);
-  put(out, static_cast<std::uint32_t>(tensor.shape.size()));
+  append_number(out, static_cast<std::uint32_t>(tensor.shape.size()));
   for (auto size = tensor.shape.rbegin(); size != tensor.shape.rend(); ++size) {
-    put(out, *size);
+    append_number(out, *size);
   }
-  put(out, *type);
-  put(out, offset);
+  append_number(out, *type);
+  append_number(out, offset);
 }
 
 std::uint64_t pad(std::uint64_t offset, std::uint64_t alignment) {
@@ -331,9 +324,9 @@ struct GgufLayout {
 // The part of a file before the descriptions of its tensors.
 std::string encode_metadata(const GgufMetadata& metadata, std::size_t tensors) {
   std::string header(kGgufMagic);
-  put(header, kGgufVersion);
-  put<std::uint64_t>(header, tensors);
-  put<std::uint64_t>(header, metadata.entries().size());
+  append_number(header, kGgufVersion);
+  append_number<std::uint64_t>(header, tensors);
+  append_number<std::uint64_t>(header, metadata.entries().size());
   for (const GgufMetadata::Entry& entry : metadata.entries()) {
     put_entry(header, entry);
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <span>
@@ -54,9 +53,7 @@ class GgufCursor {
   T read(std::string_view what) {
     std::string bytes;
     append(bytes, sizeof(T), what);
-    T value;
-    std::memcpy(&value, bytes.data(), sizeof(T));
-    return value;
+    return number_at<T>(bytes);
   }
 
   std::string read_string(std::string_view what) {
@@ -72,9 +69,8 @@ class GgufCursor {
   void refill() {
     constexpr std::uint64_t kBufferBytes = 1U << 16;
     if (buffered() == 0) {
-      buffer_.resize(std::min(kBufferBytes, remaining()));
+      buffer_ = read_bytes(file_, position_, std::min(kBufferBytes, remaining()));
       buffer_begin_ = position_;
-      file_.read_at(position_, std::as_writable_bytes(std::span(buffer_)));
     }
   }
 
@@ -182,14 +178,11 @@ class GgufHeaderReader {
   void append_array(std::string& out, const std::string& what) {
     constexpr std::size_t kHeadOfArray = sizeof(std::uint32_t) + sizeof(std::uint64_t);
     cursor_.append(out, kHeadOfArray, what);
-    std::uint32_t type = 0;
-    std::uint64_t size = 0;
-    std::memcpy(&type, out.data(), sizeof(type));
-    std::memcpy(&size, out.data() + sizeof(type), sizeof(size));
-    if (static_cast<GgufType>(type) == GgufType::kArray) {
+    const auto type = static_cast<GgufType>(number_at<std::uint32_t>(out));
+    if (type == GgufType::kArray) {
       throw_bad_input("{}: {} is an array of arrays, which is not supported", where_, what);
     }
-    append_values(out, static_cast<GgufType>(type), size, what);
+    append_values(out, type, number_at<std::uint64_t>(out, sizeof(std::uint32_t)), what);
   }
 
   void append_values(std::string& out, GgufType type, std::uint64_t count,
@@ -210,10 +203,8 @@ class GgufHeaderReader {
       cursor_.append(out, count * bytes, what);
     }
     for (std::uint64_t i = 0; type == GgufType::kString && i < count; ++i) {
-      std::uint64_t length = 0;
-      cursor_.append(out, sizeof(length), what);
-      std::memcpy(&length, out.data() + out.size() - sizeof(length), sizeof(length));
-      cursor_.append(out, length, what);
+      cursor_.append(out, sizeof(std::uint64_t), what);
+      cursor_.append(out, number_at<std::uint64_t>(out, out.size() - sizeof(std::uint64_t)), what);
     }
     if (type == GgufType::kBool &&
         std::any_of(out.begin() + static_cast<std::ptrdiff_t>(begin), out.end(),
@@ -306,14 +297,12 @@ std::map<std::string, std::string> recorded_facts(const GgufMetadata& metadata) 
 }  // namespace
 
 std::optional<DType> dtype_from_ggml(std::uint32_t type) {
-  const auto row = std::find_if(kTensorTypes.begin(), kTensorTypes.end(),
-                                [&](const TensorTypeRow& known) { return known.type == type; });
+  const auto* const row = std::ranges::find(kTensorTypes, type, &TensorTypeRow::type);
   return row == kTensorTypes.end() ? std::nullopt : std::optional(row->dtype);
 }
 
 std::optional<std::uint32_t> ggml_type_of(DType dtype) {
-  const auto row = std::find_if(kTensorTypes.begin(), kTensorTypes.end(),
-                                [&](const TensorTypeRow& known) { return known.dtype == dtype; });
+  const auto* const row = std::ranges::find(kTensorTypes, dtype, &TensorTypeRow::dtype);
   return row == kTensorTypes.end() ? std::nullopt : std::optional(row->type);
 }
 
@@ -343,10 +332,7 @@ bool is_gguf_file(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(path, unusable)) {
     return false;
   }
-  const File file = File::open(path);
-  std::string first(std::min<std::uint64_t>(file.size(), kGgufMagic.size()), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(first)));
-  return first == kGgufMagic;
+  return read_start(File::open(path), kGgufMagic.size()) == kGgufMagic;
 }
 
 GgufFile open_gguf(const std::filesystem::path& path) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <limits>
 #include <string_view>
 #include <unordered_map>
@@ -98,8 +97,7 @@ bool is_row_major(const PickledTensor& tensor) {
 }  // namespace
 
 TorchNumbers torch_numbers_of(DType dtype) {
-  const auto row = std::find_if(kNumbers.begin(), kNumbers.end(),
-                                [&](const NumbersRow& numbers) { return numbers.dtype == dtype; });
+  const auto* const row = std::ranges::find(kNumbers, dtype, &NumbersRow::dtype);
   return row == kNumbers.end() ? TorchNumbers{} : row->names;
 }
 
@@ -150,12 +148,6 @@ using Kind = Unpickler::Kind;
 // A limit for all pickles together. The data begins after them.
 constexpr std::uint64_t kMaxLegacyPickleBytes = 8U << 20;
 constexpr std::int64_t kProtocolVersion = 1001;
-
-std::string pickled_bytes(const File& file) {
-  std::string bytes(std::min(file.size(), kMaxLegacyPickleBytes), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(bytes)));
-  return bytes;
-}
 
 // Reads consecutive pickles.
 class PickleSequence {
@@ -256,10 +248,7 @@ StorageMap locate_storages(const File& file, std::uint64_t at, const std::vector
     if (file.size() - at < kCountBytes) {
       throw_bad_input("{}: ends before storage {} (truncated?)", where, printable(key));
     }
-    std::array<std::byte, kCountBytes> stored{};
-    file.read_at(at, stored);
-    std::uint64_t count = 0;
-    std::memcpy(&count, stored.data(), kCountBytes);
+    const auto count = read_number<std::uint64_t>(file, at);
     at += kCountBytes;
     if (count != found->second.elements) {
       throw_bad_input("{}: storage {} has {} elements, the pickle says {}", where, printable(key),
@@ -293,7 +282,7 @@ TensorInfo place_tensor(const std::string& name, const PickledTensor& pickled,
 Checkpoint::Part open_legacy_torch_checkpoint(const std::filesystem::path& path) {
   Checkpoint::Part part{File::open(path), {}, {}};
   const std::string where = printable_path(path);
-  const std::string bytes = pickled_bytes(part.file);
+  const std::string bytes = read_start(part.file, kMaxLegacyPickleBytes);
   if (!std::string_view(bytes).starts_with(kLegacyTorchMagic)) {
     throw_bad_input("{}: not a torch file as written before torch 1.6", where);
   }

@@ -1,7 +1,5 @@
 #include "formats/tensors/torch_writer.h"
 
-#include <array>
-#include <cstring>
 #include <limits>
 
 #include <fmt/format.h>
@@ -18,9 +16,9 @@ namespace {
 
 template <typename T>
 std::string little_endian(T number) {
-  std::array<char, sizeof(T)> bytes{};
-  std::memcpy(bytes.data(), &number, sizeof(T));
-  return {bytes.data(), bytes.size()};
+  std::string bytes;
+  append_number(bytes, number);
+  return bytes;
 }
 
 std::string text(std::string_view value) {  // BINUNICODE

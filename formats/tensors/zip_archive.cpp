@@ -18,24 +18,21 @@ namespace regroup {
 namespace {
 
 constexpr std::uint64_t kMost32 = 0xffffffff;  // ZIP64 fields hold numbers from this one on
-constexpr std::uint64_t kLocalHeaderBytes = 30;
+constexpr std::uint16_t kZip64Extra = 0x0001;
+constexpr std::uint64_t kLocalBytes = 30;
 constexpr std::uint64_t kExtraHeadBytes = 4;
-constexpr std::uint16_t kSizesFollow = 0x0008;
+constexpr std::uint16_t kSizesFollow = 0x0008;  // behind the data, with the CRC
 constexpr std::uint16_t kUtf8Names = 0x0800;
 constexpr std::uint16_t kVersion = 20;
 constexpr std::uint16_t kVersion64 = 45;
 
-template <typename T>
-void put(std::string& bytes, std::uint64_t number) {
-  const T narrow = static_cast<T>(number);
-  std::array<char, sizeof(T)> stored{};
-  std::memcpy(stored.data(), &narrow, sizeof(T));
-  bytes.append(stored.data(), stored.size());
+void put16(std::string& bytes, std::uint64_t number) {
+  append_number(bytes, static_cast<std::uint16_t>(number));
 }
-
-void put16(std::string& bytes, std::uint64_t number) { put<std::uint16_t>(bytes, number); }
-void put32(std::string& bytes, std::uint64_t number) { put<std::uint32_t>(bytes, number); }
-void put64(std::string& bytes, std::uint64_t number) { put<std::uint64_t>(bytes, number); }
+void put32(std::string& bytes, std::uint64_t number) {
+  append_number(bytes, static_cast<std::uint32_t>(number));
+}
+void put64(std::string& bytes, std::uint64_t number) { append_number(bytes, number); }
 
 // The ZIP64 extra field; empty where the plain fields suffice.
 std::string zip64_field(const ZipLayout::Entry& entry) {
@@ -49,7 +46,7 @@ std::string zip64_field(const ZipLayout::Entry& entry) {
   }
   std::string field;
   if (!values.empty()) {
-    put16(field, 0x0001);
+    put16(field, kZip64Extra);
     put16(field, values.size());
   }
   return field + values;
@@ -111,7 +108,7 @@ std::string end_records(std::uint64_t entries, std::uint64_t size, std::uint64_t
 std::size_t ZipLayout::add(std::string name, std::uint64_t size) {
   Entry entry{std::move(name), end_, 0, size, 0};
   const std::uint64_t unpadded =
-      end_ + kLocalHeaderBytes + entry.name.size() + zip64_field(entry).size() + kExtraHeadBytes;
+      end_ + kLocalBytes + entry.name.size() + zip64_field(entry).size() + kExtraHeadBytes;
   entry.data_at = (unpadded + kAlignment - 1) / kAlignment * kAlignment;
   entries_.push_back(std::move(entry));
   end_ = entries_.back().data_at + size + trailer(entries_.size() - 1).size();
@@ -121,8 +118,7 @@ std::size_t ZipLayout::add(std::string name, std::uint64_t size) {
 std::string ZipLayout::header(std::size_t number) const {
   const Entry& entry = entries_[number];
   const std::string zip64 = zip64_field(entry);
-  const std::uint64_t extra =
-      entry.data_at - entry.header_at - kLocalHeaderBytes - entry.name.size();
+  const std::uint64_t extra = entry.data_at - entry.header_at - kLocalBytes - entry.name.size();
   const std::uint64_t padding = extra - zip64.size() - kExtraHeadBytes;
   std::string bytes = "PK\x03\x04";
   put16(bytes, version_of(entry));
@@ -165,7 +161,6 @@ constexpr std::uint32_t kCentralSignature = 0x02014b50;
 constexpr std::uint32_t kEndSignature = 0x06054b50;
 constexpr std::uint32_t kEnd64Signature = 0x06064b50;
 constexpr std::uint32_t kEnd64LocatorSignature = 0x07064b50;
-constexpr std::uint64_t kLocalBytes = 30;
 constexpr std::uint64_t kCentralBytes = 46;
 constexpr std::uint64_t kEndBytes = 22;
 constexpr std::uint64_t kEnd64Bytes = 56;
@@ -173,15 +168,6 @@ constexpr std::uint64_t kEnd64LocatorBytes = 20;
 constexpr std::uint64_t kMaxComment = 0xffff;
 constexpr std::uint64_t kMaxEntries = 100'000;
 constexpr std::uint64_t kMaxDirectoryBytes = 8U << 20;
-constexpr std::uint16_t kZip64Extra = 0x0001;
-constexpr std::uint32_t kInZip64 = 0xffffffff;  // the value is in the ZIP64 extra field
-
-template <typename T>
-T number_at(std::string_view bytes, std::uint64_t at) {
-  T value;
-  std::memcpy(&value, bytes.data() + at, sizeof(T));
-  return value;
-}
 
 // Reads bytes [begin, begin + size) of the file. Errors name `what`.
 std::string read_range(const File& file, std::uint64_t begin, std::uint64_t size,
@@ -189,9 +175,7 @@ std::string read_range(const File& file, std::uint64_t begin, std::uint64_t size
   if (begin > file.size() || size > file.size() - begin) {
     throw_bad_input("{}: the ZIP {} lies outside the file (truncated?)", file.where(), what);
   }
-  std::string bytes(size, '\0');
-  file.read_at(begin, std::as_writable_bytes(std::span(bytes)));
-  return bytes;
+  return read_bytes(file, begin, size);
 }
 
 struct Directory {
@@ -256,7 +240,7 @@ class Zip64Values {
   }
 
   std::optional<std::uint64_t> resolve(std::uint32_t value) {
-    if (value != kInZip64) {
+    if (value != kMost32) {
       return value;
     }
     if (values_.size() < 8) {
@@ -336,9 +320,8 @@ std::uint64_t data_begin_of(const File& file, const CentralRecord& record) {
   const std::uint64_t extra_size = number_at<std::uint16_t>(local, 28);
   const std::string rest =
       read_range(file, record.offset + kLocalBytes, name_size + extra_size, "local header");
-  // With flag bit 3, sizes and CRC follow the data. Then only the directory's are used.
-  constexpr std::uint16_t kSizeFollows = 0x0008;
-  const bool holds_sizes = (record.flags & kSizeFollows) == 0;
+  // Without them only the directory's are used.
+  const bool holds_sizes = (record.flags & kSizesFollow) == 0;
   if (number_at<std::uint32_t>(local, 0) != kLocalSignature ||
       number_at<std::uint16_t>(local, 6) != record.flags ||
       number_at<std::uint16_t>(local, 8) != record.method ||
