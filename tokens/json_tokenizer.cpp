@@ -82,8 +82,7 @@ void put_missing(std::vector<StoredAddedToken> added, nlohmann::json& tokenizer)
       known.insert(content->get<std::string>());
     }
   }
-  std::sort(added.begin(), added.end(),
-            [](const auto& left, const auto& right) { return left.id < right.id; });
+  std::ranges::sort(added, {}, &StoredAddedToken::id);
   for (const StoredAddedToken& token : added) {
     if ((listed.is_null() || listed.is_array()) && known.insert(token.content).second) {
       listed.push_back(json_of(token));

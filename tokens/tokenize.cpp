@@ -105,8 +105,7 @@ class DocumentWriter {
   }
 
   void write(std::span<const std::uint32_t> ids) {
-    const auto unknown =
-        std::find_if(ids.begin(), ids.end(), [&](std::uint32_t id) { return id >= rows_; });
+    const auto unknown = std::ranges::find_if(ids, [&](std::uint32_t id) { return id >= rows_; });
     if (unknown != ids.end()) {
       refuse(*unknown);
     }

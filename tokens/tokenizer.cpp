@@ -81,8 +81,8 @@ void check_numbering(const nlohmann::json& tokenizer_config, const fs::path& dir
   const auto found = tokenizer_config.find("tokenizer_class");
   const std::string name =
       found != tokenizer_config.end() && found->is_string() ? found->get<std::string>() : "";
-  if (std::any_of(kRenumbering.begin(), kRenumbering.end(),
-                  [&](std::string_view known) { return name.starts_with(known); })) {
+  if (std::ranges::any_of(kRenumbering,
+                          [&](std::string_view known) { return name.starts_with(known); })) {
     throw_bad_input(
         "{}: {} renumbers SentencePiece's tokens, and there is no tokenizer.json, which has its "
         "ids",

@@ -69,7 +69,7 @@ bool is_printable(char byte) {
 bool is_control(char byte) { return static_cast<std::uint8_t>(byte) < 0x80 && !is_printable(byte); }
 
 std::size_t controls_in(std::string_view sample) {
-  return static_cast<std::size_t>(std::count_if(sample.begin(), sample.end(), is_control));
+  return static_cast<std::size_t>(std::ranges::count_if(sample, is_control));
 }
 
 // The length of the readable character that begins at `at`, or 0.
@@ -91,14 +91,14 @@ bool is_safetensors(std::string_view start) {
 bool is_magic(const Magic& magic, std::string_view start) {
   return start.size() > magic.at && start.substr(magic.at).starts_with(magic.bytes) &&
          (!magic.readable ||
-          std::any_of(start.begin(), start.end(), [](char byte) { return is_control(byte); }));
+          std::ranges::any_of(start, [](char byte) { return is_control(byte); }));
 }
 
 }  // namespace
 
 std::optional<FileKind> kind_of_bytes(std::string_view start) {
-  const auto* const magic = std::find_if(kMagics.begin(), kMagics.end(),
-                                         [&](const Magic& each) { return is_magic(each, start); });
+  const auto* const magic =
+      std::ranges::find_if(kMagics, [&](const Magic& each) { return is_magic(each, start); });
   if (magic != kMagics.end()) {
     return magic->kind;
   }

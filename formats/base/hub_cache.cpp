@@ -117,7 +117,7 @@ bool is_plain_name(std::string_view name) {
     return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') ||
            (letter >= 'A' && letter <= 'Z') || letter == '-' || letter == '_' || letter == '.';
   };
-  return !name.empty() && name.front() != '.' && std::all_of(name.begin(), name.end(), allowed);
+  return !name.empty() && name.front() != '.' && std::ranges::all_of(name, allowed);
 }
 
 bool is_commit(std::string_view text) {
@@ -180,7 +180,7 @@ std::vector<std::string> snapshots_beginning_with(const fs::path& model,
       found.push_back(name);
     }
   }
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   return found;
 }
 

@@ -86,8 +86,7 @@ class Scanner {
 };
 
 std::optional<Member> find_member(const std::vector<Member>& members, std::string_view key) {
-  const auto found = std::find_if(members.begin(), members.end(),
-                                  [&](const Member& member) { return member.key == key; });
+  const auto found = std::ranges::find(members, key, &Member::key);
   return found == members.end() ? std::nullopt : std::optional(*found);
 }
 

@@ -35,8 +35,8 @@ std::size_t utf8_sequence(std::string_view text, std::size_t at) {
   const auto lead = static_cast<unsigned char>(text[at]);
   const std::size_t length = length_of(lead);
   const std::string_view rest = text.substr(at + 1, length == 0 ? 0 : length - 1);
-  const bool complete = length > 0 && rest.size() == length - 1 &&
-                        std::all_of(rest.begin(), rest.end(), continues_utf8);
+  const bool complete =
+      length > 0 && rest.size() == length - 1 && std::ranges::all_of(rest, continues_utf8);
   return complete && (length == 1 || may_follow(lead, static_cast<unsigned char>(rest[0]))) ? length
                                                                                             : 0;
 }
@@ -154,9 +154,8 @@ std::string nearest_name(std::string_view typed, const std::vector<std::string>&
       nearest = name;
     }
   }
-  const auto begun = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
-    return typed.size() > 2 && name.starts_with(typed);
-  });
+  const auto begun = std::ranges::find_if(
+      names, [&](const std::string& name) { return typed.size() > 2 && name.starts_with(typed); });
   return nearest.empty() && begun != names.end() ? *begun : nearest;
 }
 

@@ -190,8 +190,7 @@ std::optional<GgufPartName> parse_gguf_part_name(std::string_view name) {
   const std::string_view count = tail.substr(kTail - kDigits);
   const auto is_digit = [](char letter) { return letter >= '0' && letter <= '9'; };
   if (tail.front() != '-' || tail.substr(1 + kDigits, kOf.size()) != kOf ||
-      !std::all_of(number.begin(), number.end(), is_digit) ||
-      !std::all_of(count.begin(), count.end(), is_digit)) {
+      !std::ranges::all_of(number, is_digit) || !std::ranges::all_of(count, is_digit)) {
     return std::nullopt;
   }
   const GgufPartName found{std::string(name.substr(0, name.size() - kTail)),

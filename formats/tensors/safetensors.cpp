@@ -224,7 +224,7 @@ class SafetensorsHeaderParser : private JsonEvents {
     for (const TensorInfo& tensor : tensors_) {
       names.emplace_back(std::hash<std::string_view>()(tensor.name), tensor.name);
     }
-    std::sort(names.begin(), names.end());
+    std::ranges::sort(names);
     const auto twice = std::adjacent_find(names.begin(), names.end());
     if (twice != names.end()) {
       throw_bad_input("{}: duplicate entry {}", where_, printable(twice->second));
@@ -316,7 +316,7 @@ std::string_view wrong_file_hint(std::string_view first, const std::filesystem::
   if (first.starts_with("\x93NUMPY")) {
     return " (a numpy array)";
   }
-  if (std::all_of(first.begin(), first.end(), [](unsigned char c) {
+  if (std::ranges::all_of(first, [](unsigned char c) {
         return (c >= 0x20 && c < 0x7f) || c == '\n' || c == '\r' || c == '\t';
       })) {
     return first.starts_with('{') ? " (JSON: give the directory that contains it)" : " (text)";
@@ -392,7 +392,7 @@ void parse_safetensors_header(std::string_view header, std::uint64_t data_bytes,
                       printable(tensor.name), tensor.end, data_bytes);
     }
   }
-  std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
+  std::ranges::sort(tensors, [](const TensorInfo& a, const TensorInfo& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
   check_tiling(tensors, data_bytes, where);

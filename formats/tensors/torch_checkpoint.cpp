@@ -42,7 +42,7 @@ constexpr std::array<NumbersRow, 19> kNumbers{{{DType::kF32, {"FloatStorage", ""
                                                {DType::kF8E8M0, {"", "float8_e8m0fnu"}}}};
 
 DType dtype_of(const PickledTensor& pickled, const std::string& where) {
-  const auto row = std::find_if(kNumbers.begin(), kNumbers.end(), [&](const NumbersRow& numbers) {
+  const auto row = std::ranges::find_if(kNumbers, [&](const NumbersRow& numbers) {
     return pickled.dtype.empty() ? numbers.names.storage_class == pickled.storage_type
                                  : numbers.names.dtype == pickled.dtype;
   });
@@ -105,7 +105,7 @@ std::uint64_t torch_element_bytes(std::string_view storage_class) {
   if (storage_class == "UntypedStorage") {
     return 1;
   }
-  const auto row = std::find_if(kNumbers.begin(), kNumbers.end(), [&](const NumbersRow& numbers) {
+  const auto row = std::ranges::find_if(kNumbers, [&](const NumbersRow& numbers) {
     return !storage_class.empty() && numbers.names.storage_class == storage_class;
   });
   return row == kNumbers.end() ? 0 : bits_of(row->dtype) / 8;
@@ -301,8 +301,7 @@ Checkpoint::Part open_legacy_torch_checkpoint(const std::filesystem::path& path)
   for (const auto& [name, tensor] : tensors) {
     part.tensors.push_back(place_tensor(name, tensor, storages, where));
   }
-  std::stable_sort(part.tensors.begin(), part.tensors.end(),
-                   [](const TensorInfo& a, const TensorInfo& b) { return a.begin < b.begin; });
+  std::ranges::stable_sort(part.tensors, {}, &TensorInfo::begin);
   return part;
 }
 
@@ -374,8 +373,7 @@ Checkpoint::Part open_torch_checkpoint(const std::filesystem::path& path) {
   for (const auto& [name, tensor] : read_state_dict(pickle, where)) {
     part.tensors.push_back(place_tensor(std::string(name), tensor, archive, where));
   }
-  std::stable_sort(part.tensors.begin(), part.tensors.end(),
-                   [](const TensorInfo& a, const TensorInfo& b) { return a.begin < b.begin; });
+  std::ranges::stable_sort(part.tensors, {}, &TensorInfo::begin);
   return part;
 }
 

@@ -253,8 +253,8 @@ constexpr std::string_view kUntyped = "UntypedStorage";
 // Names of torch.dtype objects, used for element types without a storage class.
 bool is_dtype_name(std::string_view name) {
   constexpr std::array<std::string_view, 4> kPrefixes{"float8_", "float4_", "uint", "bits"};
-  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
-                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+  return std::ranges::any_of(kPrefixes,
+                             [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 // Allows everything that a state dict needs, and nothing with side effects.

@@ -349,8 +349,7 @@ void check_records(const File& file, std::vector<CentralRecord>& records) {
                       printable(record.entry.name));
     }
   }
-  std::sort(records.begin(), records.end(),
-            [](const CentralRecord& a, const CentralRecord& b) { return a.offset < b.offset; });
+  std::ranges::sort(records, {}, &CentralRecord::offset);
   for (std::size_t i = 1; i < records.size(); ++i) {
     const ZipEntry& before = records[i - 1].entry;
     if (records[i].offset < before.begin + before.size) {

@@ -160,8 +160,8 @@ void note_other_merges(Vocabulary& vocabulary, const SortedJson& tokenizer,
     made.clear();  // no order at all
   }
   const bool same_order = made_tokens(made) == made_tokens(stated);
-  std::sort(made.begin(), made.end());
-  std::sort(stated.begin(), stated.end());
+  std::ranges::sort(made);
+  std::ranges::sort(stated);
   if (!same_order || made != stated) {
     vocabulary.notes.emplace_back(
         "llama.cpp merges whatever makes a token, by score; tokenizer.json has other merges, so "
@@ -301,7 +301,7 @@ json metaspace(std::string_view prepend, bool split) {
 
 // Whether no token goes on after a space, so that words can be encoded one by one.
 bool splits_at_spaces(const Vocabulary& vocabulary) {
-  return std::all_of(vocabulary.tokens.begin(), vocabulary.tokens.end(), [](const auto& token) {
+  return std::ranges::all_of(vocabulary.tokens, [](const auto& token) {
     return token.find(kSpaceOfPieces, 1) == std::string::npos;
   });
 }
@@ -348,7 +348,7 @@ bool has_capitals(const Vocabulary& vocabulary) {
     const std::string& token = vocabulary.tokens[id];
     if (token.starts_with(kSpaceOfPieces) &&
         static_cast<TokenType>(vocabulary.types[id]) == TokenType::kNormal &&
-        std::any_of(token.begin(), token.end(), [](char c) { return c >= 'A' && c <= 'Z'; })) {
+        std::ranges::any_of(token, [](char c) { return c >= 'A' && c <= 'Z'; })) {
       return true;
     }
   }

@@ -124,7 +124,7 @@ void append_tied(const std::vector<Makings>& tied, std::vector<Merge>& merges,
     std::vector<Merge>& list = repeats_one_character(each.token) ? of_runs : merges;
     list.insert(list.end(), each.pairs.begin(), each.pairs.end());
   }
-  std::stable_sort(of_runs.begin(), of_runs.end(), [](const Merge& one, const Merge& other) {
+  std::ranges::stable_sort(of_runs, [](const Merge& one, const Merge& other) {
     return std::pair(one.first.size(), one.second.size()) >
            std::pair(other.first.size(), other.second.size());
   });
@@ -159,7 +159,7 @@ std::vector<Merge> merges_by_score(const Vocabulary& vocabulary, std::string_vie
   for (const auto& [text, score] : tokens) {
     order.emplace_back(-score, text);
   }
-  std::sort(order.begin(), order.end());
+  std::ranges::sort(order);
   std::vector<Merge> merges;
   std::vector<Makings> tied;
   for (std::size_t i = 0; i < order.size(); ++i) {

@@ -123,8 +123,8 @@ std::span<const PreTokenization> pre_tokenizations() { return kPreTokenizations;
 
 const PreTokenization* find_pre_tokenization(std::string_view stored) {
   const std::string wanted = fmt::format(" {} ", stored.empty() ? "default" : stored);
-  const auto* const found = std::find_if(
-      kPreTokenizations.begin(), kPreTokenizations.end(), [&](const PreTokenization& each) {
+  const auto* const found =
+      std::ranges::find_if(kPreTokenizations, [&](const PreTokenization& each) {
         return fmt::format(" {} ", each.names).find(wanted) != std::string::npos;
       });
   return found == kPreTokenizations.end() ? nullptr : found;

@@ -143,7 +143,7 @@ void check_nesting(const std::vector<SentencePiece>& pieces, std::string_view wh
       texts.push_back(piece.text);
     }
   }
-  std::sort(texts.begin(), texts.end());
+  std::ranges::sort(texts);
   std::vector<std::string_view> prefixes;  // of `text`; each is a prefix of the next
   for (const std::string_view text : texts) {
     while (!prefixes.empty() && !text.starts_with(prefixes.back())) {

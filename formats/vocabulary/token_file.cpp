@@ -390,8 +390,7 @@ void TokenFile::read_numpy_header() {
   file_.read_at(prefix, std::as_writable_bytes(std::span(header)));
   const std::string descr = numpy_field(header, "descr", "'([^']*)'");
   const std::string shape = numpy_field(header, "shape", "\\(([0-9, ]*)\\)");
-  const auto* const type = std::find_if(kNumpyTypes.begin(), kNumpyTypes.end(),
-                                        [&](const auto& each) { return each.descr == descr; });
+  const auto* const type = std::ranges::find(kNumpyTypes, descr, &NumpyType::descr);
   const std::int64_t elements = elements_of_shape(shape);
   const bool by_rows = shape.find_first_not_of(", ", shape.find(',')) == std::string::npos ||
                        !numpy_field(header, "fortran_order", "(False)").empty();
@@ -433,8 +432,8 @@ void TokenFile::check_vocabulary(std::int64_t vocab_size) const {
     check_stop();
     const auto chunk = std::span(ids).first(std::min(kChunk, size_ - begin));
     read(begin, chunk);
-    const auto wrong = std::find_if(chunk.begin(), chunk.end(),
-                                    [&](std::int64_t id) { return id < 0 || id >= vocab_size; });
+    const auto wrong =
+        std::ranges::find_if(chunk, [&](std::int64_t id) { return id < 0 || id >= vocab_size; });
     if (wrong != chunk.end()) {
       throw_bad_input(
           "{}: token {} is {}, the model's vocabulary ends at {}; tokenized for another "

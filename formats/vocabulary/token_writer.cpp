@@ -168,8 +168,8 @@ std::string_view name_of(TokenLayout layout) {
 }
 
 TokenLayout parse_token_layout(std::string_view text) {
-  const auto* found = std::find_if(kLayouts.begin(), kLayouts.end(),
-                                   [&](TokenLayout layout) { return text == name_of(layout); });
+  const auto* found =
+      std::ranges::find(kLayouts, text, [](TokenLayout layout) { return name_of(layout); });
   if (found == kLayouts.end()) {
     throw_usage("layout is \"{}\", allowed are megatron, npy and raw", printable(text));
   }
@@ -192,8 +192,7 @@ TokenWriter::TokenWriter(const fs::path& destination, TokenLayout layout, std::i
 }
 
 void TokenWriter::write(std::span<const std::uint32_t> ids) {
-  const auto wrong =
-      std::find_if(ids.begin(), ids.end(), [&](std::uint32_t id) { return id >= vocabulary_; });
+  const auto wrong = std::ranges::find_if(ids, [&](std::uint32_t id) { return id >= vocabulary_; });
   if (wrong != ids.end()) {
     throw_usage("token {} is outside a vocabulary of {}", *wrong, vocabulary_);
   }
@@ -245,7 +244,7 @@ void TokenWriter::write_index() {
     for (std::int64_t first = 0; first < sequences_; first += std::ssize(lengths)) {
       lengths.resize(std::min<std::size_t>(lengths.size(), sequences_ - first));
       lengths_->file().read_at(4 * first, std::as_writable_bytes(std::span(lengths)));
-      std::for_each(lengths.begin(), lengths.end(), visit);
+      std::ranges::for_each(lengths, visit);
     }
   };
   for_each_length([&](std::int32_t length) { append_number(index, std::abs(length)); });

@@ -128,7 +128,7 @@ json post_processor_of(const Vocabulary& vocabulary) {
   const auto put = [&](json& list, const std::string& token, int sequence) {
     if (!token.empty()) {
       list.push_back({{"SpecialToken", {{"id", token}, {"type_id", sequence}}}});
-      const auto found = std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), token);
+      const auto found = std::ranges::find(vocabulary.tokens, token);
       const auto id = static_cast<std::uint64_t>(found - vocabulary.tokens.begin());
       special[token] = {
           {"id", token}, {"ids", json::array({id})}, {"tokens", json::array({token})}};

@@ -251,9 +251,7 @@ constexpr std::array<KindOfVocabulary, 4> kKinds{{
 
 const KindOfVocabulary& kind_of(const GgufMetadata& metadata) {
   const auto model = metadata.text("tokenizer.ggml.model");
-  const auto* const found =
-      std::find_if(kKinds.begin(), kKinds.end(),
-                   [&](const KindOfVocabulary& kind) { return kind.model == model; });
+  const auto* const found = std::ranges::find(kKinds, model, &KindOfVocabulary::model);
   if (found == kKinds.end()) {
     throw_bad_input(
         "{}: tokenizer.ggml.model is {}; regroup reads llama (SentencePiece's BPE), gpt2 "

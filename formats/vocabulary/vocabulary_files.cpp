@@ -74,9 +74,9 @@ const TokenizerClass& class_of(const fs::path& file, const SortedJson& config) {
     name = token_text(read_json_if_there(directory, "config.json"), "model_type");
   }
   const std::string wanted = name.empty() ? words ? "bert" : "gpt2" : letters_and_digits(name);
-  const auto* const found = std::find_if(
-      kClasses.begin(), kClasses.end(),
-      [&](const TokenizerClass& each) { return each.name == wanted && each.pre.empty() == words; });
+  const auto* const found = std::ranges::find_if(kClasses, [&](const TokenizerClass& each) {
+    return each.name == wanted && each.pre.empty() == words;
+  });
   if (found == kClasses.end()) {
     throw_usage(
         "{}: a vocabulary of {}, which is read only from a tokenizer.json; "
@@ -102,7 +102,7 @@ json special_tokens_of(const fs::path& directory, const json& vocab, const Token
   for (const char* role : {"bos", "eos", "unk", "sep", "pad", "cls", "mask"}) {
     names.push_back(named_token(directory, role));
   }
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   names.erase(std::unique(names.begin(), names.end()), names.end());
   json special = json::array();
   for (const std::string& name : names) {
@@ -268,7 +268,7 @@ json merges_of_ranks(const Ranks& ranks) {
       }
     }
   }
-  std::sort(merges.begin(), merges.end());
+  std::ranges::sort(merges);
   json listed = json::array();
   for (Merge& merge : merges) {
     listed.push_back(std::move(std::get<3>(merge)));
@@ -312,9 +312,8 @@ std::optional<fs::path> tokenizer_file_in(const fs::path& directory, bool reads_
     names.emplace_back("vocab.json");
   }
   names.emplace_back("vocab.txt");
-  const auto found = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
-    return path_exists(directory / name);
-  });
+  const auto found = std::ranges::find_if(
+      names, [&](const std::string& name) { return path_exists(directory / name); });
   return found == names.end() ? std::nullopt : std::optional(directory / *found);
 }
 

@@ -49,7 +49,7 @@ void JsonFields::refuse_all(std::string_view why) const {
 
 void JsonFields::allow(std::initializer_list<std::string_view> keys) const {
   for (const auto& [key, value] : object_->items()) {
-    if (!value.is_null() && std::find(keys.begin(), keys.end(), key) == keys.end()) {
+    if (!value.is_null() && std::ranges::find(keys, key) == keys.end()) {
       throw_bad_input("{}: {} is not supported", where_, name_of(key));
     }
   }

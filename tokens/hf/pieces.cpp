@@ -20,8 +20,7 @@ struct SharedStart {
 
 ByteTrie::ByteTrie(std::vector<Key> keys) {
   first_.fill(kNone);
-  std::stable_sort(keys.begin(), keys.end(),
-                   [](const Key& left, const Key& right) { return left.first < right.first; });
+  std::ranges::stable_sort(keys, {}, &Key::first);
   std::vector<SharedStart> level{{0, static_cast<std::uint32_t>(keys.size())}}, next;
   for (std::size_t depth = 0; !level.empty(); ++depth, level.swap(next)) {
     next.clear();

@@ -73,8 +73,7 @@ ByteIds byte_ids_in(const TokenIds& ids) {
 
 bool append_byte_ids(const ByteIds& bytes, std::string_view text, std::vector<std::uint32_t>& ids) {
   const auto id_of = [&](char byte) { return bytes[static_cast<unsigned char>(byte)]; };
-  const bool whole =
-      std::all_of(text.begin(), text.end(), [&](char byte) { return id_of(byte).has_value(); });
+  const bool whole = std::ranges::all_of(text, [&](char byte) { return id_of(byte).has_value(); });
   for (const char byte : whole ? text : std::string_view()) {
     ids.push_back(*id_of(byte));
   }
