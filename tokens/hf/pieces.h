@@ -113,6 +113,14 @@ struct Part {
   bool matches;
 };
 
+/// Appends what lies between the end of the last part and `end`, if it is not empty.
+inline void append_until(std::vector<Part>& parts, std::size_t end, bool matches) {
+  const std::size_t begin = parts.empty() ? 0 : parts.back().end;
+  if (begin < end) {
+    parts.push_back({begin, end, matches});
+  }
+}
+
 /// Appends the parts of a piece to a list. The parts cover the piece.
 using FindParts = std::function<void(std::string_view piece, std::vector<Part>& parts)>;
 

@@ -211,7 +211,7 @@ void Pipeline::normalize(NormalText& text) const {
   Work& work = Work::of_thread();
   for (const auto& normalizer : normalizers_) {
     work.step(1 + text.text.size() / 2);
-    normalizer->apply(text);
+    normalizer(text);
     work.check_size(text.text.size());
   }
 }
@@ -256,7 +256,7 @@ void Pipeline::encode_normal(std::string_view section, const Origin& origin, Out
   }
   Pieces pieces{std::string(section), {{0, static_cast<std::uint32_t>(section.size()), origin}}};
   for (const auto& pre_tokenizer : pre_tokenizers_) {
-    pre_tokenizer->apply(pieces);
+    pre_tokenizer(pieces);
   }
   for (const Piece& piece : pieces.list) {
     encode_word(pieces.view(piece), output);
