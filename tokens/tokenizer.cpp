@@ -54,33 +54,16 @@ class ByteTokenizer : public Tokenizer {
 constexpr std::array<std::string_view, 9> kRenumbering{
     "XLMRoberta", "Camembert", "MBart", "Nllb", "M2M100", "Barthez", "XGLM", "Pegasus", "PLBart"};
 
-nlohmann::json config_in(const fs::path& directory, const char* name) {
-  const fs::path path = directory / name;
-  return path_exists(path)
-             ? parse_sorted_json_object(read_text(path, kMaxConfigBytes), printable_path(path))
-             : nlohmann::json::object();
-}
-
-std::optional<bool> flag_in(const nlohmann::json& config, const char* key) {
-  const auto found = config.find(key);
-  return found != config.end() && found->is_boolean() ? std::optional(found->get<bool>())
-                                                      : std::nullopt;
-}
-
 // A whole number, or the first of a list of them.
-std::optional<std::int64_t> number_in(const nlohmann::json& config, const char* key) {
-  const auto found = config.find(key);
-  if (found == config.end()) {
-    return std::nullopt;
-  }
-  const nlohmann::json& number = found->is_array() && !found->empty() ? found->front() : *found;
+std::optional<std::int64_t> number_in(const SortedJson& config, std::string_view key) {
+  const SortedJson& member = member_of(config, key);
+  const SortedJson& number = member.is_array() && !member.empty() ? member.front() : member;
   return number.is_number_integer() ? std::optional(number.get<std::int64_t>()) : std::nullopt;
 }
 
-void check_numbering(const nlohmann::json& tokenizer_config, const fs::path& directory) {
-  const auto found = tokenizer_config.find("tokenizer_class");
-  const std::string name =
-      found != tokenizer_config.end() && found->is_string() ? found->get<std::string>() : "";
+void check_numbering(const SortedJson& tokenizer_config, const fs::path& directory) {
+  const SortedJson& stated = member_of(tokenizer_config, "tokenizer_class");
+  const std::string name = stated.is_string() ? stated.get<std::string>() : "";
   if (std::ranges::any_of(kRenumbering,
                           [&](std::string_view known) { return name.starts_with(known); })) {
     throw_bad_input(
@@ -93,12 +76,12 @@ void check_numbering(const nlohmann::json& tokenizer_config, const fs::path& dir
 // The other files of a tokenizer's directory that describe it.
 struct Neighbours {
   fs::path directory;
-  nlohmann::json config, tokenizer_config;
+  SortedJson config, tokenizer_config;
 
   explicit Neighbours(fs::path where)
       : directory(std::move(where)),
-        config(config_in(directory, "config.json")),
-        tokenizer_config(config_in(directory, "tokenizer_config.json")) {}
+        config(read_json_if_there(directory, "config.json", kMaxConfigBytes)),
+        tokenizer_config(read_json_if_there(directory, "tokenizer_config.json", kMaxConfigBytes)) {}
 };
 
 // The id of a role's token: that which the configs name, the tokenizer's `own`, or that of the
@@ -107,7 +90,7 @@ std::optional<std::int64_t> special_id(const Tokenizer& tokenizer, const std::st
                                        std::optional<std::int64_t> own, const Neighbours& files) {
   const std::string named = named_token(files.directory, role);
   const auto id = named.empty() ? std::nullopt : tokenizer.id_of(named);
-  const auto configured = number_in(files.config, (role + "_token_id").c_str());
+  const auto configured = number_in(files.config, role + "_token_id");
   if (!named.empty() && !id && own && !configured) {
     throw_bad_input("{}: the {} token is {}, which the tokenizer does not have",
                     printable_path(files.directory), role, printable(named, 60));

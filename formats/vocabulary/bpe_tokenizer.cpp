@@ -17,12 +17,9 @@ namespace regroup {
 namespace {
 
 // A space inside a token of a merge would be ambiguous; byte-level BPE spells it differently.
-std::string with_encoded_spaces(const std::string& part) {
-  std::string encoded;
-  for (const char byte : part) {
-    byte == ' ' ? encoded += "\u0120" : encoded += byte;
-  }
-  return encoded;
+std::string with_encoded_spaces(std::string part) {
+  replace_all(part, " ", "\u0120");
+  return part;
 }
 
 // Returns "left right" for a merge that is spelled so or as ["left", "right"].
@@ -121,8 +118,7 @@ std::optional<VocabularyBuilder> read_tokenizer_json(const SortedJson& tokenizer
   if (!model.is_object() || (type != "BPE" && !(type.empty() && model.contains("merges")))) {
     return std::nullopt;
   }
-  const SortedJson& fallback = member_of(model, "byte_fallback");
-  const bool like_sentencepiece = fallback.is_boolean() && fallback.get<bool>();
+  const bool like_sentencepiece = flag_in(model, "byte_fallback").value_or(false);
   VocabularyBuilder builder(rows, like_sentencepiece);
   put_vocab(builder, member_of(model, "vocab"), where);
   std::vector<std::string> merges = merges_of(model, where);

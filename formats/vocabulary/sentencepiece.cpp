@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/base/error.h"
+#include "formats/base/file.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
@@ -51,8 +52,8 @@ class FieldWalker {
     field = {tag >> 3, static_cast<int>(tag & 7), 0, {}};
     switch (field.wire_type) {
       case kVarint: field.value = varint(); break;
-      case kEightBytes: field.value = fixed(8); break;
-      case kFourBytes: field.value = fixed(4); break;
+      case kEightBytes: field.value = number_at<std::uint64_t>(take(8)); break;
+      case kFourBytes: field.value = number_at<std::uint32_t>(take(4)); break;
       case kLengthDelimited: field.bytes = take(varint()); break;
       default: refuse();
     }
@@ -75,16 +76,6 @@ class FieldWalker {
     const std::string_view taken = rest_.substr(0, static_cast<std::size_t>(count));
     rest_.remove_prefix(taken.size());
     return taken;
-  }
-
-  // Little-endian.
-  std::uint64_t fixed(std::uint64_t count) {
-    std::uint64_t value = 0;
-    const std::string_view bytes = take(count);
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      value |= std::uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
-    }
-    return value;
   }
 
   std::uint64_t varint() {
@@ -281,11 +272,7 @@ class Trie {
 Trie::Trie(std::string_view units, std::string_view replacements, std::string_view where)
     : units_(units.size() / kUnitBytes), replacements_(replacements), where_(where) {
   for (std::size_t i = 0; i < units_.size(); ++i) {
-    std::uint32_t bits = 0;
-    for (std::size_t byte = 0; byte < kUnitBytes; ++byte) {
-      bits |= std::uint32_t{static_cast<unsigned char>(units[kUnitBytes * i + byte])} << (8 * byte);
-    }
-    units_[i].bits = bits;
+    units_[i].bits = number_at<std::uint32_t>(units, kUnitBytes * i);
   }
 }
 
@@ -392,8 +379,7 @@ void check_charsmap(std::string_view charsmap, std::string_view where) {
   if (charsmap.size() <= kUnitBytes) {
     refuse("too short to hold a trie");
   }
-  std::uint32_t trie_bytes = 0;
-  std::memcpy(&trie_bytes, charsmap.data(), sizeof(trie_bytes));
+  const auto trie_bytes = number_at<std::uint32_t>(charsmap);
   charsmap.remove_prefix(sizeof(trie_bytes));
   if (trie_bytes > charsmap.size() || trie_bytes % kUnitBytes != 0) {
     refuse(fmt::format("a trie of {} bytes, a multiple of {} up to {} is needed", trie_bytes,

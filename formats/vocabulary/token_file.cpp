@@ -78,8 +78,7 @@ bool is_big_endian(const Halves& halves) {
 }  // namespace
 
 std::int64_t raw_token_bytes(const File& file) {
-  std::string sample(std::min(kSample, file.size()), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(sample)));
+  const std::string sample = read_start(file, kSample);
   const std::string where = file.where();
   const std::optional<FileKind> kind = kind_of_bytes(sample);
   if (kind && !kind->hidden_text) {  // two bytes of a text's encoding may be an id
@@ -135,10 +134,18 @@ class Column {
   std::vector<T> piece_;
 };
 
+struct MegatronTokens {
+  MegatronType type;
+  std::int64_t bytes;
+  std::string_view format;
+};
+constexpr std::array<MegatronTokens, 3> kMegatronTokens{{{MegatronType::kU8, 1, "Megatron u8"},
+                                                         {MegatronType::kI32, 4, "Megatron i32"},
+                                                         {MegatronType::kU16, 2, "Megatron u16"}}};
+
 // A bad index is an error. Without it, the tokens would be read in another format.
 void check_magic(const File& file) {
-  std::string start(std::min<std::uint64_t>(kMegatronMagic.size(), file.size()), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(start)));
+  const std::string start = read_start(file, kMegatronMagic.size());
   if (start != kMegatronMagic) {
     throw_bad_input(
         "{}: {}, a Megatron index begins with MMIDIDX: recreate it, or move it away from its "
@@ -179,11 +186,14 @@ void MegatronIndex::read_header() {
     throw_bad_input("{}: Megatron index of version {}, allowed is 1", file_.where(), version);
   }
   const auto type = read_number<std::uint8_t>(file_, 17);
-  if (type != 1 && type != 4 && type != 8) {
+  const auto* const tokens =
+      std::ranges::find(kMegatronTokens, static_cast<MegatronType>(type), &MegatronTokens::type);
+  if (tokens == kMegatronTokens.end()) {
     throw_bad_input("{}: tokens of Megatron's type {}, allowed are 1 (u8), 4 (i32) and 8 (u16)",
                     file_.where(), type);
   }
-  type_ = static_cast<MegatronType>(type);
+  token_bytes_ = tokens->bytes;
+  format_ = tokens->format;
   sequences_ = read_number<std::uint64_t>(file_, 18);
   documents_ = read_number<std::uint64_t>(file_, 26);
   std::uint64_t end = file_.size();
@@ -200,16 +210,6 @@ void MegatronIndex::read_header() {
     throw_bad_input("{}: {} bytes after {} sequences and {} documents, 0 or {} are allowed",
                     file_.where(), left, sequences_, documents_, sequences_);
   }
-}
-
-std::int64_t MegatronIndex::token_bytes() const {
-  return type_ == MegatronType::kU8 ? 1 : type_ == MegatronType::kI32 ? 4 : 2;
-}
-
-std::string_view MegatronIndex::format() const {
-  return type_ == MegatronType::kU8    ? "Megatron u8"
-         : type_ == MegatronType::kI32 ? "Megatron i32"
-                                       : "Megatron u16";
 }
 
 std::int64_t MegatronIndex::count_tokens() const {
@@ -325,12 +325,9 @@ TokenFile TokenFile::open(const std::filesystem::path& path) {
 
 void TokenFile::read_header() {
   const File& file = file_;
-  std::array<char, 6> start{};
-  file.read_at(0, std::as_writable_bytes(std::span(start))
-                      .first(std::min<std::uint64_t>(file.size(), start.size())));
-  std::int32_t magic = 0;
-  std::memcpy(&magic, start.data(), sizeof magic);
-  if (std::string_view(start.data(), start.size()) == kNumpyMagic) {
+  const std::string start = read_start(file, kNumpyMagic.size());
+  const std::int32_t magic = start.size() < sizeof magic ? 0 : number_at<std::int32_t>(start);
+  if (start == kNumpyMagic) {
     read_numpy_header();
   } else if (magic == kLlmcMagicNarrow || magic == kLlmcMagicWide) {
     read_llmc_header(magic == kLlmcMagicWide);
@@ -386,8 +383,7 @@ void TokenFile::read_numpy_header() {
   if (length > 4096 || prefix + length > file_.size()) {
     throw_bad_input("{}: numpy header of {} bytes does not fit", file_.where(), length);
   }
-  std::string header(length, '\0');
-  file_.read_at(prefix, std::as_writable_bytes(std::span(header)));
+  const std::string header = read_bytes(file_, prefix, length);
   const std::string descr = numpy_field(header, "descr", "'([^']*)'");
   const std::string shape = numpy_field(header, "shape", "\\(([0-9, ]*)\\)");
   const auto* const type = std::ranges::find(kNumpyTypes, descr, &NumpyType::descr);

@@ -43,10 +43,10 @@ class MegatronIndex {
   static std::optional<MegatronIndex> beside(const std::filesystem::path& path);
 
   /// Bytes of one stored id: 1, 2 or 4.
-  std::int64_t token_bytes() const;
+  std::int64_t token_bytes() const { return token_bytes_; }
 
   /// For example "Megatron u16".
-  std::string_view format() const;
+  std::string_view format() const { return format_; }
 
   /// The number of tokens in all sequences. Reads the whole index. Throws kBadInput unless the
   /// sequences are contiguous from the first byte.
@@ -60,7 +60,8 @@ class MegatronIndex {
   void read_header();
 
   File file_;
-  MegatronType type_ = MegatronType::kU16;
+  std::int64_t token_bytes_ = 0;
+  std::string_view format_;
   std::uint64_t sequences_ = 0;
   std::uint64_t documents_ = 0;
 };

@@ -96,13 +96,10 @@ json added_tokens_of(const Vocabulary& vocabulary) {
     const TokenType type = static_cast<TokenType>(vocabulary.types[id]);
     const bool special = type == TokenType::kControl || type == TokenType::kUnknown;
     if (special || type == TokenType::kUserDefined) {
-      added.push_back({{"id", id},
-                       {"content", vocabulary.tokens[id]},
-                       {"special", special},
-                       {"normalized", false},
-                       {"single_word", false},
-                       {"lstrip", false},
-                       {"rstrip", false}});
+      added.push_back(json_of({.id = static_cast<std::int64_t>(id),
+                               .content = vocabulary.tokens[id],
+                               .special = special,
+                               .where = {}}));
     }
   }
   return added;
@@ -196,6 +193,13 @@ std::string shown_beside(const fs::path& directory, const char* name) {
   throw_bad_input("{}: an added token has the id {}, a whole number is needed", where, id);
 }
 
+std::int64_t whole_id(const SortedJson& id, const std::string& where) {
+  if (!id.is_number_integer()) {
+    refuse_id(printable_json(id), where);
+  }
+  return id.get<std::int64_t>();
+}
+
 std::int64_t id_in_key(const std::string& digits, const std::string& where) {
   const bool whole = !digits.empty() && digits.size() <= 9 &&
                      digits.find_first_not_of("0123456789") == std::string::npos;
@@ -205,20 +209,22 @@ std::int64_t id_in_key(const std::string& digits, const std::string& where) {
   return std::stoll(digits);
 }
 
-bool flag_of(const SortedJson& token, const char* key) {
-  const SortedJson& flag = member_of(token, key);
-  return flag.is_boolean() && flag.get<bool>();
+void check_token(const SortedJson& token, std::string_view list, const std::string& where) {
+  if (!token.is_object() || !member_of(token, "content").is_string()) {
+    throw_bad_input("{}: {} contains an entry that is not a token", where, list);
+  }
 }
 
 void put_decoder(const SortedJson& decoder, const std::string& where,
                  std::vector<StoredAddedToken>& tokens) {
   for (const auto& [id, token] : decoder.items()) {
-    if (!token.is_object() || !member_of(token, "content").is_string()) {
-      throw_bad_input("{}: added_tokens_decoder contains an entry that is not a token", where);
-    }
-    tokens.push_back({id_in_key(id, where), token_text(token, "content"), flag_of(token, "special"),
-                      flag_of(token, "normalized"), flag_of(token, "single_word"),
-                      flag_of(token, "lstrip"), flag_of(token, "rstrip"), where});
+    check_token(token, "added_tokens_decoder", where);
+    const auto flag = [&json = token](const char* key) {
+      return flag_in(json, key).value_or(false);
+    };
+    tokens.push_back({id_in_key(id, where), token_text(token, "content"), flag("special"),
+                      flag("normalized"), flag("single_word"), flag("lstrip"), flag("rstrip"),
+                      where});
   }
 }
 
@@ -242,10 +248,7 @@ void put_undescribed(const SortedJson& added, const std::set<std::string>& speci
     known.emplace(token.content, token.id);
   }
   for (const auto& [text, id] : added.items()) {
-    if (!id.is_number_integer()) {
-      refuse_id(printable_json(id), where);
-    }
-    const auto number = id.get<std::int64_t>();
+    const std::int64_t number = whole_id(id, where);
     const auto [found, is_new] = known.emplace(text, number);
     if (found->second != number) {
       throw_bad_input("{}: the added token {} has the id {}, in {} it has {}", where,
@@ -306,22 +309,11 @@ namespace {
 constexpr std::array<std::string_view, 6> kRoles{"bos", "eos", "unk", "sep", "pad", "mask"};
 constexpr std::uint64_t kMaxTemplateBytes = 4U << 20;
 
-std::int64_t id_of(const SortedJson& id, const std::string& where) {
-  if (!id.is_number_integer()) {
-    throw_bad_input("{}: an added token has the id {}, a whole number is needed", where,
-                    printable_json(id));
-  }
-  return id.get<std::int64_t>();
-}
-
 void put_listed(VocabularyBuilder& builder, const SortedJson& list, const std::string& where) {
   for (const SortedJson& token : list) {
-    if (!token.is_object() || !member_of(token, "content").is_string()) {
-      throw_bad_input("{}: added_tokens contains an entry that is not a token", where);
-    }
-    const SortedJson& special = member_of(token, "special");
-    builder.put_added(id_of(member_of(token, "id"), where), token_text(token, "content"),
-                      special.is_boolean() && special.get<bool>(), where);
+    check_token(token, "added_tokens", where);
+    builder.put_added(whole_id(member_of(token, "id"), where), token_text(token, "content"),
+                      flag_in(token, "special").value_or(false), where);
   }
 }
 
@@ -334,9 +326,10 @@ std::optional<std::uint32_t> id_in(const SortedJson& config, const std::string& 
   return fits ? std::optional(id.get<std::uint32_t>()) : std::nullopt;
 }
 
-void set_flag(std::optional<bool>& flag, const SortedJson& value) {
-  if (value.is_boolean()) {
-    flag = value.get<bool>();
+// Sets a flag if the config does.
+void set_flag(std::optional<bool>& flag, const SortedJson& config, std::string_view key) {
+  if (const auto stated = flag_in(config, key)) {
+    flag = stated;
   }
 }
 
@@ -431,10 +424,10 @@ void read_special_tokens(VocabularyBuilder& builder, const fs::path& directory,
       vocabulary.special_ids.emplace(role, *id);
     }
   }
-  set_flag(vocabulary.add_bos, member_of(tokenizer_config, "add_bos_token"));
-  set_flag(vocabulary.add_eos, member_of(tokenizer_config, "add_eos_token"));
+  set_flag(vocabulary.add_bos, tokenizer_config, "add_bos_token");
+  set_flag(vocabulary.add_eos, tokenizer_config, "add_eos_token");
   if (vocabulary.model == "llama") {  // byte-level loaders never add one
-    set_flag(vocabulary.add_space_prefix, member_of(tokenizer_config, "add_prefix_space"));
+    set_flag(vocabulary.add_space_prefix, tokenizer_config, "add_prefix_space");
   }
   read_post_processor(vocabulary, builder, member_of(tokenizer, "post_processor"));
   vocabulary.chat_template = chat_template_in(directory, tokenizer_config, vocabulary.notes);

@@ -109,37 +109,34 @@ namespace {
 constexpr float kPlaceholderScore = -10000.0F;
 constexpr float kAddedScore = -1000.0F;
 
-constexpr std::uint64_t kMaxTokenizerBytes = 256U << 20;
-
-// Replaces SentencePiece's mark for a space by a space.
-std::string with_plain_spaces(std::string_view text) {
-  constexpr std::string_view kMark = "\u2581";
-  std::string plain;
-  while (!text.empty()) {
-    const bool mark = text.starts_with(kMark);
-    plain += mark ? ' ' : text.front();
-    text.remove_prefix(mark ? kMark.size() : 1);
-  }
-  return plain;
-}
-
 }  // namespace
 
-SortedJson read_json_if_there(const std::filesystem::path& directory, const std::string& name) {
+std::string with_plain_spaces(std::string text) {
+  replace_all(text, kSpaceOfPieces, " ");
+  return text;
+}
+
+SortedJson read_json_if_there(const std::filesystem::path& directory, const std::string& name,
+                              std::uint64_t max_bytes) {
   const std::filesystem::path file = directory / name;
   if (!path_exists(file)) {
     return nullptr;
   }
-  return parse_sorted_json_object(read_text(file, kMaxTokenizerBytes), printable_path(file));
+  return parse_sorted_json_object(read_text(file, max_bytes), printable_path(file));
 }
 
-const SortedJson& member_of(const SortedJson& object, const std::string& key) {
+std::optional<bool> flag_in(const SortedJson& object, std::string_view key) {
+  const SortedJson& member = member_of(object, key);
+  return member.is_boolean() ? std::optional(member.get<bool>()) : std::nullopt;
+}
+
+const SortedJson& member_of(const SortedJson& object, std::string_view key) {
   static const SortedJson kNull;
   const auto found = object.is_object() ? object.find(key) : object.end();
   return object.is_object() && found != object.end() ? *found : kNull;
 }
 
-std::string token_text(const SortedJson& object, const std::string& key) {
+std::string token_text(const SortedJson& object, std::string_view key) {
   const SortedJson& member = member_of(object, key);
   const SortedJson& text = member.is_object() ? member_of(member, "content") : member;
   return text.is_string() ? text.get<std::string>() : "";

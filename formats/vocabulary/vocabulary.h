@@ -70,15 +70,22 @@ Vocabulary read_vocabulary(const std::filesystem::path& directory, std::int64_t 
 /// object as large as a vocabulary.
 using SortedJson = nlohmann::json;
 
-/// The object in `directory`/`name`, or null if there is no such file. Throws kBadInput.
-SortedJson read_json_if_there(const std::filesystem::path& directory, const std::string& name);
+inline constexpr std::uint64_t kMaxTokenizerBytes = 256U << 20;
+
+/// The object in `directory`/`name`, or null if there is no such file. Throws kBadInput, also if
+/// the file is larger than `max_bytes`.
+SortedJson read_json_if_there(const std::filesystem::path& directory, const std::string& name,
+                              std::uint64_t max_bytes = kMaxTokenizerBytes);
 
 /// The member of an object, or null.
-const SortedJson& member_of(const SortedJson& object, const std::string& key);
+const SortedJson& member_of(const SortedJson& object, std::string_view key);
+
+/// The member if it is true or false.
+std::optional<bool> flag_in(const SortedJson& object, std::string_view key);
 
 /// The member as text: the string itself, or its "content" (the form of added tokens). Empty if
 /// absent.
-std::string token_text(const SortedJson& object, const std::string& key);
+std::string token_text(const SortedJson& object, std::string_view key);
 
 /// Builds a vocabulary with a fixed number of ids.
 class VocabularyBuilder {
@@ -161,6 +168,9 @@ TokenizerParts word_piece_parts(Vocabulary& vocabulary, std::string_view where);
 // Shared by them:
 
 inline constexpr std::string_view kSpaceOfPieces = "\u2581";
+
+/// `text` with a space for each of these marks.
+std::string with_plain_spaces(std::string text);
 
 /// An object from token to id.
 nlohmann::json token_ids_of(const std::vector<std::string>& tokens);

@@ -178,11 +178,6 @@ json bpe_of(json vocab, json merges, const PreTokenization& pre) {
           {"merges", std::move(merges)}};
 }
 
-bool flag_of_config(const SortedJson& config, const char* key, bool absent) {
-  const SortedJson& flag = member_of(config, key);
-  return flag.is_boolean() ? flag.get<bool>() : absent;
-}
-
 json bytes_tokenizer(json vocab, json merges, std::string_view pre_name, bool adds_space) {
   const PreTokenization& pre = *find_pre_tokenization(pre_name);
   json steps = pre.steps();
@@ -196,9 +191,9 @@ json words_tokenizer(json vocab, const SortedJson& config, const std::string& un
   return {{"normalizer",
            {{"type", "BertNormalizer"},
             {"clean_text", true},
-            {"handle_chinese_chars", flag_of_config(config, "tokenize_chinese_chars", true)},
+            {"handle_chinese_chars", flag_in(config, "tokenize_chinese_chars").value_or(true)},
             {"strip_accents", member_of(config, "strip_accents")},
-            {"lowercase", flag_of_config(config, "do_lower_case", true)}}},
+            {"lowercase", flag_in(config, "do_lower_case").value_or(true)}}},
           {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
           {"model",
            {{"type", "WordPiece"},
@@ -294,9 +289,7 @@ json tokenizer_of_ranks(const fs::path& file) {
 }
 
 bool is_tiktoken_file(const fs::path& file) {
-  const File opened = File::open(file);
-  std::string first(std::min<std::uint64_t>(opened.size(), 2 * kLongestToken), '\0');
-  opened.read_at(0, std::as_writable_bytes(std::span(first)));
+  std::string first = read_start(File::open(file), 2 * kLongestToken);
   first.erase(std::min(first.find('\n'), first.size()));
   return ranked_in(first.substr(0, first.find_last_not_of('\r') + 1)).has_value();
 }
@@ -336,7 +329,7 @@ json tokenizer_json_from(const fs::path& file) {
             : parse_sorted_json_object(read_text(file, kMaxFileBytes), printable_path(file));
   json tokenizer = words ? words_tokenizer(vocab, config, named_token(directory, "unk"))
                          : bytes_tokenizer(vocab, merges_in(directory / "merges.txt"), kind.pre,
-                                           flag_of_config(config, "add_prefix_space", false));
+                                           flag_in(config, "add_prefix_space").value_or(false));
   tokenizer["added_tokens"] = special_tokens_of(directory, vocab, kind);
   tokenizer["post_processor"] = edges_of(directory, vocab, kind);
   return tokenizer;

@@ -9,14 +9,10 @@
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
 namespace {
-
-const nlohmann::json& null_json() {
-  static const nlohmann::json null;
-  return null;
-}
 
 // Lists and objects may be as large as a vocabulary, and are not shown.
 std::string shown(const nlohmann::json& value) {
@@ -56,8 +52,7 @@ void JsonFields::allow(std::initializer_list<std::string_view> keys) const {
 }
 
 const nlohmann::json& JsonFields::at(std::string_view key) const {
-  const auto found = object_->find(key);
-  return found == object_->end() ? null_json() : *found;
+  return member_of(*object_, key);
 }
 
 JsonFields JsonFields::object(std::string_view key) const {
