@@ -22,6 +22,29 @@ namespace {
 constexpr std::uint64_t kSmallestGgufEntry = 8 + 1 + 4 + 1;
 constexpr std::uint64_t kSmallestGgufTensor = 8 + 4 + 4 + 8;
 
+struct TensorTypeRow {
+  std::uint32_t type;
+  DType dtype;
+};
+
+// Q8_1 (9) and Q8_K (15) are intermediate results of matrix products and do not occur in files.
+constexpr std::array<TensorTypeRow, 33> kTensorTypes{
+    {{0, DType::kF32},     {1, DType::kF16},    {2, DType::kQ4_0},    {3, DType::kQ4_1},
+     {6, DType::kQ5_0},    {7, DType::kQ5_1},   {8, DType::kQ8_0},    {10, DType::kQ2K},
+     {11, DType::kQ3K},    {12, DType::kQ4K},   {13, DType::kQ5K},    {14, DType::kQ6K},
+     {16, DType::kIq2Xxs}, {17, DType::kIq2Xs}, {18, DType::kIq3Xxs}, {19, DType::kIq1S},
+     {20, DType::kIq4Nl},  {21, DType::kIq3S},  {22, DType::kIq2S},   {23, DType::kIq4Xs},
+     {24, DType::kI8},     {25, DType::kI16},   {26, DType::kI32},    {27, DType::kI64},
+     {28, DType::kF64},    {29, DType::kIq1M},  {30, DType::kBF16},   {34, DType::kTq1_0},
+     {35, DType::kTq2_0},  {39, DType::kMxfp4}, {40, DType::kNvfp4},  {41, DType::kQ1_0},
+     {42, DType::kQ2_0}}};
+
+// Nothing for types without a counterpart.
+std::optional<DType> dtype_from_ggml(std::uint32_t type) {
+  const auto* const row = std::ranges::find(kTensorTypes, type, &TensorTypeRow::type);
+  return row == kTensorTypes.end() ? std::nullopt : std::optional(row->dtype);
+}
+
 // Reads a file sequentially through a buffer. Reading past the end is an error.
 class GgufCursor {
  public:
@@ -81,13 +104,13 @@ class GgufCursor {
   std::uint64_t position_ = 0;
 };
 
-// Parses one header, front to back.
+// Parses one header, front to back: everything before the tensor data.
 class GgufHeaderReader {
  public:
   GgufHeaderReader(const File& file, const std::string& where)
-      : where_(where), cursor_(file, where), header_{GgufMetadata(where), {}} {}
+      : where_(where), cursor_(file, where), metadata_(where) {}
 
-  GgufHeader read(std::uint64_t file_bytes) {
+  void read(std::uint64_t file_bytes) {
     check_version();
     const std::uint64_t tensors =
         read_number("the number of tensors", kSmallestGgufTensor, kMaxGgufTensors);
@@ -100,16 +123,18 @@ class GgufHeaderReader {
       read_tensor(i);
     }
     place_tensors(file_bytes);
-    return std::move(header_);
   }
+
+  GgufMetadata& metadata() { return metadata_; }
+  std::vector<TensorInfo>& tensors() { return tensors_; }
 
  private:
   // Turns tensor offsets, which are relative to the data, into file offsets.
   void place_tensors(std::uint64_t file_bytes) {
-    const std::uint64_t alignment = gguf_alignment(header_.metadata);
+    const std::uint64_t alignment = gguf_alignment(metadata_);
     const std::uint64_t data = padded_to(cursor_.position(), alignment).value();
     std::uint64_t expected = 0;
-    for (TensorInfo& tensor : header_.tensors) {
+    for (TensorInfo& tensor : tensors_) {
       if (tensor.begin != expected) {
         throw_bad_input("{}: tensor {} begins at byte {} of the data, {} expected", where_,
                         printable(tensor.name), tensor.begin, expected);
@@ -163,7 +188,7 @@ class GgufHeaderReader {
     if (entry.key.empty()) {
       throw_bad_input("{}: key {} is empty", where_, number);
     }
-    if (header_.metadata.contains(entry.key)) {
+    if (metadata_.contains(entry.key)) {
       throw_bad_input("{}: {} appears twice", where_, what);
     }
     entry.type = static_cast<GgufType>(cursor_.read<std::uint32_t>(what));
@@ -172,7 +197,7 @@ class GgufHeaderReader {
     } else {
       append_values(entry.bytes, entry.type, 1, what);
     }
-    header_.metadata.set(std::move(entry));
+    metadata_.set(std::move(entry));
   }
 
   void append_array(std::string& out, const std::string& what) {
@@ -250,39 +275,15 @@ class GgufHeaderReader {
     } catch (const Error& error) {
       throw_bad_input("{}: {}: {}", where_, what, error.what());
     }
-    header_.tensors.push_back(std::move(tensor));
+    tensors_.push_back(std::move(tensor));
   }
 
   const std::string& where_;
   GgufCursor cursor_;
-  GgufHeader header_;  // until place_tensors(), `end` of a tensor is its number of bytes
+  GgufMetadata metadata_;
+  std::vector<TensorInfo> tensors_;  // until place_tensors(), `end` is the number of bytes
   std::unordered_set<std::string> names_;
 };
-
-}  // namespace
-
-GgufHeader read_gguf_header(const File& file, const std::string& where) {
-  return GgufHeaderReader(file, where).read(file.size());
-}
-
-namespace {
-
-struct TensorTypeRow {
-  std::uint32_t type;
-  DType dtype;
-};
-
-// Q8_1 (9) and Q8_K (15) are intermediate results of matrix products and do not occur in files.
-constexpr std::array<TensorTypeRow, 33> kTensorTypes{
-    {{0, DType::kF32},     {1, DType::kF16},    {2, DType::kQ4_0},    {3, DType::kQ4_1},
-     {6, DType::kQ5_0},    {7, DType::kQ5_1},   {8, DType::kQ8_0},    {10, DType::kQ2K},
-     {11, DType::kQ3K},    {12, DType::kQ4K},   {13, DType::kQ5K},    {14, DType::kQ6K},
-     {16, DType::kIq2Xxs}, {17, DType::kIq2Xs}, {18, DType::kIq3Xxs}, {19, DType::kIq1S},
-     {20, DType::kIq4Nl},  {21, DType::kIq3S},  {22, DType::kIq2S},   {23, DType::kIq4Xs},
-     {24, DType::kI8},     {25, DType::kI16},   {26, DType::kI32},    {27, DType::kI64},
-     {28, DType::kF64},    {29, DType::kIq1M},  {30, DType::kBF16},   {34, DType::kTq1_0},
-     {35, DType::kTq2_0},  {39, DType::kMxfp4}, {40, DType::kNvfp4},  {41, DType::kQ1_0},
-     {42, DType::kQ2_0}}};
 
 std::map<std::string, std::string> recorded_facts(const GgufMetadata& metadata) {
   std::map<std::string, std::string> facts;
@@ -296,20 +297,16 @@ std::map<std::string, std::string> recorded_facts(const GgufMetadata& metadata) 
 
 }  // namespace
 
-std::optional<DType> dtype_from_ggml(std::uint32_t type) {
-  const auto* const row = std::ranges::find(kTensorTypes, type, &TensorTypeRow::type);
-  return row == kTensorTypes.end() ? std::nullopt : std::optional(row->dtype);
-}
-
 std::optional<std::uint32_t> ggml_type_of(DType dtype) {
   const auto* const row = std::ranges::find(kTensorTypes, dtype, &TensorTypeRow::dtype);
   return row == kTensorTypes.end() ? std::nullopt : std::optional(row->type);
 }
 
 std::uint64_t gguf_alignment(const GgufMetadata& metadata) {
+  constexpr std::uint64_t kDefaultAlignment = 32;
   const GgufMetadata::Entry* entry = metadata.find(kGgufAlignmentKey);
   if (entry == nullptr) {
-    return kGgufDefaultAlignment;
+    return kDefaultAlignment;
   }
   const auto alignment = static_cast<std::uint64_t>(metadata.count(kGgufAlignmentKey).value());
   if (entry->type != GgufType::kU32 || !std::has_single_bit(alignment)) {
@@ -337,10 +334,12 @@ bool is_gguf_file(const std::filesystem::path& path) {
 
 GgufFile open_gguf(const std::filesystem::path& path) {
   Checkpoint::Part part{File::open(path), {}, {}};
-  GgufHeader header = read_gguf_header(part.file, printable_path(path));
-  part.tensors = std::move(header.tensors);
-  part.metadata = recorded_facts(header.metadata);
-  return {std::move(header.metadata), std::move(part)};
+  const std::string where = part.file.where();
+  GgufHeaderReader header(part.file, where);
+  header.read(part.file.size());
+  part.tensors = std::move(header.tensors());
+  part.metadata = recorded_facts(header.metadata());
+  return {std::move(header.metadata()), std::move(part)};
 }
 
 }  // namespace regroup

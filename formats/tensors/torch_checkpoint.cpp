@@ -94,23 +94,15 @@ bool is_row_major(const PickledTensor& tensor) {
   return true;
 }
 
-}  // namespace
+// The bytes of a file that hold one storage.
+struct StorageBytes {
+  std::uint64_t begin = 0;
+  std::uint64_t size = 0;
+};
 
-TorchNumbers torch_numbers_of(DType dtype) {
-  const auto* const row = std::ranges::find(kNumbers, dtype, &NumbersRow::dtype);
-  return row == kNumbers.end() ? TorchNumbers{} : row->names;
-}
-
-std::uint64_t torch_element_bytes(std::string_view storage_class) {
-  if (storage_class == "UntypedStorage") {
-    return 1;
-  }
-  const auto row = std::ranges::find_if(kNumbers, [&](const NumbersRow& numbers) {
-    return !storage_class.empty() && numbers.names.storage_class == storage_class;
-  });
-  return row == kNumbers.end() ? 0 : bits_of(row->dtype) / 8;
-}
-
+// Converts a pickled tensor. `where` is file and tensor. Throws kBadInput for an unknown element
+// type, a storage shorter than the pickle says, a view that exceeds its storage, and strides that
+// repeat elements.
 TensorInfo place_torch_tensor(const std::string& name, const PickledTensor& pickled,
                               const StorageBytes& storage, const std::string& where) {
   const DType dtype = dtype_of(pickled, where);
@@ -139,6 +131,23 @@ TensorInfo place_torch_tensor(const std::string& name, const PickledTensor& pick
     tensor.strides = pickled.strides;
   }
   return tensor;
+}
+
+}  // namespace
+
+TorchNumbers torch_numbers_of(DType dtype) {
+  const auto* const row = std::ranges::find(kNumbers, dtype, &NumbersRow::dtype);
+  return row == kNumbers.end() ? TorchNumbers{} : row->names;
+}
+
+std::uint64_t torch_element_bytes(std::string_view storage_class) {
+  if (storage_class == "UntypedStorage") {
+    return 1;
+  }
+  const auto row = std::ranges::find_if(kNumbers, [&](const NumbersRow& numbers) {
+    return !storage_class.empty() && numbers.names.storage_class == storage_class;
+  });
+  return row == kNumbers.end() ? 0 : bits_of(row->dtype) / 8;
 }
 
 namespace {

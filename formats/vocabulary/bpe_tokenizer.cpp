@@ -173,21 +173,7 @@ using nlohmann::json;
 
 constexpr std::size_t kByteTokens = 256;
 
-json bpe_model(const Vocabulary& vocabulary, json merges) {
-  return {{"type", "BPE"},
-          {"dropout", nullptr},
-          {"unk_token", nullptr},
-          {"continuing_subword_prefix", nullptr},
-          {"end_of_word_suffix", nullptr},
-          {"fuse_unk", false},
-          {"byte_fallback", false},
-          {"ignore_merges", false},
-          {"vocab", token_ids_of(vocabulary.tokens)},
-          {"merges", std::move(merges)}};
-}
-
-}  // namespace
-
+// An object from token to id.
 json token_ids_of(const std::vector<std::string>& tokens) {
   json ids = json::object();
   for (std::size_t id = 0; id < tokens.size(); ++id) {
@@ -196,10 +182,12 @@ json token_ids_of(const std::vector<std::string>& tokens) {
   return ids;
 }
 
+// A normalizer or decoder that replaces matches of `pattern`.
 json replacement_of(json pattern, std::string_view content) {
   return {{"type", "Replace"}, {"pattern", std::move(pattern)}, {"content", content}};
 }
 
+// Throws kBadInput if there is none.
 std::uint32_t unknown_id_of(const Vocabulary& vocabulary, std::string_view where) {
   const auto id = vocabulary.special_ids.find("unk");
   if (id == vocabulary.special_ids.end()) {
@@ -209,6 +197,8 @@ std::uint32_t unknown_id_of(const Vocabulary& vocabulary, std::string_view where
   return id->second;
 }
 
+// Whether characters without a token become bytes: if there is a token for each byte. Throws
+// kBadInput if there are tokens for some of them.
 bool has_byte_tokens(const Vocabulary& vocabulary, std::string_view where) {
   std::unordered_set<std::string_view> bytes;
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
@@ -226,6 +216,21 @@ bool has_byte_tokens(const Vocabulary& vocabulary, std::string_view where) {
   }
   return found == kByteTokens;
 }
+
+json bpe_model(const Vocabulary& vocabulary, json merges) {
+  return {{"type", "BPE"},
+          {"dropout", nullptr},
+          {"unk_token", nullptr},
+          {"continuing_subword_prefix", nullptr},
+          {"end_of_word_suffix", nullptr},
+          {"fuse_unk", false},
+          {"byte_fallback", false},
+          {"ignore_merges", false},
+          {"vocab", token_ids_of(vocabulary.tokens)},
+          {"merges", std::move(merges)}};
+}
+
+}  // namespace
 
 TokenizerParts byte_level_parts(const Vocabulary& vocabulary, std::string_view where) {
   const PreTokenization* pre = find_pre_tokenization(vocabulary.pre);

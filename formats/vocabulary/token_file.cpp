@@ -75,8 +75,9 @@ bool is_big_endian(const Halves& halves) {
   return halves.lower_bytes == 0 && std::max(halves.lower.most, halves.upper.most) > 0;
 }
 
-}  // namespace
-
+// The bytes of an id in a file without a header: 2, or 4 or 8 if the first 64 KiB have zeros where
+// such ids have them. Throws kBadInput if the file holds no ids: text, big-endian ids, archives,
+// weight files. The message says what to do.
 std::int64_t raw_token_bytes(const File& file) {
   const std::string sample = read_start(file, kSample);
   const std::string where = file.where();
@@ -105,8 +106,6 @@ std::int64_t raw_token_bytes(const File& file) {
   const bool wide = file.size() % 4 == 0 && has_32_bits(halves);
   return !wide ? 2 : file.size() % 8 == 0 && has_64_bits(sample) ? 8 : 4;
 }
-
-namespace {
 
 constexpr std::uint64_t kHeader = 9 + 8 + 1 + 8 + 8;
 

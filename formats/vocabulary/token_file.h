@@ -13,12 +13,6 @@
 
 namespace regroup {
 
-// Whether a file without a header looks like token ids, and of how many bytes.
-
-/// 2, or 4 or 8 if the first 64 KiB have zeros where such ids have them. Throws kBadInput if the
-/// file holds no ids: text, big-endian ids, archives, weight files. The message says what to do.
-std::int64_t raw_token_bytes(const File& file);
-
 // Megatron's index (X.idx) of a token file (X.bin): the sequences, and the documents they form.
 // https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/datasets/indexed_dataset.py
 //

@@ -26,6 +26,14 @@ constexpr std::uint64_t kOriginBytes =
     sizeof(TokenizerDigest::parts) + sizeof(std::uint32_t) + kOriginMagic.size();
 constexpr std::size_t kMostNameBytes = 4096;
 
+std::string origin_record(const TokenOrigin& origin) {
+  std::string record = origin.tokenizer.substr(0, kMostNameBytes);
+  const auto name_bytes = static_cast<std::uint32_t>(record.size());
+  append_number(record, origin.digest.parts);
+  append_number(record, name_bytes);
+  return record.append(kOriginMagic);
+}
+
 }  // namespace
 
 void TokenizerDigest::add(std::int64_t id, std::string_view text) {
@@ -43,14 +51,6 @@ std::size_t TokenizerDigest::equal_parts(const TokenizerDigest& other) const {
     equal += parts[i] == other.parts[i] ? 1 : 0;
   }
   return equal;
-}
-
-std::string origin_record(const TokenOrigin& origin) {
-  std::string record = origin.tokenizer.substr(0, kMostNameBytes);
-  const auto name_bytes = static_cast<std::uint32_t>(record.size());
-  append_number(record, origin.digest.parts);
-  append_number(record, name_bytes);
-  return record.append(kOriginMagic);
 }
 
 std::optional<TokenOrigin> origin_at_end(const File& file, std::uint64_t& bytes) {

@@ -116,6 +116,24 @@ TokenizerParts parts_of(Vocabulary& vocabulary, std::string_view where) {
                                   : word_piece_parts(vocabulary, where);
 }
 
+// The token before a document and the token after it, as the file says; empty for none.
+struct EdgeTokens {
+  std::string first, last;
+};
+
+EdgeTokens edge_tokens_of(const Vocabulary& vocabulary) {
+  EdgeTokens edges;
+  const bool bert = vocabulary.model == "bert";
+  if (vocabulary.add_bos.value_or(false)) {
+    edges.first =
+        text_of_role(vocabulary, bert && vocabulary.special_ids.contains("cls") ? "cls" : "bos");
+  }
+  if (vocabulary.add_eos.value_or(bert || vocabulary.model == "t5")) {
+    edges.last = text_of_role(vocabulary, bert ? "sep" : "eos");
+  }
+  return edges;
+}
+
 json post_processor_of(const Vocabulary& vocabulary) {
   const EdgeTokens edges = edge_tokens_of(vocabulary);
   if (edges.first.empty() && edges.last.empty()) {
@@ -149,19 +167,6 @@ json post_processor_of(const Vocabulary& vocabulary) {
 }
 
 }  // namespace
-
-EdgeTokens edge_tokens_of(const Vocabulary& vocabulary) {
-  EdgeTokens edges;
-  const bool bert = vocabulary.model == "bert";
-  if (vocabulary.add_bos.value_or(false)) {
-    edges.first =
-        text_of_role(vocabulary, bert && vocabulary.special_ids.contains("cls") ? "cls" : "bos");
-  }
-  if (vocabulary.add_eos.value_or(bert || vocabulary.model == "t5")) {
-    edges.last = text_of_role(vocabulary, bert ? "sep" : "eos");
-  }
-  return edges;
-}
 
 json tokenizer_json_of(const Vocabulary& stored, std::string_view where) {
   Vocabulary vocabulary = stored;

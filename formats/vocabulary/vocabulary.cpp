@@ -30,8 +30,6 @@ Vocabulary absent(const std::string& why) {
   return vocabulary;
 }
 
-}  // namespace
-
 VocabularyBuilder read_sentencepiece(const fs::path& file, std::int64_t rows) {
   const std::string where = printable_path(file);
   SentencePieceModel model =
@@ -53,8 +51,6 @@ VocabularyBuilder read_sentencepiece(const fs::path& file, std::int64_t rows) {
   }
   return builder;
 }
-
-namespace {
 
 // Llama 3's files in Meta's form name no tokens with a role.
 void find_edges_of_text(VocabularyBuilder& builder) {

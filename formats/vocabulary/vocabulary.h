@@ -139,9 +139,7 @@ void put_added_tokens(VocabularyBuilder& builder, const std::filesystem::path& d
 void read_special_tokens(VocabularyBuilder& builder, const std::filesystem::path& directory,
                          const SortedJson& tokenizer);
 
-/// The readers used by vocabulary.cpp: a SentencePiece file, tokenizer.json (nothing unless it is
-/// BPE).
-VocabularyBuilder read_sentencepiece(const std::filesystem::path& file, std::int64_t rows);
+/// Reads a tokenizer.json; nothing unless it is BPE.
 std::optional<VocabularyBuilder> read_tokenizer_json(const SortedJson& tokenizer,
                                                      const std::string& where, std::int64_t rows);
 /// Adds a note to the vocabulary of a tokenizer.json whose merges are not those that llama.cpp
@@ -165,24 +163,10 @@ TokenizerParts unigram_parts(const Vocabulary& vocabulary, std::string_view wher
 /// Also gives the tokens of `vocabulary` the original's spelling.
 TokenizerParts word_piece_parts(Vocabulary& vocabulary, std::string_view where);
 
-// Shared by them:
-
+/// SentencePiece's mark for a space.
 inline constexpr std::string_view kSpaceOfPieces = "\u2581";
 
 /// `text` with a space for each of these marks.
 std::string with_plain_spaces(std::string text);
-
-/// An object from token to id.
-nlohmann::json token_ids_of(const std::vector<std::string>& tokens);
-
-/// A normalizer or decoder that replaces matches of `pattern`.
-nlohmann::json replacement_of(nlohmann::json pattern, std::string_view content);
-
-/// The id of the unknown token. Throws kBadInput if there is none.
-std::uint32_t unknown_id_of(const Vocabulary& vocabulary, std::string_view where);
-
-/// Whether characters without a token become bytes: if there is a token for each byte. Throws
-/// kBadInput if there are tokens for some of them.
-bool has_byte_tokens(const Vocabulary& vocabulary, std::string_view where);
 
 }  // namespace regroup
