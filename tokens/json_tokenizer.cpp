@@ -57,10 +57,7 @@ class JsonTokenizer : public Tokenizer {
   std::optional<std::int64_t> id_of(std::string_view token) const override {
     return pipeline_.id_of(token);
   }
-  void for_each_token(
-      const std::function<void(std::int64_t, std::string_view)>& visit) const override {
-    pipeline_.for_each_token(visit);
-  }
+  void for_each_token(const TokenVisitor& visit) const override { pipeline_.for_each_token(visit); }
 
  private:
   using Empty = nlohmann::json;
@@ -164,8 +161,7 @@ class AddedTokenizer : public Tokenizer {
     const auto found = ids_.find(token);
     return found == ids_.end() ? inner_->id_of(token) : std::optional<std::int64_t>(found->second);
   }
-  void for_each_token(
-      const std::function<void(std::int64_t, std::string_view)>& visit) const override {
+  void for_each_token(const TokenVisitor& visit) const override {
     std::unordered_set<std::int64_t> added;
     for (const auto& [text, id] : ids_) {
       added.insert(id);

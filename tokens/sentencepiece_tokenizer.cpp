@@ -58,8 +58,7 @@ class SentencePieceTokenizer : public Tokenizer {
     const int id = whole_.PieceToId(token);
     return id == whole_.unk_id() && token != whole_.IdToPiece(id) ? std::nullopt : id_or_none(id);
   }
-  void for_each_token(
-      const std::function<void(std::int64_t, std::string_view)>& visit) const override {
+  void for_each_token(const TokenVisitor& visit) const override {
     for (int id = 0; id < whole_.GetPieceSize(); ++id) {
       visit(id, whole_.IdToPiece(id));
     }

@@ -39,8 +39,7 @@ class ByteTokenizer : public Tokenizer {
   std::string decode(std::span<const std::uint32_t> ids) const override {
     return with_replacements(std::string(ids.begin(), ids.end()));
   }
-  void for_each_token(
-      const std::function<void(std::int64_t, std::string_view)>& visit) const override {
+  void for_each_token(const TokenVisitor& visit) const override {
     for (int byte = 0; byte < 256; ++byte) {
       visit(byte, fmt::format("<0x{:02X}>", byte));
     }
@@ -192,12 +191,12 @@ std::unique_ptr<Tokenizer> make_gguf_tokenizer(const GgufMetadata& metadata) {
   auto tokenizer =
       make_json_tokenizer(tokenizer_json_of(vocabulary, metadata.where()), metadata.where());
   DocumentEnds ends = tokenizer->ends();  // of the post-processor
-  const auto id_of = [&](const std::string& role) -> std::optional<std::int64_t> {
-    const auto id = vocabulary.special_ids.find(role);
-    return id == vocabulary.special_ids.end() ? std::nullopt : std::optional(id->second);
-  };
-  ends.bos = ends.bos ? ends.bos : id_of("bos");
-  ends.eos = ends.eos ? ends.eos : id_of("eos");
+  if (!ends.bos) {
+    ends.bos = vocabulary.special_id("bos");
+  }
+  if (!ends.eos) {
+    ends.eos = vocabulary.special_id("eos");
+  }
   ends.add_eos = vocabulary.add_eos.value_or(true) && ends.eos;
   tokenizer->set_ends(ends);
   tokenizer->set_chat_template(vocabulary.chat_template);

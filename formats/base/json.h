@@ -12,8 +12,6 @@
 
 namespace regroup {
 
-// Parses untrusted JSON, and edits JSON text while keeping every other byte.
-
 using Json = nlohmann::ordered_json;
 
 /// Parses a whole document. Error messages begin with `where` (a file name). Throws kBadInput

@@ -58,8 +58,7 @@ std::string base64_of(std::string_view bytes);
 /// The bytes of Base64 with padding; nothing for other text.
 std::optional<std::string> bytes_of_base64(std::string_view text);
 
-// A small file that is yet to be written.
-
+/// A small file that is yet to be written.
 struct NamedText {
   std::string name;  ///< of the file, without a folder
   std::string text;  ///< its bytes

@@ -189,12 +189,12 @@ json replacement_of(json pattern, std::string_view content) {
 
 // Throws kBadInput if there is none.
 std::uint32_t unknown_id_of(const Vocabulary& vocabulary, std::string_view where) {
-  const auto id = vocabulary.special_ids.find("unk");
-  if (id == vocabulary.special_ids.end()) {
+  const auto id = vocabulary.special_id("unk");
+  if (!id) {
     throw_bad_input("{}: the vocabulary needs an unknown token (tokenizer.ggml.unknown_token_id)",
                     where);
   }
-  return id->second;
+  return *id;
 }
 
 // Whether characters without a token become bytes: if there is a token for each byte. Throws
@@ -202,7 +202,7 @@ std::uint32_t unknown_id_of(const Vocabulary& vocabulary, std::string_view where
 bool has_byte_tokens(const Vocabulary& vocabulary, std::string_view where) {
   std::unordered_set<std::string_view> bytes;
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    if (static_cast<TokenType>(vocabulary.types[id]) == TokenType::kByte) {
+    if (vocabulary.type(id) == TokenType::kByte) {
       bytes.insert(vocabulary.tokens[id]);
     }
   }
@@ -329,7 +329,7 @@ std::vector<std::string> word_pieces(const Vocabulary& vocabulary, std::string_v
   std::unordered_set<std::string> known;
   for (std::size_t id = 0; id < tokens.size(); ++id) {
     std::string& token = tokens[id];
-    const TokenType type = static_cast<TokenType>(vocabulary.types[id]);
+    const TokenType type = vocabulary.type(id);
     const bool bracketed = token.size() > 2 && token.front() == '[' && token.back() == ']';
     if (token.starts_with(kSpaceOfPieces)) {
       token.erase(0, kSpaceOfPieces.size());
@@ -347,8 +347,7 @@ std::vector<std::string> word_pieces(const Vocabulary& vocabulary, std::string_v
 bool has_capitals(const Vocabulary& vocabulary) {
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::string& token = vocabulary.tokens[id];
-    if (token.starts_with(kSpaceOfPieces) &&
-        static_cast<TokenType>(vocabulary.types[id]) == TokenType::kNormal &&
+    if (token.starts_with(kSpaceOfPieces) && vocabulary.type(id) == TokenType::kNormal &&
         std::ranges::any_of(token, [](char c) { return c >= 'A' && c <= 'Z'; })) {
       return true;
     }

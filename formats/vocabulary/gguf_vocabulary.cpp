@@ -25,7 +25,7 @@ TokenScores normal_tokens(const Vocabulary& vocabulary, std::string_view where) 
   std::uint64_t work = 0;
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::string& text = vocabulary.tokens[id];
-    if (static_cast<TokenType>(vocabulary.types[id]) == TokenType::kNormal) {
+    if (vocabulary.type(id) == TokenType::kNormal) {
       tokens.emplace(text, vocabulary.scores[id]);
       work += std::uint64_t{text.size()} * text.size();
     }
@@ -211,9 +211,8 @@ void set_vocabulary(GgufMetadata& metadata, const Vocabulary& vocabulary) {
     metadata.set_array("tokenizer.ggml.merges", std::span<const std::string>(vocabulary.merges));
   }
   for (const auto& [role, key] : kIds) {
-    const auto id = vocabulary.special_ids.find(std::string(role));
-    if (id != vocabulary.special_ids.end()) {
-      metadata.set_u32(key, id->second);
+    if (const auto id = vocabulary.special_id(std::string(role))) {
+      metadata.set_u32(key, *id);
     }
   }
   set_flag(metadata, "tokenizer.ggml.add_bos_token", vocabulary.add_bos);

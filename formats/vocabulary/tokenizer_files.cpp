@@ -50,9 +50,8 @@ json tokenizer_config_of(const Vocabulary& vocabulary) {
 json generation_config_of(const Vocabulary& vocabulary, const GgufMetadata& metadata) {
   json config = json::object();
   for (const char* role : {"bos", "eos", "pad"}) {
-    const auto id = vocabulary.special_ids.find(role);
-    if (id != vocabulary.special_ids.end()) {
-      config[fmt::format("{}_token_id", role)] = id->second;
+    if (const auto id = vocabulary.special_id(role)) {
+      config[fmt::format("{}_token_id", role)] = *id;
     }
   }
   json ends = json::array();
@@ -86,14 +85,14 @@ std::vector<NamedText> tokenizer_files_of(const GgufMetadata& metadata) {
 namespace {
 
 std::string text_of_role(const Vocabulary& vocabulary, const std::string& role) {
-  const auto id = vocabulary.special_ids.find(role);
-  return id == vocabulary.special_ids.end() ? "" : vocabulary.tokens[id->second];
+  const auto id = vocabulary.special_id(role);
+  return id ? vocabulary.tokens[*id] : "";
 }
 
 json added_tokens_of(const Vocabulary& vocabulary) {
   json added = json::array();
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    const TokenType type = static_cast<TokenType>(vocabulary.types[id]);
+    const TokenType type = vocabulary.type(id);
     const bool special = type == TokenType::kControl || type == TokenType::kUnknown;
     if (special || type == TokenType::kUserDefined) {
       added.push_back(json_of({.id = static_cast<std::int64_t>(id),
@@ -125,8 +124,7 @@ EdgeTokens edge_tokens_of(const Vocabulary& vocabulary) {
   EdgeTokens edges;
   const bool bert = vocabulary.model == "bert";
   if (vocabulary.add_bos.value_or(false)) {
-    edges.first =
-        text_of_role(vocabulary, bert && vocabulary.special_ids.contains("cls") ? "cls" : "bos");
+    edges.first = text_of_role(vocabulary, bert && vocabulary.special_id("cls") ? "cls" : "bos");
   }
   if (vocabulary.add_eos.value_or(bert || vocabulary.model == "t5")) {
     edges.last = text_of_role(vocabulary, bert ? "sep" : "eos");
@@ -353,10 +351,8 @@ void read_post_processor(Vocabulary& vocabulary, const VocabularyBuilder& builde
   } else if (type == "TemplateProcessing" && single.is_array() && single.size() > 1) {
     const auto matches = [&](const SortedJson& part, const char* role) -> std::optional<bool> {
       const std::string text = token_text(member_of(part, "SpecialToken"), "id");
-      const auto id = vocabulary.special_ids.find(role);
-      return text.empty() ? std::nullopt
-                          : std::optional(id != vocabulary.special_ids.end() &&
-                                          builder.find(text) == id->second);
+      const auto id = vocabulary.special_id(role);
+      return text.empty() ? std::nullopt : std::optional(id && builder.find(text) == id);
     };
     const auto begins = matches(single.front(), "bos");
     const auto ends = matches(single.back(), "eos");

@@ -18,6 +18,11 @@
 
 namespace regroup {
 
+std::optional<std::uint32_t> Vocabulary::special_id(const std::string& role) const {
+  const auto found = special_ids.find(role);
+  return found == special_ids.end() ? std::nullopt : std::optional(found->second);
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -193,7 +198,7 @@ void VocabularyBuilder::put_added(std::int64_t id, std::string text, bool specia
     return;
   }
   const auto at = static_cast<std::size_t>(id);
-  const auto type = static_cast<TokenType>(vocabulary_.types[at]);
+  const TokenType type = vocabulary_.type(at);
   const bool known = taken_[at] && vocabulary_.tokens[at] == text;
   if (known &&
       (type == TokenType::kUnknown || type == TokenType::kControl || type == TokenType::kByte)) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -47,7 +48,12 @@ struct Vocabulary {
   std::vector<std::string> notes;                 ///< notes for the user, one line each
 
   bool present() const { return model != "no_vocab"; }
+  TokenType type(std::size_t id) const { return static_cast<TokenType>(types[id]); }
+  std::optional<std::uint32_t> special_id(const std::string& role) const;
 };
+
+/// Called with the id and the text of a token.
+using TokenVisitor = std::function<void(std::int64_t id, std::string_view text)>;
 
 /// How a model's chats are written, in tokens: both sides take turns.
 struct ChatForm {
@@ -105,7 +111,7 @@ class VocabularyBuilder {
   /// The id of the token with that text.
   std::optional<std::uint32_t> find(const std::string& text) const;
 
-  TokenType type(std::uint32_t id) const { return static_cast<TokenType>(vocabulary_.types[id]); }
+  TokenType type(std::uint32_t id) const { return vocabulary_.type(id); }
   void set_type(std::uint32_t id, TokenType type);
   void set_score(std::uint32_t id, float score) { vocabulary_.scores[id] = score; }
 

@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "formats/vocabulary/vocabulary.h"
 #include "tokens/hf/json_fields.h"
 
 namespace regroup {
@@ -26,8 +27,6 @@ struct TextHash {
 /// Token ids by text.
 using TokenIds = std::unordered_map<std::string, std::uint32_t, TextHash, std::equal_to<>>;
 using TokenTexts = std::unordered_set<std::string, TextHash, std::equal_to<>>;
-
-using TokenVisitor = std::function<void(std::int64_t id, std::string_view text)>;
 
 /// A vocabulary, and how words become its tokens. Thread-safe.
 class TokenModel {
