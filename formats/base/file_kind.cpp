@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
 
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
@@ -80,11 +79,10 @@ std::size_t readable_at(std::string_view text, std::size_t at) {
 
 // A safetensors file begins with a length of 64 bits and a JSON object.
 bool is_safetensors(std::string_view start) {
-  std::uint64_t length = 0;
-  if (start.size() <= sizeof length || start[sizeof length] != '{') {
+  if (start.size() <= sizeof(std::uint64_t) || start[sizeof(std::uint64_t)] != '{') {
     return false;
   }
-  std::memcpy(&length, start.data(), sizeof length);
+  const auto length = number_at<std::uint64_t>(start);
   return length >= 2 && length < std::uint64_t{1} << 32;
 }
 

@@ -237,14 +237,6 @@ std::vector<Shard> lay_out(Run tensors, std::uint64_t max_bytes) {
   return shards;
 }
 
-std::uint64_t room_of_all(std::span<const Shard> shards) {
-  std::uint64_t bytes = 0;
-  for (const Shard& shard : shards) {
-    bytes += shard.room;
-  }
-  return bytes;
-}
-
 }  // namespace
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& directory,
@@ -255,7 +247,11 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& directory,
   const auto shards = lay_out(tensors, max_shard_bytes);
   const bool created = files == OutputFiles::kCreated;
   if (created) {
-    check_free_space(directory, room_of_all(shards));
+    std::uint64_t room = 0;
+    for (const Shard& shard : shards) {
+      room += shard.room;
+    }
+    check_free_space(directory, room);
   }
   std::vector<std::pair<std::string, std::size_t>> placed;
   for (std::size_t i = 0; i < shards.size(); ++i) {

@@ -287,34 +287,36 @@ void check_entry_count(const File& file, std::uint64_t begin, std::uint64_t leng
 
 constexpr std::uint64_t kLengthBytes = 8;
 
-// How the weight files of llm.c begin: 20240326 (GPT-2) and 20240803 (Llama 3), as 32-bit integers.
-constexpr std::string_view kLlmcGpt2 = "\xc6\xd7\x34\x01";
-constexpr std::string_view kLlmcLlama = "\xa3\xd9\x34\x01";
+constexpr std::string_view kHtmlPage = " (an HTML page: the download failed)";
+constexpr std::string_view kLlmc =
+    " (weights of llm.c: its dev/eval/export_hf.py --input FILE --output DIRECTORY makes a "
+    "directory "
+    "that is read)";
 
-// Recognises the files that are often mistaken for safetensors files.
+struct WrongFile {
+  std::string_view start, hint;
+};
+
+// Files that are often mistaken for safetensors files.
+constexpr auto kWrongFiles = std::to_array<WrongFile>({
+    {"version ", " (a git-LFS pointer: run `git lfs pull`)"},
+    {"<!DOCTYP", kHtmlPage},
+    {"<!doctyp", kHtmlPage},
+    {"<html", kHtmlPage},
+    {"<HTML", kHtmlPage},
+    {"\x1f\x8b", " (gzip data: decompress it first)"},
+    {"\xc6\xd7\x34\x01", kLlmc},  // 20240326 (GPT-2) as a 32-bit integer
+    {"\xa3\xd9\x34\x01", kLlmc},  // 20240803 (Llama 3)
+    {"GGUF", " (a GGUF file)"},
+    {"PK\x03\x04", " (a torch or ZIP archive)"},
+    {"\x93NUMPY", " (a numpy array)"},
+});
+
 std::string_view wrong_file_hint(std::string_view first, const std::filesystem::path& path) {
-  if (first.starts_with("version ")) {
-    return " (a git-LFS pointer: run `git lfs pull`)";
-  }
-  if (first.starts_with("<!DOCTYP") || first.starts_with("<!doctyp") ||
-      first.starts_with("<html") || first.starts_with("<HTML")) {
-    return " (an HTML page: the download failed)";
-  }
-  if (first.starts_with("\x1f\x8b")) {
-    return " (gzip data: decompress it first)";
-  }
-  if (first.starts_with(kLlmcGpt2) || first.starts_with(kLlmcLlama)) {
-    return " (weights of llm.c: its dev/eval/export_hf.py --input FILE --output DIRECTORY makes a "
-           "directory that is read)";
-  }
-  if (first.starts_with("GGUF")) {
-    return " (a GGUF file)";
-  }
-  if (first.starts_with("PK\x03\x04")) {
-    return " (a torch or ZIP archive)";
-  }
-  if (first.starts_with("\x93NUMPY")) {
-    return " (a numpy array)";
+  const auto* const known = std::ranges::find_if(
+      kWrongFiles, [&](const WrongFile& wrong) { return first.starts_with(wrong.start); });
+  if (known != kWrongFiles.end()) {
+    return known->hint;
   }
   if (std::ranges::all_of(first, [](unsigned char c) {
         return (c >= 0x20 && c < 0x7f) || c == '\n' || c == '\r' || c == '\t';

@@ -225,18 +225,6 @@ constexpr std::size_t kMaxBytes = 4U << 20;  // the library's own maps have 300 
 constexpr int kMaxNestedRules = 31;
 constexpr std::size_t kMaxReplacement = 255;  // Unicode's longest has 33 bytes
 
-// One entry of the double array. A node is identified by its base. The entry of its child for byte
-// c is at base ^ c and has the label c. The entry of its value is at the base itself.
-struct Unit {
-  std::uint32_t bits = 0;
-
-  bool is_value() const { return bits >> 31 != 0; }
-  std::uint32_t label() const { return bits & 0xff; }
-  bool ends_rule() const { return (bits >> 8 & 1) != 0; }
-  std::uint32_t offset() const { return bits >> 10 << ((bits & 1U << 9) >> 6); }
-  std::uint32_t value() const { return bits & 0x7fffffff; }
-};
-
 class Trie {
  public:
   Trie(std::string_view units, std::string_view replacements, std::string_view where);
@@ -259,7 +247,7 @@ class Trie {
     throw_bad_input("{}: precompiled_charsmap: {}", where_, why);
   }
 
-  std::vector<Unit> units_;
+  std::vector<CharsmapUnit> units_;
   std::string_view replacements_, where_;
   // Entries sorted by the base of the only node that can be their parent. The children of `base`
   // are children_[first_child_[base]] up to first_child_[base + 1].
@@ -318,7 +306,7 @@ void Trie::leave(std::uint32_t base) {
   int most = 0;
   for (std::uint32_t i = first_child_[base]; i < first_child_[base + 1]; ++i) {
     const std::uint32_t place = children_[i];
-    const Unit child = units_[place];
+    const CharsmapUnit child = units_[place];
     most = std::max(most, nested_[place ^ child.offset()] + (child.ends_rule() ? 1 : 0));
   }
   if (most > kMaxNestedRules) {

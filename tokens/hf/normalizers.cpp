@@ -214,7 +214,7 @@ class Charsmap {
   explicit Charsmap(std::string_view rules) {
     const auto trie_bytes = number_at<std::uint32_t>(rules);
     rules.remove_prefix(sizeof(trie_bytes));
-    units_.resize(trie_bytes / sizeof(std::uint32_t));
+    units_.resize(trie_bytes / sizeof(CharsmapUnit));
     std::memcpy(units_.data(), rules.data(), trie_bytes);
     replacements_ = rules.substr(trie_bytes);
   }
@@ -258,17 +258,17 @@ class Charsmap {
 
   // The replacement of the shortest rule that `text` begins with.
   std::optional<std::string_view> replacement_of(std::string_view text) const {
-    std::uint32_t place = offset(units_[0]);
+    std::uint32_t place = units_[0].offset();
     for (const char byte : text) {
       const auto label = static_cast<unsigned char>(byte);
       place ^= label;
-      const std::uint32_t unit = units_[place];
-      if (label == 0 || (unit & 0x800000ffU) != label) {
+      const CharsmapUnit unit = units_[place];
+      if (label == 0 || unit.is_value() || unit.label() != label) {
         return std::nullopt;
       }
-      place ^= offset(unit);
-      if ((unit >> 8 & 1) != 0) {
-        return replacement_at(units_[place] & 0x7fffffffU);
+      place ^= unit.offset();
+      if (unit.ends_rule()) {
+        return replacement_at(units_[place].value());
       }
     }
     return std::nullopt;
@@ -282,9 +282,7 @@ class Charsmap {
     return replacements_.c_str() + begin;
   }
 
-  static std::uint32_t offset(std::uint32_t unit) { return unit >> 10 << ((unit & 1U << 9) >> 6); }
-
-  std::vector<std::uint32_t> units_;
+  std::vector<CharsmapUnit> units_;
   std::string replacements_;  // each ends with a zero
 };
 
