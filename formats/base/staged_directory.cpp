@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"

@@ -1,7 +1,6 @@
 #include "formats/tensors/checkpoint_writer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <string>

@@ -5,7 +5,6 @@
 #include <bit>
 #include <limits>
 #include <map>
-#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>

@@ -4,9 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "formats/base/file.h"
 #include "formats/tensors/checkpoint.h"

@@ -1,8 +1,6 @@
 #include "formats/tensors/zip_archive.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string_view>

@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <cstddef>
-#include <cstring>
 #include <optional>
 #include <regex>
 #include <span>

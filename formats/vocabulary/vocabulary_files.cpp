@@ -3,8 +3,6 @@
 #include <cctype>
 #include <charconv>
 #include <cstdint>
-#include <functional>
-#include <span>
 #include <tuple>
 #include <unordered_map>
 #include <utility>

@@ -1,7 +1,6 @@
 #include "tokens/hf/pieces.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 
 #include "tokens/hf/unicode.h"

@@ -1,4 +1,3 @@
-#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>

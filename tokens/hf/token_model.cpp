@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>

@@ -7,7 +7,6 @@
 #include <memory>
 #include <span>
 #include <utf8proc.h>
-#include <utility>
 
 #include <fmt/format.h>
 
