@@ -99,8 +99,8 @@ bool is_of(const KnownForm& form, const std::string& chat_template, const Tokeni
       (form.end_of_answer.starts_with("{eos}") && !ends.eos)) {
     return false;
   }
-  return std::all_of(form.in_template.begin(), form.in_template.end(), in_template) &&
-         std::all_of(form.special.begin(), form.special.end(), there);
+  return std::ranges::all_of(form.in_template, in_template) &&
+         std::ranges::all_of(form.special, there);
 }
 
 // Encodes the texts of a form.
@@ -179,9 +179,8 @@ std::string system_turn(const KnownForm& form, const std::string& chat_template)
 
 std::optional<ChatForm> chat_form_of(const Tokenizer& tokenizer) {
   const std::string chat_template = with_line_breaks(tokenizer.chat_template());
-  const auto form = std::find_if(kForms.begin(), kForms.end(), [&](const KnownForm& each) {
-    return is_of(each, chat_template, tokenizer);
-  });
+  const auto form = std::ranges::find_if(
+      kForms, [&](const KnownForm& each) { return is_of(each, chat_template, tokenizer); });
   if (form == kForms.end()) {
     return std::nullopt;
   }

@@ -57,10 +57,7 @@ class JsonTokenizer : public Tokenizer {
   std::optional<std::int64_t> id_of(std::string_view token) const override {
     return pipeline_.id_of(token);
   }
-  void for_each_token(
-      const std::function<void(std::int64_t, std::string_view)>& visit) const override {
-    pipeline_.for_each_token(visit);
-  }
+  void for_each_token(const TokenVisitor& visit) const override { pipeline_.for_each_token(visit); }
 
  private:
   using Empty = nlohmann::json;
@@ -82,8 +79,7 @@ void put_missing(std::vector<StoredAddedToken> added, nlohmann::json& tokenizer)
       known.insert(content->get<std::string>());
     }
   }
-  std::sort(added.begin(), added.end(),
-            [](const auto& left, const auto& right) { return left.id < right.id; });
+  std::ranges::sort(added, {}, &StoredAddedToken::id);
   for (const StoredAddedToken& token : added) {
     if ((listed.is_null() || listed.is_array()) && known.insert(token.content).second) {
       listed.push_back(json_of(token));
@@ -102,7 +98,7 @@ std::unique_ptr<Tokenizer> make_json_tokenizer(const nlohmann::json& tokenizer,
 
 std::unique_ptr<Tokenizer> open_tokenizer_json(const std::filesystem::path& file,
                                                const std::vector<StoredAddedToken>& added) {
-  const std::string where = printable(file.string(), 0);
+  const std::string where = printable_path(file);
   nlohmann::json tokenizer = is_vocabulary_file(file)
                                  ? tokenizer_json_from(file)
                                  : parse_sorted_json_object(read_text(file, kMaxJsonBytes), where);
@@ -165,8 +161,7 @@ class AddedTokenizer : public Tokenizer {
     const auto found = ids_.find(token);
     return found == ids_.end() ? inner_->id_of(token) : std::optional<std::int64_t>(found->second);
   }
-  void for_each_token(
-      const std::function<void(std::int64_t, std::string_view)>& visit) const override {
+  void for_each_token(const TokenVisitor& visit) const override {
     std::unordered_set<std::int64_t> added;
     for (const auto& [text, id] : ids_) {
       added.insert(id);

@@ -17,7 +17,7 @@ std::unique_ptr<Tokenizer> make_json_tokenizer(const nlohmann::json&, const std:
 
 std::unique_ptr<Tokenizer> open_tokenizer_json(const std::filesystem::path& file,
                                                const std::vector<StoredAddedToken>&) {
-  return make_json_tokenizer({}, printable(file.string(), 0));
+  return make_json_tokenizer({}, printable_path(file));
 }
 
 std::unique_ptr<Tokenizer> with_added_tokens(std::unique_ptr<Tokenizer>,

@@ -58,8 +58,7 @@ class SentencePieceTokenizer : public Tokenizer {
     const int id = whole_.PieceToId(token);
     return id == whole_.unk_id() && token != whole_.IdToPiece(id) ? std::nullopt : id_or_none(id);
   }
-  void for_each_token(
-      const std::function<void(std::int64_t, std::string_view)>& visit) const override {
+  void for_each_token(const TokenVisitor& visit) const override {
     for (int id = 0; id < whole_.GetPieceSize(); ++id) {
       visit(id, whole_.IdToPiece(id));
     }
@@ -94,7 +93,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
 std::unique_ptr<Tokenizer> open_sentencepiece(const std::filesystem::path& model) {
   return std::make_unique<SentencePieceTokenizer>(read_text(model, kMaxModelBytes),
-                                                  printable(model.string(), 0));
+                                                  printable_path(model));
 }
 
 }  // namespace regroup

@@ -9,7 +9,7 @@ std::unique_ptr<Tokenizer> open_sentencepiece(const std::filesystem::path& model
   throw_usage(
       "{}: this regroup was built without SentencePiece (libsentencepiece-dev), which reads a "
       "tokenizer.model; tokenizer.json and --tokenizer bytes work",
-      printable(model.string(), 0));
+      printable_path(model));
 }
 
 }  // namespace regroup

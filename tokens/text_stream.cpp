@@ -157,25 +157,17 @@ bool is_pipe(int descriptor) {
 TextStream::TextStream(const std::string& name, const std::atomic<bool>& stop)
     : name_(name == "-" ? "standard input" : printable(name, 0)), stop_(stop) {
   if (name == "-") {
-    pipe_ = ::dup(STDIN_FILENO);
-    if (pipe_ < 0) {
+    pipe_ = Descriptor(::dup(STDIN_FILENO));
+    if (!pipe_.is_open()) {
       throw_cannot_open(name_, errno);
     }
-  } else {
-    // Opens a FIFO without waiting for a writer. Reading waits for one and can be stopped.
-    const int descriptor = open_without_waiting(name);
-    if (descriptor >= 0 && is_pipe(descriptor)) {
-      pipe_ = descriptor;
-      return;
-    }
-    ::close(descriptor);
-    file_ = File::open(name);
+    return;
   }
-}
-
-TextStream::~TextStream() {
-  if (pipe_ >= 0) {
-    ::close(pipe_);
+  // Opens a FIFO without waiting for a writer. Reading waits for one and can be stopped.
+  pipe_ = Descriptor(open_without_waiting(name));
+  if (!pipe_.is_open() || !is_pipe(pipe_.number())) {
+    pipe_.close();
+    file_ = File::open(name);
   }
 }
 
@@ -193,11 +185,11 @@ std::size_t TextStream::read_from_pipe(std::span<char> room) const {
   constexpr int kMilliseconds = 100;
   while (true) {
     throw_if_stopped(stop_, "reading text was stopped");
-    struct pollfd waiting{pipe_, POLLIN, 0};
+    struct pollfd waiting{pipe_.number(), POLLIN, 0};
     if (::poll(&waiting, 1, kMilliseconds) <= 0) {  // also if a signal interrupted it
       continue;
     }
-    const ssize_t got = ::read(pipe_, room.data(), room.size());
+    const ssize_t got = ::read(pipe_.number(), room.data(), room.size());
     if (got >= 0) {
       return static_cast<std::size_t>(got);
     }

@@ -77,7 +77,6 @@ class TextStream {
   TextStream(const std::string& name, const std::atomic<bool>& stop);
   TextStream(const TextStream&) = delete;
   TextStream& operator=(const TextStream&) = delete;
-  ~TextStream();
 
   /// The first kTextSample bytes, or all if there are fewer, valid until the next call. To be
   /// called before next(). Throws as next() does.
@@ -110,7 +109,7 @@ class TextStream {
   std::string name_;
   const std::atomic<bool>& stop_;
   std::optional<File> file_;                    // set for a regular file
-  int pipe_ = -1;                               // set otherwise
+  Descriptor pipe_;                             // set otherwise
   std::unique_ptr<Decompressor> decompressor_;  // set for a compressed one, once it is read
   std::string buffer_;
   std::size_t at_ = 0;       // next byte to return, in buffer_

@@ -105,8 +105,7 @@ class DocumentWriter {
   }
 
   void write(std::span<const std::uint32_t> ids) {
-    const auto unknown =
-        std::find_if(ids.begin(), ids.end(), [&](std::uint32_t id) { return id >= rows_; });
+    const auto unknown = std::ranges::find_if(ids, [&](std::uint32_t id) { return id >= rows_; });
     if (unknown != ids.end()) {
       refuse(*unknown);
     }
@@ -122,7 +121,7 @@ class DocumentWriter {
     throw_bad_input(
         "{}: the text gives the token {}, which has the id {}, but the model has {} tokens: add "
         "rows to its embedding, or use the tokenizer that it was trained with",
-        tokenizer_.file().empty() ? "bytes" : printable(tokenizer_.file().string(), 0),
+        tokenizer_.file().empty() ? "bytes" : printable_path(tokenizer_.file()),
         printable(token, 60), unknown, rows_);
   }
 

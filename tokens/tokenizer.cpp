@@ -39,8 +39,7 @@ class ByteTokenizer : public Tokenizer {
   std::string decode(std::span<const std::uint32_t> ids) const override {
     return with_replacements(std::string(ids.begin(), ids.end()));
   }
-  void for_each_token(
-      const std::function<void(std::int64_t, std::string_view)>& visit) const override {
+  void for_each_token(const TokenVisitor& visit) const override {
     for (int byte = 0; byte < 256; ++byte) {
       visit(byte, fmt::format("<0x{:02X}>", byte));
     }
@@ -54,51 +53,34 @@ class ByteTokenizer : public Tokenizer {
 constexpr std::array<std::string_view, 9> kRenumbering{
     "XLMRoberta", "Camembert", "MBart", "Nllb", "M2M100", "Barthez", "XGLM", "Pegasus", "PLBart"};
 
-nlohmann::json config_in(const fs::path& directory, const char* name) {
-  const fs::path path = directory / name;
-  return path_exists(path) ? parse_sorted_json_object(read_text(path, kMaxConfigBytes),
-                                                      printable(path.string(), 0))
-                           : nlohmann::json::object();
-}
-
-std::optional<bool> flag_in(const nlohmann::json& config, const char* key) {
-  const auto found = config.find(key);
-  return found != config.end() && found->is_boolean() ? std::optional(found->get<bool>())
-                                                      : std::nullopt;
-}
-
 // A whole number, or the first of a list of them.
-std::optional<std::int64_t> number_in(const nlohmann::json& config, const char* key) {
-  const auto found = config.find(key);
-  if (found == config.end()) {
-    return std::nullopt;
-  }
-  const nlohmann::json& number = found->is_array() && !found->empty() ? found->front() : *found;
+std::optional<std::int64_t> number_in(const SortedJson& config, std::string_view key) {
+  const SortedJson& member = member_of(config, key);
+  const SortedJson& number = member.is_array() && !member.empty() ? member.front() : member;
   return number.is_number_integer() ? std::optional(number.get<std::int64_t>()) : std::nullopt;
 }
 
-void check_numbering(const nlohmann::json& tokenizer_config, const fs::path& directory) {
-  const auto found = tokenizer_config.find("tokenizer_class");
-  const std::string name =
-      found != tokenizer_config.end() && found->is_string() ? found->get<std::string>() : "";
-  if (std::any_of(kRenumbering.begin(), kRenumbering.end(),
-                  [&](std::string_view known) { return name.starts_with(known); })) {
+void check_numbering(const SortedJson& tokenizer_config, const fs::path& directory) {
+  const SortedJson& stated = member_of(tokenizer_config, "tokenizer_class");
+  const std::string name = stated.is_string() ? stated.get<std::string>() : "";
+  if (std::ranges::any_of(kRenumbering,
+                          [&](std::string_view known) { return name.starts_with(known); })) {
     throw_bad_input(
         "{}: {} renumbers SentencePiece's tokens, and there is no tokenizer.json, which has its "
         "ids",
-        printable(directory.string(), 0), printable(name));
+        printable_path(directory), printable(name));
   }
 }
 
 // The other files of a tokenizer's directory that describe it.
 struct Neighbours {
   fs::path directory;
-  nlohmann::json config, tokenizer_config;
+  SortedJson config, tokenizer_config;
 
   explicit Neighbours(fs::path where)
       : directory(std::move(where)),
-        config(config_in(directory, "config.json")),
-        tokenizer_config(config_in(directory, "tokenizer_config.json")) {}
+        config(read_json_if_there(directory, "config.json", kMaxConfigBytes)),
+        tokenizer_config(read_json_if_there(directory, "tokenizer_config.json", kMaxConfigBytes)) {}
 };
 
 // The id of a role's token: that which the configs name, the tokenizer's `own`, or that of the
@@ -107,10 +89,10 @@ std::optional<std::int64_t> special_id(const Tokenizer& tokenizer, const std::st
                                        std::optional<std::int64_t> own, const Neighbours& files) {
   const std::string named = named_token(files.directory, role);
   const auto id = named.empty() ? std::nullopt : tokenizer.id_of(named);
-  const auto configured = number_in(files.config, (role + "_token_id").c_str());
+  const auto configured = number_in(files.config, role + "_token_id");
   if (!named.empty() && !id && own && !configured) {
     throw_bad_input("{}: the {} token is {}, which the tokenizer does not have",
-                    printable(files.directory.string(), 0), role, printable(named, 60));
+                    printable_path(files.directory), role, printable(named, 60));
   }
   return id ? id : !named.empty() && configured ? configured : own ? own : configured;
 }
@@ -173,7 +155,7 @@ fs::path file_in(const fs::path& directory) {
   throw_bad_input(
       "{}: has no tokenizer (tokenizer.json, tokenizer.model, vocab.json with merges.txt, or "
       "vocab.txt); --tokenizer names one: a file, another model, or \"bytes\"",
-      printable(directory.string(), 0));
+      printable_path(directory));
 }
 
 bool is_own_name(const fs::path& name) {
@@ -209,12 +191,12 @@ std::unique_ptr<Tokenizer> make_gguf_tokenizer(const GgufMetadata& metadata) {
   auto tokenizer =
       make_json_tokenizer(tokenizer_json_of(vocabulary, metadata.where()), metadata.where());
   DocumentEnds ends = tokenizer->ends();  // of the post-processor
-  const auto id_of = [&](const std::string& role) -> std::optional<std::int64_t> {
-    const auto id = vocabulary.special_ids.find(role);
-    return id == vocabulary.special_ids.end() ? std::nullopt : std::optional(id->second);
-  };
-  ends.bos = ends.bos ? ends.bos : id_of("bos");
-  ends.eos = ends.eos ? ends.eos : id_of("eos");
+  if (!ends.bos) {
+    ends.bos = vocabulary.special_id("bos");
+  }
+  if (!ends.eos) {
+    ends.eos = vocabulary.special_id("eos");
+  }
   ends.add_eos = vocabulary.add_eos.value_or(true) && ends.eos;
   tokenizer->set_ends(ends);
   tokenizer->set_chat_template(vocabulary.chat_template);

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -53,8 +52,7 @@ class Tokenizer {
   virtual std::optional<std::int64_t> id_of(std::string_view) const { return std::nullopt; }
 
   /// Calls `visit` with the id and the text of each token.
-  virtual void for_each_token(
-      const std::function<void(std::int64_t id, std::string_view text)>& visit) const = 0;
+  virtual void for_each_token(const TokenVisitor& visit) const = 0;
 
   /// The number of characters that encode() has left out, because the tokenizer has no token for
   /// them and none for unknown ones.

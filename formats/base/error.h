@@ -12,8 +12,6 @@
 
 namespace regroup {
 
-// The exception type of the libraries: a one-line message and the kind of error.
-
 /// The kind of error, by what a caller can do about it. The program maps each kind to an exit code.
 enum class ErrorKind {
   kUsage,             ///< the request is invalid for this input (a wrong option or value)

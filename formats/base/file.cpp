@@ -20,10 +20,16 @@ namespace regroup {
 
 namespace {
 
-std::string shown(const std::filesystem::path& path) { return printable(path.string(), 0); }
-
 [[noreturn]] void throw_system(std::string_view action, const std::filesystem::path& path) {
-  throw_environment("{}: cannot {}: {}", shown(path), action, std::strerror(errno));
+  throw_environment("{}: cannot {}: {}", printable_path(path), action, std::strerror(errno));
+}
+
+struct stat status_of(int descriptor, const std::filesystem::path& path) {
+  struct stat status{};
+  if (::fstat(descriptor, &status) != 0) {
+    throw_system("stat", path);
+  }
+  return status;
 }
 
 // An untrusted path may name anything. Reading a FIFO would block forever, and opening a device may
@@ -31,23 +37,26 @@ std::string shown(const std::filesystem::path& path) { return printable(path.str
 void check_regular(int descriptor, const std::filesystem::path& path) {
   struct stat status{};
   if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
-    throw_bad_input("{}: not a regular file{}", shown(path),
+    throw_bad_input("{}: not a regular file{}", printable_path(path),
                     S_ISDIR(status.st_mode) ? " but a directory" : "");
   }
 }
 
 }  // namespace
 
+void Descriptor::close() {
+  if (is_open()) {
+    ::close(release());
+  }
+}
+
 int open_without_waiting(const std::filesystem::path& path) {
   return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 }
 
-File::File(std::filesystem::path path, int descriptor)
-    : path_(std::move(path)), descriptor_(descriptor) {
-  struct stat status{};
-  if (::fstat(descriptor_, &status) != 0) {
-    throw_system("stat", path_);
-  }
+File::File(std::filesystem::path path, Descriptor opened)
+    : path_(std::move(path)), descriptor_(std::move(opened)) {
+  const struct stat status = status_of(descriptor(), path_);
   size_ = static_cast<std::uint64_t>(status.st_size);
   modified_seconds_ = status.st_mtim.tv_sec;
   modified_nanoseconds_ = status.st_mtim.tv_nsec;
@@ -58,7 +67,7 @@ File File::open(const std::filesystem::path& path) {
   if (descriptor < 0) {
     throw_cannot_open(path, errno);
   }
-  File file(path, descriptor);
+  File file(path, Descriptor(descriptor));
   check_regular(descriptor, path);
   return file;
 }
@@ -69,7 +78,7 @@ File File::open_or_create(const std::filesystem::path& path) {
   if (descriptor < 0) {
     throw_system("open", path);
   }
-  File file(path, descriptor);
+  File file(path, Descriptor(descriptor));
   check_regular(descriptor, path);
   return file;
 }
@@ -79,35 +88,15 @@ File File::create(const std::filesystem::path& path) {
   if (descriptor < 0) {
     throw_system("create", path);
   }
-  return File(path, descriptor);
+  return File(path, Descriptor(descriptor));
 }
 
-File::File(File&& other) noexcept
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      size_(other.size_),
-      modified_seconds_(other.modified_seconds_),
-      modified_nanoseconds_(other.modified_nanoseconds_) {}
-
-File& File::operator=(File&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(descriptor_, other.descriptor_);
-  std::swap(size_, other.size_);
-  std::swap(modified_seconds_, other.modified_seconds_);
-  std::swap(modified_nanoseconds_, other.modified_nanoseconds_);
-  return *this;
-}
-
-File::~File() {
-  if (descriptor_ >= 0) {
-    ::close(descriptor_);
-  }
-}
+std::string File::where() const { return printable_path(path_); }
 
 void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   start_reading(offset, out.size());
   while (!out.empty()) {
-    const ssize_t got = ::pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
+    const ssize_t got = ::pread(descriptor(), out.data(), out.size(), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) {
       continue;
     }
@@ -115,7 +104,7 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
       throw_system("read", path_);
     }
     if (got == 0) {
-      throw_bad_input("{}: ends at byte {}, {} more expected (truncated?)", shown(path_), offset,
+      throw_bad_input("{}: ends at byte {}, {} more expected (truncated?)", where(), offset,
                       out.size());
     }
     offset += static_cast<std::uint64_t>(got);
@@ -127,7 +116,7 @@ void File::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
   const std::uint64_t begin = offset;
   while (!bytes.empty()) {
     const ssize_t put =
-        ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        ::pwrite(descriptor(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (put < 0 && errno == EINTR) {
       continue;
     }
@@ -141,27 +130,24 @@ void File::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
 }
 
 void File::truncate(std::uint64_t size) {
-  if (::ftruncate(descriptor_, static_cast<off_t>(size)) != 0) {
+  if (::ftruncate(descriptor(), static_cast<off_t>(size)) != 0) {
     throw_system("truncate", path_);
   }
 }
 
 void File::check_unchanged() const {
-  struct stat status{};
-  if (::fstat(descriptor_, &status) != 0) {
-    throw_system("stat", path_);
-  }
+  const struct stat status = status_of(descriptor(), path_);
   if (static_cast<std::uint64_t>(status.st_size) != size_ ||
       status.st_mtim.tv_sec != modified_seconds_ ||
       status.st_mtim.tv_nsec != modified_nanoseconds_) {
-    throw_bad_input("{}: changed while it was being read", shown(path_));
+    throw_bad_input("{}: changed while it was being read", where());
   }
 }
 
 void File::sync_and_close() {
-  const bool synced = ::fsync(descriptor_) == 0;
+  const bool synced = ::fsync(descriptor()) == 0;
   const int sync_error = errno;
-  const bool closed = ::close(std::exchange(descriptor_, -1)) == 0;
+  const bool closed = ::close(descriptor_.release()) == 0;
   if (!synced || !closed) {
     errno = synced ? errno : sync_error;
     throw_system("write to the device", path_);
@@ -176,11 +162,20 @@ bool path_exists(const std::filesystem::path& path) {
 std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes) {
   const File file = File::open(path);
   if (file.size() > max_bytes) {
-    throw_bad_input("{}: {} bytes, at most {} allowed", shown(path), file.size(), max_bytes);
+    throw_bad_input("{}: {} bytes, at most {} allowed", printable_path(path), file.size(),
+                    max_bytes);
   }
-  std::string text(file.size(), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(text)));
-  return text;
+  return read_bytes(file, 0, file.size());
+}
+
+std::string read_bytes(const File& file, std::uint64_t offset, std::uint64_t count) {
+  std::string bytes(count, '\0');
+  file.read_at(offset, std::as_writable_bytes(std::span(bytes)));
+  return bytes;
+}
+
+std::string read_start(const File& file, std::uint64_t most) {
+  return read_bytes(file, 0, std::min(file.size(), most));
 }
 
 void write_text(const std::filesystem::path& path, std::string_view text) {
@@ -190,15 +185,11 @@ void write_text(const std::filesystem::path& path, std::string_view text) {
 }
 
 void sync_directory(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) {
+  const Descriptor directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.is_open()) {
     throw_system("open", path);
   }
-  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;  // EINVAL: not supported
-  const int sync_error = errno;
-  ::close(descriptor);
-  if (!synced) {
-    errno = sync_error;
+  if (::fsync(directory.number()) != 0 && errno != EINVAL) {  // EINVAL: not supported
     throw_system("write to the device", path);
   }
 }
@@ -232,7 +223,7 @@ fs::file_type type_of(const fs::path& path) {
 }  // namespace
 
 void throw_cannot_open(const fs::path& path, int code) {
-  const std::string shown = printable(path.string(), 0);
+  const std::string shown = printable_path(path);
   if (is_wrong_path(code)) {
     throw_bad_input("{}: cannot open: {}", shown, std::strerror(code));
   }
@@ -260,19 +251,6 @@ bool cannot_copy_in_kernel(int fault) {
          fault == EPERM;
 }
 
-// A file descriptor that is closed at the end of its scope.
-struct Descriptor {
-  explicit Descriptor(int opened) : number(opened) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (number >= 0) {
-      ::close(number);
-    }
-  }
-  int number;
-};
-
 // Moves pages from the page cache to a device without copying.
 class Pipe {
  public:
@@ -287,12 +265,12 @@ class Pipe {
                      std::uint64_t length) {
     auto source_at = static_cast<off_t>(from_at);
     const ssize_t taken =
-        ::splice(from, &source_at, write_end_.number, nullptr,
+        ::splice(from, &source_at, write_end_.number(), nullptr,
                  std::min<std::uint64_t>(length, static_cast<std::uint64_t>(capacity_)), 0);
     auto target_at = static_cast<off_t>(to_at);
     ssize_t given = 0;
     while (given < taken) {
-      const ssize_t part = ::splice(read_end_.number, nullptr, to, &target_at,
+      const ssize_t part = ::splice(read_end_.number(), nullptr, to, &target_at,
                                     static_cast<std::size_t>(taken - given), 0);
       if (part <= 0) {
         break;
@@ -339,23 +317,23 @@ void File::copy_from(const File& source, std::uint64_t source_offset, std::uint6
 
 bool File::shares_blocks_with(const std::filesystem::path& directory) const {
   const Descriptor probe(::open(directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
-  file_clone_range range{descriptor_, 0, kSharedBlock, 0};
-  return probe.number >= 0 && size_ >= kSharedBlock &&
-         ::ioctl(probe.number, FICLONERANGE, &range) == 0;
+  file_clone_range range{descriptor(), 0, kSharedBlock, 0};
+  return probe.is_open() && size_ >= kSharedBlock &&
+         ::ioctl(probe.number(), FICLONERANGE, &range) == 0;
 }
 
 std::uint64_t File::copy_blocks(const File& source, std::uint64_t source_offset,
                                 std::uint64_t offset, std::uint64_t length) {
-  file_clone_range range{source.descriptor_, source_offset, length, offset};
-  if (::ioctl(descriptor_, FICLONERANGE, &range) == 0) {
+  file_clone_range range{source.descriptor(), source_offset, length, offset};
+  if (::ioctl(descriptor(), FICLONERANGE, &range) == 0) {
     return length;
   }
   const Descriptor direct(::open(path_.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC));
   Pipe pipe;
   // Space that is allocated at once is contiguous. A filesystem without fallocate allocates it
   // while writing.
-  if (direct.number < 0 || !pipe.holds_enough() ||
-      (::fallocate(descriptor_, 0, static_cast<off_t>(offset), static_cast<off_t>(length)) != 0 &&
+  if (!direct.is_open() || !pipe.holds_enough() ||
+      (::fallocate(descriptor(), 0, static_cast<off_t>(offset), static_cast<off_t>(length)) != 0 &&
        errno != EOPNOTSUPP)) {
     return 0;
   }
@@ -366,7 +344,8 @@ std::uint64_t File::copy_blocks(const File& source, std::uint64_t source_offset,
       source.start_reading(source_offset + done + kAhead, kChunk);
     }
     const std::uint64_t part = std::min(length - done, kChunk - done % kChunk);
-    done += pipe.move(source.descriptor_, source_offset + done, direct.number, offset + done, part);
+    done +=
+        pipe.move(source.descriptor(), source_offset + done, direct.number(), offset + done, part);
   }
   return done;
 }
@@ -379,7 +358,8 @@ void File::copy_in_kernel(const File& source, std::uint64_t source_offset, std::
     auto to = static_cast<off_t>(offset);
     const std::uint64_t chunk = std::min(length, kChunk);
     source.start_reading(source_offset + chunk, std::min(length - chunk, kChunk));
-    const ssize_t moved = ::copy_file_range(source.descriptor_, &from, descriptor_, &to, chunk, 0);
+    const ssize_t moved =
+        ::copy_file_range(source.descriptor(), &from, descriptor(), &to, chunk, 0);
     if (moved < 0 && errno == EINTR) {
       continue;
     }
@@ -388,11 +368,11 @@ void File::copy_in_kernel(const File& source, std::uint64_t source_offset, std::
       return;
     }
     if (moved < 0) {
-      throw_environment("{}: cannot write: {}", printable(path_.string(), 0), std::strerror(errno));
+      throw_system("write", path_);
     }
     if (moved == 0) {
-      throw_bad_input("{}: ends at byte {}, {} more expected (truncated?)",
-                      printable(source.path_.string(), 0), source_offset, length);
+      throw_bad_input("{}: ends at byte {}, {} more expected (truncated?)", source.where(),
+                      source_offset, length);
     }
     start_writing(offset, static_cast<std::uint64_t>(moved));
     source_offset += static_cast<std::uint64_t>(moved);
@@ -418,7 +398,7 @@ void File::copy_through_memory(const File& source, std::uint64_t source_offset,
 // is better.
 void File::start_reading(std::uint64_t offset, std::uint64_t length) const {
   if (length >= kWorthStarting) {
-    ::posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(length),
+    ::posix_fadvise(descriptor(), static_cast<off_t>(offset), static_cast<off_t>(length),
                     POSIX_FADV_WILLNEED);
   }
 }
@@ -427,7 +407,7 @@ void File::start_reading(std::uint64_t offset, std::uint64_t length) const {
 // errors.
 void File::start_writing(std::uint64_t offset, std::uint64_t length) {
   if (length >= kWorthStarting) {
-    ::sync_file_range(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(length),
+    ::sync_file_range(descriptor(), static_cast<off_t>(offset), static_cast<off_t>(length),
                       SYNC_FILE_RANGE_WRITE);
   }
 }

@@ -5,16 +5,40 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace regroup {
 
-// RAII file descriptors. Every error message names the path.
+/// Closes a file descriptor at the end of its scope.
+class Descriptor {
+ public:
+  /// Negative: none.
+  explicit Descriptor(int number = -1) : number_(number) {}
+  Descriptor(Descriptor&& other) noexcept : number_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~Descriptor() { close(); }
+
+  int number() const { return number_; }
+  bool is_open() const { return number_ >= 0; }
+  /// The number, which the caller closes.
+  int release() { return std::exchange(number_, -1); }
+  void close();
+
+ private:
+  int number_;
+};
+
+// Every error message names the path.
 
 /// Block size in bytes for sharing extents between files (XFS, btrfs) and for direct I/O. A copy is
 /// cheap or free if its two offsets are equal modulo this size.
@@ -34,14 +58,10 @@ class File {
   /// (or links to) a regular file, kEnvironment if it cannot be opened.
   static File open_or_create(const std::filesystem::path& path);
 
-  File(File&& other) noexcept;
-  File& operator=(File&& other) noexcept;
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  ~File();
-
   const std::filesystem::path& path() const { return path_; }
-  int descriptor() const { return descriptor_; }
+  /// The path, for messages.
+  std::string where() const;
+  int descriptor() const { return descriptor_.number(); }
 
   /// Size in bytes at the time of opening.
   std::uint64_t size() const { return size_; }
@@ -77,7 +97,7 @@ class File {
   void sync_and_close();
 
  private:
-  File(std::filesystem::path path, int descriptor);
+  File(std::filesystem::path path, Descriptor opened);
   std::uint64_t copy_blocks(const File& source, std::uint64_t source_offset, std::uint64_t offset,
                             std::uint64_t length);
   void copy_in_kernel(const File& source, std::uint64_t source_offset, std::uint64_t offset,
@@ -86,7 +106,7 @@ class File {
                            std::uint64_t length);
 
   std::filesystem::path path_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
   std::uint64_t size_ = 0;
   std::int64_t modified_seconds_ = 0;
   std::int64_t modified_nanoseconds_ = 0;
@@ -109,11 +129,30 @@ void write_text(const std::filesystem::path& path, std::string_view text);
 /// Flushes a directory's entries to the device.
 void sync_directory(const std::filesystem::path& path);
 
-// Reads numbers from files.
+/// Bytes [offset, offset + count). Throws like File::read_at().
+std::string read_bytes(const File& file, std::uint64_t offset, std::uint64_t count);
 
-static_assert(std::endian::native == std::endian::little, "numbers are read in memory order");
+/// The first `most` bytes, or all if there are fewer.
+std::string read_start(const File& file, std::uint64_t most);
 
-/// The little-endian number at byte `offset`. Throws like File::read_at().
+// Little-endian numbers in bytes and in files.
+
+static_assert(std::endian::native == std::endian::little, "numbers are stored in memory order");
+
+/// The number at byte `at`; all its bytes must be there.
+template <typename T>
+T number_at(std::string_view bytes, std::uint64_t at = 0) {
+  T number;
+  std::memcpy(&number, bytes.data() + at, sizeof(T));
+  return number;
+}
+
+template <typename T>
+void append_number(std::string& bytes, T number) {
+  bytes.append(reinterpret_cast<const char*>(&number), sizeof(T));
+}
+
+/// The number at byte `offset`. Throws like File::read_at().
 template <typename T>
 T read_number(const File& file, std::uint64_t offset) {
   std::array<std::byte, sizeof(T)> bytes;

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
 
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
@@ -69,7 +68,7 @@ bool is_printable(char byte) {
 bool is_control(char byte) { return static_cast<std::uint8_t>(byte) < 0x80 && !is_printable(byte); }
 
 std::size_t controls_in(std::string_view sample) {
-  return static_cast<std::size_t>(std::count_if(sample.begin(), sample.end(), is_control));
+  return static_cast<std::size_t>(std::ranges::count_if(sample, is_control));
 }
 
 // The length of the readable character that begins at `at`, or 0.
@@ -80,25 +79,24 @@ std::size_t readable_at(std::string_view text, std::size_t at) {
 
 // A safetensors file begins with a length of 64 bits and a JSON object.
 bool is_safetensors(std::string_view start) {
-  std::uint64_t length = 0;
-  if (start.size() <= sizeof length || start[sizeof length] != '{') {
+  if (start.size() <= sizeof(std::uint64_t) || start[sizeof(std::uint64_t)] != '{') {
     return false;
   }
-  std::memcpy(&length, start.data(), sizeof length);
+  const auto length = number_at<std::uint64_t>(start);
   return length >= 2 && length < std::uint64_t{1} << 32;
 }
 
 bool is_magic(const Magic& magic, std::string_view start) {
   return start.size() > magic.at && start.substr(magic.at).starts_with(magic.bytes) &&
          (!magic.readable ||
-          std::any_of(start.begin(), start.end(), [](char byte) { return is_control(byte); }));
+          std::ranges::any_of(start, [](char byte) { return is_control(byte); }));
 }
 
 }  // namespace
 
 std::optional<FileKind> kind_of_bytes(std::string_view start) {
-  const auto* const magic = std::find_if(kMagics.begin(), kMagics.end(),
-                                         [&](const Magic& each) { return is_magic(each, start); });
+  const auto* const magic =
+      std::ranges::find_if(kMagics, [&](const Magic& each) { return is_magic(each, start); });
   if (magic != kMagics.end()) {
     return magic->kind;
   }

@@ -106,8 +106,6 @@ namespace {
 
 constexpr std::uint64_t kMaxRefBytes = 4096;
 
-std::string shown_place(const fs::path& path) { return printable(path.string(), 0); }
-
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -119,7 +117,7 @@ bool is_plain_name(std::string_view name) {
     return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') ||
            (letter >= 'A' && letter <= 'Z') || letter == '-' || letter == '_' || letter == '.';
   };
-  return !name.empty() && name.front() != '.' && std::all_of(name.begin(), name.end(), allowed);
+  return !name.empty() && name.front() != '.' && std::ranges::all_of(name, allowed);
 }
 
 bool is_commit(std::string_view text) {
@@ -166,7 +164,7 @@ std::optional<std::string> commit_of_ref(const fs::path& model, const std::strin
   std::string commit = read_text(ref, kMaxRefBytes);
   commit.erase(commit.find_last_not_of(" \t\r\n") + 1);
   if (!is_commit(commit)) {
-    throw_bad_input("{}: holds \"{}\", a commit is needed", shown_place(ref), printable(commit));
+    throw_bad_input("{}: holds \"{}\", a commit is needed", printable_path(ref), printable(commit));
   }
   return commit;
 }
@@ -182,7 +180,7 @@ std::vector<std::string> snapshots_beginning_with(const fs::path& model,
       found.push_back(name);
     }
   }
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   return found;
 }
 
@@ -200,18 +198,18 @@ fs::path find_snapshot(const fs::path& model, const HubName& wanted) {
   } else if (is_commit(wanted.revision)) {
     const std::vector<std::string> found = snapshots_beginning_with(model, wanted.revision);
     if (found.size() > 1) {
-      throw_bad_input("{}: {} snapshots begin with {}", shown_place(model), found.size(),
+      throw_bad_input("{}: {} snapshots begin with {}", printable_path(model), found.size(),
                       printable(wanted.revision));
     }
     commit = found.empty() ? commit : found.front();
   } else {
-    throw_bad_input("{}: has no revision {}; `hf download {}` fetches it", shown_place(model),
+    throw_bad_input("{}: has no revision {}; `hf download {}` fetches it", printable_path(model),
                     printable(wanted.revision), download_of(wanted));
   }
   const fs::path snapshot = model / "snapshots" / commit;
   if (!is_directory_there(snapshot)) {
     throw_bad_input("{}: no such snapshot of revision {}; `hf download {}` fetches it",
-                    shown_place(snapshot), printable(wanted.revision), download_of(wanted));
+                    printable_path(snapshot), printable(wanted.revision), download_of(wanted));
   }
   return snapshot;
 }
@@ -243,7 +241,7 @@ fs::path resolve_model_path(const fs::path& path, const HubEnvironment& environm
     return path;
   }
   if (!is_safe_revision(name->revision)) {
-    throw_bad_input("{}: \"{}\" is no revision", shown_place(path), printable(name->revision));
+    throw_bad_input("{}: \"{}\" is no revision", printable_path(path), printable(name->revision));
   }
   const fs::path cache = hub_cache_directory(environment);
   const fs::path model = cache / fmt::format("models--{}--{}", name->organisation, name->name);
@@ -251,7 +249,8 @@ fs::path resolve_model_path(const fs::path& path, const HubEnvironment& environm
     throw_bad_input(
         "{0}: no such file or directory, and no model of that name in the local hub cache ({1}); "
         "`hf download {2}` puts it there if the hub has it",
-        shown_place(path), cache.empty() ? "none is set" : shown_place(model), download_of(*name));
+        printable_path(path), cache.empty() ? "none is set" : printable_path(model),
+        download_of(*name));
   }
   return find_snapshot(model, *name);
 }

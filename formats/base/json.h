@@ -12,8 +12,6 @@
 
 namespace regroup {
 
-// Parses untrusted JSON, and edits JSON text while keeping every other byte.
-
 using Json = nlohmann::ordered_json;
 
 /// Parses a whole document. Error messages begin with `where` (a file name). Throws kBadInput
@@ -75,12 +73,5 @@ struct JsonDifference {
 /// prepended to every path.
 std::vector<JsonDifference> differences_between(const Json& before, const Json& after,
                                                 const std::string& path = "");
-
-// Decodes the escapes in JSON strings, for json_events.cpp.
-
-/// Decodes the escape whose backslash is text[at], or the two escapes of a surrogate pair. Appends
-/// the character to `out` and moves `at` past the escape. For an invalid escape, returns why it is
-/// invalid and leaves `at` at the error; otherwise returns an empty text.
-std::string_view append_unescaped(std::string_view text, std::size_t& at, std::string& out);
 
 }  // namespace regroup

@@ -7,7 +7,6 @@
 #include <string>
 #include <utility>
 
-#include "formats/base/json.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
@@ -264,11 +263,56 @@ class JsonReader {
     return true;
   }
 
+  // Consumes an escape, from its backslash, or the two escapes of a surrogate pair.
   bool escape() {
-    std::size_t at = at_;
-    const std::string_view fault = append_unescaped(text_, at, unescaped_);
-    at_ = at;
-    return fault.empty() || broken(fault);
+    constexpr std::string_view kNames = "\"\\/bfnrt", kMeanings = "\"\\/\b\f\n\r\t";
+    ++at_;
+    if (peek() == 'u') {
+      return unicode_escape();
+    }
+    const std::size_t which = kNames.find(peek());
+    if (which == std::string_view::npos) {
+      return broken("a string contains an escape that JSON does not have");
+    }
+    unescaped_.push_back(kMeanings[which]);
+    ++at_;
+    return true;
+  }
+
+  bool unicode_escape() {
+    char32_t code = 0;
+    if (!code_unit(code)) {
+      return false;
+    }
+    if (code >= 0xd800 && code < 0xdc00 && text_.substr(at_, 2) == "\\u") {
+      ++at_;
+      char32_t low = 0;
+      if (!code_unit(low)) {
+        return false;
+      }
+      if (low >= 0xdc00 && low < 0xe000) {
+        append_utf8(unescaped_, 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00));
+        return true;
+      }
+    }
+    if (code >= 0xd800 && code < 0xe000) {
+      return broken("an escape is half of a surrogate pair");
+    }
+    append_utf8(unescaped_, code);
+    return true;
+  }
+
+  // Consumes a u and four hexadecimal digits.
+  bool code_unit(char32_t& code) {
+    ++at_;
+    for (int i = 0; i < 4; ++i, ++at_) {
+      const std::size_t digit = std::string_view("0123456789abcdefABCDEF").find(peek());
+      if (digit == std::string_view::npos) {
+        return broken("four hexadecimal digits are needed after \\u");
+      }
+      code = code * 16 + static_cast<char32_t>(digit < 16 ? digit : digit - 6);
+    }
+    return true;
   }
 
   std::string_view text_;

@@ -35,8 +35,8 @@ std::size_t utf8_sequence(std::string_view text, std::size_t at) {
   const auto lead = static_cast<unsigned char>(text[at]);
   const std::size_t length = length_of(lead);
   const std::string_view rest = text.substr(at + 1, length == 0 ? 0 : length - 1);
-  const bool complete = length > 0 && rest.size() == length - 1 &&
-                        std::all_of(rest.begin(), rest.end(), continues_utf8);
+  const bool complete =
+      length > 0 && rest.size() == length - 1 && std::ranges::all_of(rest, continues_utf8);
   return complete && (length == 1 || may_follow(lead, static_cast<unsigned char>(rest[0]))) ? length
                                                                                             : 0;
 }
@@ -70,6 +70,43 @@ std::size_t valid_utf8_prefix(std::string_view text) {
     at += length;
   }
   return at;
+}
+
+void append_utf8(std::string& text, char32_t code_point) {
+  const auto put_rest = [&](int shift) {
+    text += static_cast<char>(0x80 | (code_point >> shift & 0x3f));
+  };
+  if (code_point < 0x80) {
+    text += static_cast<char>(code_point);
+  } else if (code_point < 0x800) {
+    text += static_cast<char>(0xc0 | code_point >> 6);
+    put_rest(0);
+  } else if (code_point < 0x10000) {
+    text += static_cast<char>(0xe0 | code_point >> 12);
+    put_rest(6);
+    put_rest(0);
+  } else {
+    text += static_cast<char>(0xf0 | code_point >> 18);
+    put_rest(12);
+    put_rest(6);
+    put_rest(0);
+  }
+}
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  std::string replaced;
+  std::size_t done = 0;
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, done)) {
+    replaced.append(text, done, at - done).append(to);
+    done = at + from.size();
+  }
+  if (done > 0) {
+    text = replaced.append(text, done);
+  }
+}
+
+std::string printable_path(const std::filesystem::path& path) {
+  return printable(path.string(), 0);
 }
 
 std::string printable(std::string_view text, std::size_t max_bytes) {
@@ -123,15 +160,19 @@ std::string nearest_name(std::string_view typed, const std::vector<std::string>&
       nearest = name;
     }
   }
-  const auto begun = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
-    return typed.size() > 2 && name.starts_with(typed);
-  });
+  const auto begun = std::ranges::find_if(
+      names, [&](const std::string& name) { return typed.size() > 2 && name.starts_with(typed); });
   return nearest.empty() && begun != names.end() ? *begun : nearest;
 }
 
+namespace {
+
+constexpr std::string_view kBase64Digits =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+}  // namespace
+
 std::string base64_of(std::string_view bytes) {
-  constexpr std::string_view kLetters =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string text;
   for (std::size_t at = 0; at < bytes.size(); at += 3) {
     const std::size_t count = bytes.size() - at < 3 ? bytes.size() - at : 3;
@@ -140,24 +181,23 @@ std::string base64_of(std::string_view bytes) {
       group = group << 8 | (i < count ? static_cast<unsigned char>(bytes[at + i]) : 0U);
     }
     for (std::size_t i = 0; i < 4; ++i) {
-      text += i <= count ? kLetters[group >> (18 - 6 * i) & 63] : '=';
+      text += i <= count ? kBase64Digits[group >> (18 - 6 * i) & 63] : '=';
     }
   }
   return text;
 }
 
 std::optional<std::string> bytes_of_base64(std::string_view text) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   const std::size_t end = text.find_last_not_of('=') + 1;
-  if (text.size() % 4 != 0 || text.size() - end > 2 || text.find_first_not_of(kDigits) < end) {
+  if (text.size() % 4 != 0 || text.size() - end > 2 ||
+      text.find_first_not_of(kBase64Digits) < end) {
     return std::nullopt;
   }
   std::string bytes;
   std::uint32_t bits = 0;
   int count = 0;
   for (const char digit : text.substr(0, end)) {
-    bits = bits << 6 | static_cast<std::uint32_t>(kDigits.find(digit));
+    bits = bits << 6 | static_cast<std::uint32_t>(kBase64Digits.find(digit));
     count += 6;
     if (count >= 8) {
       count -= 8;

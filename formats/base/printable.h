@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,7 +10,7 @@
 
 namespace regroup {
 
-// UTF-8 validation; the only implementation in the project.
+// UTF-8.
 
 /// Length in bytes (1 to 4) of the well-formed sequence that begins at `at`, or 0 if there is none.
 /// Well-formed is Unicode 15, table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF.
@@ -26,11 +27,20 @@ constexpr bool continues_utf8(char byte) {
   return (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
 }
 
+/// Appends a code point up to U+10FFFF.
+void append_utf8(std::string& text, char32_t code_point);
+
+/// Replaces each `from`, which is not empty.
+void replace_all(std::string& text, std::string_view from, std::string_view to);
+
 // Makes names read from files safe to print, so that a checkpoint cannot send terminal escapes.
 
 /// Returns `text` with control bytes, escapes and invalid UTF-8 shown as \xNN, cut to `max_bytes`
 /// (0: no limit).
 std::string printable(std::string_view text, std::size_t max_bytes = 200);
+
+/// The whole path.
+std::string printable_path(const std::filesystem::path& path);
 
 // Suggests a known name for a misspelt one.
 
@@ -48,8 +58,7 @@ std::string base64_of(std::string_view bytes);
 /// The bytes of Base64 with padding; nothing for other text.
 std::optional<std::string> bytes_of_base64(std::string_view text);
 
-// A small file that is yet to be written.
-
+/// A small file that is yet to be written.
 struct NamedText {
   std::string name;  ///< of the file, without a folder
   std::string text;  ///< its bytes

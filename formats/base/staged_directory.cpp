@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
@@ -20,14 +21,11 @@ namespace {
 
 constexpr std::string_view kPartial = ".partial-";
 
-// Opens and locks a directory. Returns -1 if that fails or another process has locked it.
-int open_and_lock(const std::filesystem::path& directory) {
-  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (descriptor >= 0 && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
-    ::close(descriptor);
-    return -1;
-  }
-  return descriptor;
+// Opens and locks a directory. Returns none if that fails or another process has locked it.
+Descriptor open_and_lock(const std::filesystem::path& directory) {
+  Descriptor opened(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  return opened.is_open() && ::flock(opened.number(), LOCK_EX | LOCK_NB) == 0 ? std::move(opened)
+                                                                              : Descriptor();
 }
 
 // Whether `digits` are the id of a process that no longer exists.
@@ -69,8 +67,7 @@ void check_is_new(const std::filesystem::path& destination) {
   const auto path = without_trailing_slash(std::filesystem::absolute(destination));
   std::error_code fault;
   if (std::filesystem::exists(std::filesystem::symlink_status(path, fault))) {
-    throw_usage("{}: exists already; name one that does not exist yet",
-                printable(path.string(), 0));
+    throw_usage("{}: exists already; name one that does not exist yet", printable_path(path));
   }
 }
 
@@ -85,7 +82,7 @@ StagedDirectory::StagedDirectory(std::filesystem::path destination) {
     ++parents_made_;
   }
   create();
-  lock();
+  lock_ = open_and_lock(staging_);  // on filesystems without locks, nothing is considered abandoned
   remove_abandoned();
 }
 
@@ -102,12 +99,9 @@ void StagedDirectory::create() {
   }
   if (fault) {
     discard();
-    throw_environment("{}: cannot create: {}", printable(staging_.string(), 0), fault.message());
+    throw_environment("{}: cannot create: {}", printable_path(staging_), fault.message());
   }
 }
-
-// On filesystems without locks, nothing is considered abandoned.
-void StagedDirectory::lock() { lock_ = open_and_lock(staging_); }
 
 void StagedDirectory::remove_abandoned() const {
   const std::string prefix = destination_.filename().string() + std::string(kPartial);
@@ -118,18 +112,14 @@ void StagedDirectory::remove_abandoned() const {
     if (!name.starts_with(prefix) || !is_dead(std::string_view(name).substr(prefix.size()))) {
       continue;
     }
-    const int abandoned = open_and_lock(entry.path());
-    if (abandoned >= 0) {
+    if (const Descriptor abandoned = open_and_lock(entry.path()); abandoned.is_open()) {
       std::filesystem::remove_all(entry.path(), ignored);
-      ::close(abandoned);
     }
   }
 }
 
 StagedDirectory::~StagedDirectory() {
-  if (lock_ >= 0) {
-    ::close(lock_);  // first: to remove a directory takes a descriptor, which may be the last one
-  }
+  lock_.close();  // first: to remove a directory takes a descriptor, which may be the last one
   if (!published_) {
     discard();
   }
@@ -151,7 +141,7 @@ void StagedDirectory::discard() const {
 
 void StagedDirectory::rename(const std::filesystem::path& from, const std::filesystem::path& to) {
   if (rename_to_new(from, to) != 0) {
-    throw_environment("{}: cannot publish: {}", printable(to.string(), 0), std::strerror(errno));
+    throw_environment("{}: cannot publish: {}", printable_path(to), std::strerror(errno));
   }
 }
 

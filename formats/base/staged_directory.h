@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <string>
 
+#include "formats/base/file.h"
+
 namespace regroup {
 
 /// Throws kUsage if `destination` exists or is the empty path. Called before long work, to fail as
@@ -41,7 +43,6 @@ class StagedDirectory {
 
  private:
   void create();
-  void lock();
   void remove_abandoned() const;
   void discard() const;
   static void rename(const std::filesystem::path& from, const std::filesystem::path& to);
@@ -50,7 +51,7 @@ class StagedDirectory {
   std::filesystem::path staging_;
   std::filesystem::path beside_;
   int parents_made_ = 0;
-  int lock_ = -1;  ///< the open directory, locked while it is being written
+  Descriptor lock_;  ///< the open directory, locked while it is being written
   bool published_ = false;
 };
 

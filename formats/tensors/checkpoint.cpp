@@ -104,8 +104,7 @@ void Checkpoint::index_names() {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     if (const auto other = by_name_.insert(tensors_[i].name, i)) {
       throw_bad_input("tensor {} is in both {} and {}", printable(tensors_[i].name),
-                      printable(file_of(tensors_[*other]).path().string(), 0),
-                      printable(file_of(tensors_[i]).path().string(), 0));
+                      file_of(tensors_[*other]).where(), file_of(tensors_[i]).where());
     }
   }
 }
@@ -189,16 +188,15 @@ std::string place_of(const Checkpoint& checkpoint) {
     return "a model without weights";
   }
   if (files.size() == 1) {
-    return printable(files.front().path().string(), 0);
+    return files.front().where();
   }
   const auto directory = files.front().path().parent_path();
-  return directory.empty() ? "." : printable(directory.string(), 0);
+  return directory.empty() ? "." : printable_path(directory);
 }
 
 std::string place_of(const Checkpoint& checkpoint, const TensorInfo& tensor) {
-  const std::string file = checkpoint.files().empty()
-                               ? place_of(checkpoint)
-                               : printable(checkpoint.file_of(tensor).path().string(), 0);
+  const std::string file =
+      checkpoint.files().empty() ? place_of(checkpoint) : checkpoint.file_of(tensor).where();
   return fmt::format("{}: tensor {}", file, printable(tensor.name));
 }
 

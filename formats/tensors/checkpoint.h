@@ -19,8 +19,6 @@
 
 namespace regroup {
 
-// A checkpoint: named tensors in files, with one interface for every container format.
-
 /// Dimensions, outermost first. A scalar has none.
 using Shape = std::vector<std::int64_t>;
 
@@ -110,9 +108,8 @@ class Checkpoint {
   std::map<std::string, std::string> metadata_;
 };
 
-// How many elements a shape has.
-
-/// 1 for an empty shape. Does not check for overflow, as tensor_bytes() does.
+/// How many elements a shape has: 1 for an empty one. Does not check for overflow, as
+/// tensor_bytes() does.
 inline std::int64_t element_count(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }

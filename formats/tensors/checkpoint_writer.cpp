@@ -1,7 +1,6 @@
 #include "formats/tensors/checkpoint_writer.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -48,8 +47,8 @@ void check_free_space(const std::filesystem::path& directory, std::uint64_t byte
   std::error_code unknown;
   const std::filesystem::space_info space = std::filesystem::space(directory, unknown);
   if (!unknown && space.available < bytes) {
-    throw_environment("{}: {} bytes free, {} needed", printable(directory.string(), 0),
-                      space.available, bytes);
+    throw_environment("{}: {} bytes free, {} needed", printable_path(directory), space.available,
+                      bytes);
   }
 }
 
@@ -237,14 +236,6 @@ std::vector<Shard> lay_out(Run tensors, std::uint64_t max_bytes) {
   return shards;
 }
 
-std::uint64_t room_of_all(std::span<const Shard> shards) {
-  std::uint64_t bytes = 0;
-  for (const Shard& shard : shards) {
-    bytes += shard.room;
-  }
-  return bytes;
-}
-
 }  // namespace
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& directory,
@@ -255,7 +246,11 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& directory,
   const auto shards = lay_out(tensors, max_shard_bytes);
   const bool created = files == OutputFiles::kCreated;
   if (created) {
-    check_free_space(directory, room_of_all(shards));
+    std::uint64_t room = 0;
+    for (const Shard& shard : shards) {
+      room += shard.room;
+    }
+    check_free_space(directory, room);
   }
   std::vector<std::pair<std::string, std::size_t>> placed;
   for (std::size_t i = 0; i < shards.size(); ++i) {
@@ -277,21 +272,14 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& directory,
 
 namespace {
 
-template <typename T>
-void put(std::string& out, T value) {
-  const std::size_t at = out.size();
-  out.resize(at + sizeof(T));
-  std::memcpy(out.data() + at, &value, sizeof(T));
-}
-
 void put_string(std::string& out, std::string_view text) {
-  put<std::uint64_t>(out, text.size());
+  append_number<std::uint64_t>(out, text.size());
   out += text;
 }
 
 void put_entry(std::string& out, const GgufMetadata::Entry& entry) {
   put_string(out, entry.key);
-  put(out, static_cast<std::uint32_t>(entry.type));
+  append_number(out, static_cast<std::uint32_t>(entry.type));
   out += entry.bytes;
 }
 
@@ -306,12 +294,12 @@ void put_tensor(std::string& out, const OutputTensor& tensor, std::uint64_t offs
         kMaxGgufTensorName);
   }
   put_string(out, tensor.name);
-  put(out, static_cast<std::uint32_t>(tensor.shape.size()));
+  append_number(out, static_cast<std::uint32_t>(tensor.shape.size()));
   for (auto size = tensor.shape.rbegin(); size != tensor.shape.rend(); ++size) {
-    put(out, *size);
+    append_number(out, *size);
   }
-  put(out, *type);
-  put(out, offset);
+  append_number(out, *type);
+  append_number(out, offset);
 }
 
 std::uint64_t pad(std::uint64_t offset, std::uint64_t alignment) {
@@ -331,9 +319,9 @@ struct GgufLayout {
 // The part of a file before the descriptions of its tensors.
 std::string encode_metadata(const GgufMetadata& metadata, std::size_t tensors) {
   std::string header(kGgufMagic);
-  put(header, kGgufVersion);
-  put<std::uint64_t>(header, tensors);
-  put<std::uint64_t>(header, metadata.entries().size());
+  append_number(header, kGgufVersion);
+  append_number<std::uint64_t>(header, tensors);
+  append_number<std::uint64_t>(header, metadata.entries().size());
   for (const GgufMetadata::Entry& entry : metadata.entries()) {
     put_entry(header, entry);
   }

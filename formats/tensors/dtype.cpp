@@ -13,8 +13,6 @@ namespace regroup {
 
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "weight files are little-endian");
-
 struct DTypeRow {
   std::string_view name;
   std::uint64_t elements;  // of a block
@@ -148,8 +146,7 @@ std::string_view name_of(DType dtype) { return row_of(dtype).name; }
 
 std::optional<DType> dtype_from_name(std::string_view name) {
   const auto end = kRows.begin() + kFirstBlockType;
-  const auto row =
-      std::find_if(kRows.begin(), end, [&](const DTypeRow& known) { return known.name == name; });
+  const auto* const row = std::ranges::find(kRows.begin(), end, name, &DTypeRow::name);
   return row == end ? std::nullopt : std::optional(static_cast<DType>(row - kRows.begin()));
 }
 

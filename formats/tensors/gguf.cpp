@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <limits>
 #include <map>
-#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -22,6 +20,29 @@ namespace {
 // The smallest possible sizes in bytes of a key with its value and of a tensor description.
 constexpr std::uint64_t kSmallestGgufEntry = 8 + 1 + 4 + 1;
 constexpr std::uint64_t kSmallestGgufTensor = 8 + 4 + 4 + 8;
+
+struct TensorTypeRow {
+  std::uint32_t type;
+  DType dtype;
+};
+
+// Q8_1 (9) and Q8_K (15) are intermediate results of matrix products and do not occur in files.
+constexpr std::array<TensorTypeRow, 33> kTensorTypes{
+    {{0, DType::kF32},     {1, DType::kF16},    {2, DType::kQ4_0},    {3, DType::kQ4_1},
+     {6, DType::kQ5_0},    {7, DType::kQ5_1},   {8, DType::kQ8_0},    {10, DType::kQ2K},
+     {11, DType::kQ3K},    {12, DType::kQ4K},   {13, DType::kQ5K},    {14, DType::kQ6K},
+     {16, DType::kIq2Xxs}, {17, DType::kIq2Xs}, {18, DType::kIq3Xxs}, {19, DType::kIq1S},
+     {20, DType::kIq4Nl},  {21, DType::kIq3S},  {22, DType::kIq2S},   {23, DType::kIq4Xs},
+     {24, DType::kI8},     {25, DType::kI16},   {26, DType::kI32},    {27, DType::kI64},
+     {28, DType::kF64},    {29, DType::kIq1M},  {30, DType::kBF16},   {34, DType::kTq1_0},
+     {35, DType::kTq2_0},  {39, DType::kMxfp4}, {40, DType::kNvfp4},  {41, DType::kQ1_0},
+     {42, DType::kQ2_0}}};
+
+// Nothing for types without a counterpart.
+std::optional<DType> dtype_from_ggml(std::uint32_t type) {
+  const auto* const row = std::ranges::find(kTensorTypes, type, &TensorTypeRow::type);
+  return row == kTensorTypes.end() ? std::nullopt : std::optional(row->dtype);
+}
 
 // Reads a file sequentially through a buffer. Reading past the end is an error.
 class GgufCursor {
@@ -54,9 +75,7 @@ class GgufCursor {
   T read(std::string_view what) {
     std::string bytes;
     append(bytes, sizeof(T), what);
-    T value;
-    std::memcpy(&value, bytes.data(), sizeof(T));
-    return value;
+    return number_at<T>(bytes);
   }
 
   std::string read_string(std::string_view what) {
@@ -72,9 +91,8 @@ class GgufCursor {
   void refill() {
     constexpr std::uint64_t kBufferBytes = 1U << 16;
     if (buffered() == 0) {
-      buffer_.resize(std::min(kBufferBytes, remaining()));
+      buffer_ = read_bytes(file_, position_, std::min(kBufferBytes, remaining()));
       buffer_begin_ = position_;
-      file_.read_at(position_, std::as_writable_bytes(std::span(buffer_)));
     }
   }
 
@@ -85,13 +103,13 @@ class GgufCursor {
   std::uint64_t position_ = 0;
 };
 
-// Parses one header, front to back.
+// Parses one header, front to back: everything before the tensor data.
 class GgufHeaderReader {
  public:
   GgufHeaderReader(const File& file, const std::string& where)
-      : where_(where), cursor_(file, where), header_{GgufMetadata(where), {}} {}
+      : where_(where), cursor_(file, where), metadata_(where) {}
 
-  GgufHeader read(std::uint64_t file_bytes) {
+  void read(std::uint64_t file_bytes) {
     check_version();
     const std::uint64_t tensors =
         read_number("the number of tensors", kSmallestGgufTensor, kMaxGgufTensors);
@@ -104,16 +122,18 @@ class GgufHeaderReader {
       read_tensor(i);
     }
     place_tensors(file_bytes);
-    return std::move(header_);
   }
+
+  GgufMetadata& metadata() { return metadata_; }
+  std::vector<TensorInfo>& tensors() { return tensors_; }
 
  private:
   // Turns tensor offsets, which are relative to the data, into file offsets.
   void place_tensors(std::uint64_t file_bytes) {
-    const std::uint64_t alignment = gguf_alignment(header_.metadata);
+    const std::uint64_t alignment = gguf_alignment(metadata_);
     const std::uint64_t data = padded_to(cursor_.position(), alignment).value();
     std::uint64_t expected = 0;
-    for (TensorInfo& tensor : header_.tensors) {
+    for (TensorInfo& tensor : tensors_) {
       if (tensor.begin != expected) {
         throw_bad_input("{}: tensor {} begins at byte {} of the data, {} expected", where_,
                         printable(tensor.name), tensor.begin, expected);
@@ -167,7 +187,7 @@ class GgufHeaderReader {
     if (entry.key.empty()) {
       throw_bad_input("{}: key {} is empty", where_, number);
     }
-    if (header_.metadata.contains(entry.key)) {
+    if (metadata_.contains(entry.key)) {
       throw_bad_input("{}: {} appears twice", where_, what);
     }
     entry.type = static_cast<GgufType>(cursor_.read<std::uint32_t>(what));
@@ -176,20 +196,17 @@ class GgufHeaderReader {
     } else {
       append_values(entry.bytes, entry.type, 1, what);
     }
-    header_.metadata.set(std::move(entry));
+    metadata_.set(std::move(entry));
   }
 
   void append_array(std::string& out, const std::string& what) {
     constexpr std::size_t kHeadOfArray = sizeof(std::uint32_t) + sizeof(std::uint64_t);
     cursor_.append(out, kHeadOfArray, what);
-    std::uint32_t type = 0;
-    std::uint64_t size = 0;
-    std::memcpy(&type, out.data(), sizeof(type));
-    std::memcpy(&size, out.data() + sizeof(type), sizeof(size));
-    if (static_cast<GgufType>(type) == GgufType::kArray) {
+    const auto type = static_cast<GgufType>(number_at<std::uint32_t>(out));
+    if (type == GgufType::kArray) {
       throw_bad_input("{}: {} is an array of arrays, which is not supported", where_, what);
     }
-    append_values(out, static_cast<GgufType>(type), size, what);
+    append_values(out, type, number_at<std::uint64_t>(out, sizeof(std::uint32_t)), what);
   }
 
   void append_values(std::string& out, GgufType type, std::uint64_t count,
@@ -210,10 +227,8 @@ class GgufHeaderReader {
       cursor_.append(out, count * bytes, what);
     }
     for (std::uint64_t i = 0; type == GgufType::kString && i < count; ++i) {
-      std::uint64_t length = 0;
-      cursor_.append(out, sizeof(length), what);
-      std::memcpy(&length, out.data() + out.size() - sizeof(length), sizeof(length));
-      cursor_.append(out, length, what);
+      cursor_.append(out, sizeof(std::uint64_t), what);
+      cursor_.append(out, number_at<std::uint64_t>(out, out.size() - sizeof(std::uint64_t)), what);
     }
     if (type == GgufType::kBool &&
         std::any_of(out.begin() + static_cast<std::ptrdiff_t>(begin), out.end(),
@@ -259,39 +274,15 @@ class GgufHeaderReader {
     } catch (const Error& error) {
       throw_bad_input("{}: {}: {}", where_, what, error.what());
     }
-    header_.tensors.push_back(std::move(tensor));
+    tensors_.push_back(std::move(tensor));
   }
 
   const std::string& where_;
   GgufCursor cursor_;
-  GgufHeader header_;  // until place_tensors(), `end` of a tensor is its number of bytes
+  GgufMetadata metadata_;
+  std::vector<TensorInfo> tensors_;  // until place_tensors(), `end` is the number of bytes
   std::unordered_set<std::string> names_;
 };
-
-}  // namespace
-
-GgufHeader read_gguf_header(const File& file, const std::string& where) {
-  return GgufHeaderReader(file, where).read(file.size());
-}
-
-namespace {
-
-struct TensorTypeRow {
-  std::uint32_t type;
-  DType dtype;
-};
-
-// Q8_1 (9) and Q8_K (15) are intermediate results of matrix products and do not occur in files.
-constexpr std::array<TensorTypeRow, 33> kTensorTypes{
-    {{0, DType::kF32},     {1, DType::kF16},    {2, DType::kQ4_0},    {3, DType::kQ4_1},
-     {6, DType::kQ5_0},    {7, DType::kQ5_1},   {8, DType::kQ8_0},    {10, DType::kQ2K},
-     {11, DType::kQ3K},    {12, DType::kQ4K},   {13, DType::kQ5K},    {14, DType::kQ6K},
-     {16, DType::kIq2Xxs}, {17, DType::kIq2Xs}, {18, DType::kIq3Xxs}, {19, DType::kIq1S},
-     {20, DType::kIq4Nl},  {21, DType::kIq3S},  {22, DType::kIq2S},   {23, DType::kIq4Xs},
-     {24, DType::kI8},     {25, DType::kI16},   {26, DType::kI32},    {27, DType::kI64},
-     {28, DType::kF64},    {29, DType::kIq1M},  {30, DType::kBF16},   {34, DType::kTq1_0},
-     {35, DType::kTq2_0},  {39, DType::kMxfp4}, {40, DType::kNvfp4},  {41, DType::kQ1_0},
-     {42, DType::kQ2_0}}};
 
 std::map<std::string, std::string> recorded_facts(const GgufMetadata& metadata) {
   std::map<std::string, std::string> facts;
@@ -305,22 +296,16 @@ std::map<std::string, std::string> recorded_facts(const GgufMetadata& metadata) 
 
 }  // namespace
 
-std::optional<DType> dtype_from_ggml(std::uint32_t type) {
-  const auto row = std::find_if(kTensorTypes.begin(), kTensorTypes.end(),
-                                [&](const TensorTypeRow& known) { return known.type == type; });
-  return row == kTensorTypes.end() ? std::nullopt : std::optional(row->dtype);
-}
-
 std::optional<std::uint32_t> ggml_type_of(DType dtype) {
-  const auto row = std::find_if(kTensorTypes.begin(), kTensorTypes.end(),
-                                [&](const TensorTypeRow& known) { return known.dtype == dtype; });
+  const auto* const row = std::ranges::find(kTensorTypes, dtype, &TensorTypeRow::dtype);
   return row == kTensorTypes.end() ? std::nullopt : std::optional(row->type);
 }
 
 std::uint64_t gguf_alignment(const GgufMetadata& metadata) {
+  constexpr std::uint64_t kDefaultAlignment = 32;
   const GgufMetadata::Entry* entry = metadata.find(kGgufAlignmentKey);
   if (entry == nullptr) {
-    return kGgufDefaultAlignment;
+    return kDefaultAlignment;
   }
   const auto alignment = static_cast<std::uint64_t>(metadata.count(kGgufAlignmentKey).value());
   if (entry->type != GgufType::kU32 || !std::has_single_bit(alignment)) {
@@ -343,18 +328,17 @@ bool is_gguf_file(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(path, unusable)) {
     return false;
   }
-  const File file = File::open(path);
-  std::string first(std::min<std::uint64_t>(file.size(), kGgufMagic.size()), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(first)));
-  return first == kGgufMagic;
+  return read_start(File::open(path), kGgufMagic.size()) == kGgufMagic;
 }
 
 GgufFile open_gguf(const std::filesystem::path& path) {
   Checkpoint::Part part{File::open(path), {}, {}};
-  GgufHeader header = read_gguf_header(part.file, printable(path.string(), 0));
-  part.tensors = std::move(header.tensors);
-  part.metadata = recorded_facts(header.metadata);
-  return {std::move(header.metadata), std::move(part)};
+  const std::string where = part.file.where();
+  GgufHeaderReader header(part.file, where);
+  header.read(part.file.size());
+  part.tensors = std::move(header.tensors());
+  part.metadata = recorded_facts(header.metadata());
+  return {std::move(header.metadata()), std::move(part)};
 }
 
 }  // namespace regroup

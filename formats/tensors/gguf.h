@@ -4,9 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "formats/base/file.h"
 #include "formats/tensors/checkpoint.h"
@@ -14,25 +12,11 @@
 
 namespace regroup {
 
-// Parses the untrusted header of a GGUF file: everything before the tensor data.
-
-struct GgufHeader {
-  GgufMetadata metadata;
-  /// In file order, with offsets in the file. Shapes are in torch's order, the reverse of the
-  /// file's.
-  std::vector<TensorInfo> tensors;
-};
-
-/// Error messages begin with `where` (a file name). Tensors must be contiguous, each padded to the
-/// alignment, and inside the file. Throws kBadInput.
-GgufHeader read_gguf_header(const File& file, const std::string& where);
-
 // The GGUF container, versions 2 and 3: metadata, tensor descriptions, tensor data.
 // https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 
 inline constexpr std::string_view kGgufMagic = "GGUF";
 inline constexpr std::uint32_t kGgufVersion = 3;
-inline constexpr std::uint64_t kGgufDefaultAlignment = 32;
 inline constexpr std::string_view kGgufAlignmentKey = "general.alignment";
 
 /// Limits of ggml's reader, and the largest header accepted here, in bytes.
@@ -46,8 +30,8 @@ inline constexpr std::uint64_t kMaxGgufKeys = 10'000;
 
 struct GgufFile {
   GgufMetadata metadata;
-  /// Shapes are in torch's order, the reverse of the file's. Metadata are the "regroup.*" keys with
-  /// string values.
+  /// Tensors are in file order. Shapes are in torch's order, the reverse of the file's. Metadata
+  /// are the "regroup.*" keys with string values.
   Checkpoint::Part part;
 };
 
@@ -58,8 +42,7 @@ GgufFile open_gguf(const std::filesystem::path& path);
 /// Whether `path` is a regular file that begins with "GGUF".
 bool is_gguf_file(const std::filesystem::path& path);
 
-/// Converts between ggml's type numbers and dtypes; nothing for types without a counterpart.
-std::optional<DType> dtype_from_ggml(std::uint32_t type);
+/// ggml's number of a type; nothing for types without a counterpart.
 std::optional<std::uint32_t> ggml_type_of(DType dtype);
 
 /// The alignment of tensor data in bytes. Throws kBadInput unless it is a u32 power of two.

@@ -2,11 +2,11 @@
 
 #include <array>
 #include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "formats/base/error.h"
+#include "formats/base/file.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
@@ -33,39 +33,38 @@ constexpr std::array<ValueTypeRow, 13> kValueTypes{{{"u8", 1},
                                                     {"f64", 8}}};
 
 template <typename T>
-T decode(std::string_view bytes) {
-  T value;
-  std::memcpy(&value, bytes.data(), sizeof(T));
-  return value;
-}
-
-template <typename T>
 std::string encode(T value) {
-  std::string bytes(sizeof(T), '\0');
-  std::memcpy(bytes.data(), &value, sizeof(T));
+  std::string bytes;
+  append_number(bytes, value);
   return bytes;
 }
 
-std::string encode_string(std::string_view text) {
+std::string encode(const std::string& text) {
   return encode<std::uint64_t>(text.size()).append(text);
 }
 
-// The bytes before an array's elements: their type and count.
-std::string encode_array_head(GgufType type, std::size_t size) {
-  return encode(static_cast<std::uint32_t>(type)) + encode<std::uint64_t>(size);
+// The array's type and size, then its elements.
+template <typename T>
+std::string encode_array(GgufType type, std::span<const T> values) {
+  std::string bytes = encode(static_cast<std::uint32_t>(type));
+  append_number<std::uint64_t>(bytes, values.size());
+  for (const T& value : values) {
+    bytes += encode(value);
+  }
+  return bytes;
 }
 
 std::optional<std::int64_t> decode_integer(GgufType type, std::string_view bytes) {
   switch (type) {
-    case GgufType::kU8: return decode<std::uint8_t>(bytes);
-    case GgufType::kI8: return decode<std::int8_t>(bytes);
-    case GgufType::kU16: return decode<std::uint16_t>(bytes);
-    case GgufType::kI16: return decode<std::int16_t>(bytes);
-    case GgufType::kU32: return decode<std::uint32_t>(bytes);
-    case GgufType::kI32: return decode<std::int32_t>(bytes);
-    case GgufType::kI64: return decode<std::int64_t>(bytes);
+    case GgufType::kU8: return number_at<std::uint8_t>(bytes);
+    case GgufType::kI8: return number_at<std::int8_t>(bytes);
+    case GgufType::kU16: return number_at<std::uint16_t>(bytes);
+    case GgufType::kI16: return number_at<std::int16_t>(bytes);
+    case GgufType::kU32: return number_at<std::uint32_t>(bytes);
+    case GgufType::kI32: return number_at<std::int32_t>(bytes);
+    case GgufType::kI64: return number_at<std::int64_t>(bytes);
     case GgufType::kU64: {
-      const auto value = decode<std::uint64_t>(bytes);
+      const auto value = number_at<std::uint64_t>(bytes);
       return value <= std::numeric_limits<std::int64_t>::max()
                  ? std::optional(static_cast<std::int64_t>(value))
                  : std::nullopt;
@@ -77,11 +76,11 @@ std::optional<std::int64_t> decode_integer(GgufType type, std::string_view bytes
 std::optional<double> decode_number(GgufType type, std::string_view bytes) {
   if (type == GgufType::kF32) {
     // Converts through decimal text: the float nearest to 1e-5 is not the double nearest to it.
-    const std::string decimal = fmt::format("{}", decode<float>(bytes));
+    const std::string decimal = fmt::format("{}", number_at<float>(bytes));
     return std::strtod(decimal.c_str(), nullptr);
   }
   if (type == GgufType::kF64) {
-    return decode<double>(bytes);
+    return number_at<double>(bytes);
   }
   const auto integer = decode_integer(type, bytes);
   return integer ? std::optional(static_cast<double>(*integer)) : std::nullopt;
@@ -130,7 +129,7 @@ std::optional<std::vector<std::string_view>> GgufArray::strings() const {
   views.reserve(size_);
   std::string_view rest = elements_;
   for (std::uint64_t i = 0; i < size_; ++i) {
-    const auto length = decode<std::uint64_t>(rest);
+    const auto length = number_at<std::uint64_t>(rest);
     views.push_back(rest.substr(sizeof(length), length));
     rest.remove_prefix(sizeof(length) + length);
   }
@@ -150,13 +149,19 @@ void GgufMetadata::refuse(const Entry& entry, std::string_view needed) const {
                   needed);
 }
 
+const GgufMetadata::Entry* GgufMetadata::find(std::string_view key, GgufType type,
+                                              std::string_view needed) const {
+  const Entry* entry = find(key);
+  if (entry != nullptr && entry->type != type) {
+    refuse(*entry, needed);
+  }
+  return entry;
+}
+
 std::optional<std::int64_t> GgufMetadata::count(std::string_view key) const {
   const Entry* entry = find(key);
-  if (entry == nullptr) {
-    return std::nullopt;
-  }
-  const auto value = decode_integer(entry->type, entry->bytes);
-  if (!value || *value < 0) {
+  const auto value = entry == nullptr ? std::nullopt : decode_integer(entry->type, entry->bytes);
+  if (entry != nullptr && value.value_or(-1) < 0) {
     refuse(*entry, "a whole number from 0");
   }
   return value;
@@ -164,50 +169,34 @@ std::optional<std::int64_t> GgufMetadata::count(std::string_view key) const {
 
 std::optional<double> GgufMetadata::number(std::string_view key) const {
   const Entry* entry = find(key);
-  if (entry == nullptr) {
-    return std::nullopt;
-  }
-  const auto value = decode_number(entry->type, entry->bytes);
-  if (!value) {
+  const auto value = entry == nullptr ? std::nullopt : decode_number(entry->type, entry->bytes);
+  if (entry != nullptr && !value) {
     refuse(*entry, "a number");
   }
   return value;
 }
 
 std::optional<bool> GgufMetadata::flag(std::string_view key) const {
-  const Entry* entry = find(key);
-  if (entry == nullptr) {
-    return std::nullopt;
-  }
-  if (entry->type != GgufType::kBool) {
-    refuse(*entry, "a bool");
-  }
-  return entry->bytes.front() != '\0';
+  const Entry* entry = find(key, GgufType::kBool, "a bool");
+  return entry == nullptr ? std::nullopt : std::optional(entry->bytes.front() != '\0');
 }
 
 std::optional<std::string_view> GgufMetadata::text(std::string_view key) const {
-  const Entry* entry = find(key);
-  if (entry == nullptr) {
-    return std::nullopt;
-  }
-  if (entry->type != GgufType::kString) {
-    refuse(*entry, "a string");
-  }
-  return std::string_view(entry->bytes).substr(sizeof(std::uint64_t));
+  const Entry* entry = find(key, GgufType::kString, "a string");
+  return entry == nullptr
+             ? std::nullopt
+             : std::optional(std::string_view(entry->bytes).substr(sizeof(std::uint64_t)));
 }
 
 std::optional<GgufArray> GgufMetadata::array(std::string_view key) const {
-  const Entry* entry = find(key);
+  const Entry* entry = find(key, GgufType::kArray, "an array");
   if (entry == nullptr) {
     return std::nullopt;
   }
-  if (entry->type != GgufType::kArray) {
-    refuse(*entry, "an array");
-  }
   const std::string_view bytes = entry->bytes;
   constexpr std::size_t kHeadOfArray = sizeof(std::uint32_t) + sizeof(std::uint64_t);
-  return GgufArray(static_cast<GgufType>(decode<std::uint32_t>(bytes)),
-                   decode<std::uint64_t>(bytes.substr(sizeof(std::uint32_t))),
+  return GgufArray(static_cast<GgufType>(number_at<std::uint32_t>(bytes)),
+                   number_at<std::uint64_t>(bytes, sizeof(std::uint32_t)),
                    bytes.substr(kHeadOfArray));
 }
 
@@ -252,31 +241,19 @@ void GgufMetadata::set_bool(std::string_view key, bool value) {
 }
 
 void GgufMetadata::set_string(std::string_view key, std::string_view value) {
-  set({std::string(key), GgufType::kString, encode_string(value)});
+  set({std::string(key), GgufType::kString, encode(std::string(value))});
 }
 
 void GgufMetadata::set_array(std::string_view key, std::span<const std::int32_t> values) {
-  std::string bytes = encode_array_head(GgufType::kI32, values.size());
-  for (const std::int32_t value : values) {
-    bytes += encode(value);
-  }
-  set({std::string(key), GgufType::kArray, std::move(bytes)});
+  set({std::string(key), GgufType::kArray, encode_array(GgufType::kI32, values)});
 }
 
 void GgufMetadata::set_array(std::string_view key, std::span<const float> values) {
-  std::string bytes = encode_array_head(GgufType::kF32, values.size());
-  for (const float value : values) {
-    bytes += encode(value);
-  }
-  set({std::string(key), GgufType::kArray, std::move(bytes)});
+  set({std::string(key), GgufType::kArray, encode_array(GgufType::kF32, values)});
 }
 
 void GgufMetadata::set_array(std::string_view key, std::span<const std::string> values) {
-  std::string bytes = encode_array_head(GgufType::kString, values.size());
-  for (const std::string& value : values) {
-    bytes += encode_string(value);
-  }
-  set({std::string(key), GgufType::kArray, std::move(bytes)});
+  set({std::string(key), GgufType::kArray, encode_array(GgufType::kString, values)});
 }
 
 bool GgufMetadata::remove(std::string_view key) {

@@ -102,6 +102,7 @@ class GgufMetadata {
   const std::string& where() const { return where_; }
 
  private:
+  const Entry* find(std::string_view key, GgufType type, std::string_view needed) const;
   [[noreturn]] void refuse(const Entry& entry, std::string_view needed) const;
 
   std::string where_;

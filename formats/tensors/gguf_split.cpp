@@ -20,8 +20,6 @@ constexpr std::string_view kCount = "split.count";
 constexpr std::string_view kTensors = "split.tensors.count";
 constexpr std::string_view kExtension = ".gguf";
 
-std::string shown_path(const fs::path& path) { return printable(path.string(), 0); }
-
 // A file of which gguf-split merged the parts has the count 0.
 std::int64_t parts_recorded_in(const GgufMetadata& metadata) {
   return std::max<std::int64_t>(metadata.count(kCount).value_or(1), 1);
@@ -164,7 +162,7 @@ GgufModelFiles finished(GgufModelFiles model) {
 GgufFile open_part(const fs::path& directory, const GgufPartName& name) {
   const fs::path path = directory / name.text();
   if (!path_exists(path)) {
-    throw_bad_input("{}: part {} of {} is missing", shown_path(path), name.number, name.count);
+    throw_bad_input("{}: part {} of {} is missing", printable_path(path), name.number, name.count);
   }
   GgufFile part = open_gguf(path);
   if (parts_recorded_in(part.metadata) == name.count) {
@@ -192,8 +190,7 @@ std::optional<GgufPartName> parse_gguf_part_name(std::string_view name) {
   const std::string_view count = tail.substr(kTail - kDigits);
   const auto is_digit = [](char letter) { return letter >= '0' && letter <= '9'; };
   if (tail.front() != '-' || tail.substr(1 + kDigits, kOf.size()) != kOf ||
-      !std::all_of(number.begin(), number.end(), is_digit) ||
-      !std::all_of(count.begin(), count.end(), is_digit)) {
+      !std::ranges::all_of(number, is_digit) || !std::ranges::all_of(count, is_digit)) {
     return std::nullopt;
   }
   const GgufPartName found{std::string(name.substr(0, name.size() - kTail)),
@@ -250,14 +247,14 @@ std::optional<fs::path> gguf_model_in(const fs::path& directory) {
   }
   if (models.size() > 1) {
     throw_bad_input("{}: holds {} models in GGUF files; give the path of one, such as {}",
-                    shown_path(directory), models.size(), printable(*models.begin()));
+                    printable_path(directory), models.size(), printable(*models.begin()));
   }
   if (models.empty()) {
     return std::nullopt;
   }
   const fs::path first = directory / *models.begin();
   if (!path_exists(first)) {
-    throw_bad_input("{}: part 1 of {} is missing", shown_path(first),
+    throw_bad_input("{}: part 1 of {} is missing", printable_path(first),
                     parse_gguf_part_name(*models.begin()).value().count);
   }
   return first;

@@ -388,16 +388,15 @@ constexpr std::array<ReaderRow, 11> kReaders{{{DType::kQ4_0, read_q4_0},
                                               {DType::kQ6K, read_q6_k},
                                               {DType::kMxfp4, read_mxfp4}}};
 
-const ReaderRow* find_reader(DType dtype) {
-  const auto row = std::find_if(kReaders.begin(), kReaders.end(),
-                                [&](const ReaderRow& reader) { return reader.dtype == dtype; });
-  return row == kReaders.end() ? nullptr : &*row;
+// Null for other types.
+BlockReader reader_of_blocks(DType dtype) {
+  const auto* const row = std::ranges::find(kReaders, dtype, &ReaderRow::dtype);
+  return row == kReaders.end() ? nullptr : row->read;
 }
 
 // The number of blocks. Throws if bytes and elements do not agree.
 std::size_t count_blocks(DType dtype, std::size_t bytes, std::size_t elements) {
-  if (elements % block_elements(dtype) != 0 ||
-      bytes != elements / block_elements(dtype) * block_bytes(dtype)) {
+  if (elements % block_elements(dtype) != 0 || bytes != bytes_of_elements(dtype, elements)) {
     throw_usage("{} bytes do not hold {} elements of {}", bytes, elements, name_of(dtype));
   }
   return elements / block_elements(dtype);
@@ -428,19 +427,19 @@ void write_q8_0(std::span<const double> values, std::span<std::byte> block) {
 
 }  // namespace
 
-bool can_dequantise(DType dtype) { return find_reader(dtype) != nullptr; }
+bool can_dequantise(DType dtype) { return reader_of_blocks(dtype) != nullptr; }
 
 void dequantise_to_double(DType dtype, std::span<const std::byte> blocks,
                           std::span<double> values) {
-  const ReaderRow* reader = find_reader(dtype);
-  if (reader == nullptr) {
+  const BlockReader read = reader_of_blocks(dtype);
+  if (read == nullptr) {
     throw_usage("dtype {} cannot be dequantised", name_of(dtype));
   }
   const std::size_t count = count_blocks(dtype, blocks.size(), values.size());
   const std::size_t elements = block_elements(dtype);
   const std::size_t bytes = block_bytes(dtype);
   for (std::size_t i = 0; i < count; ++i) {
-    reader->read(Block(blocks.subspan(i * bytes, bytes)), values.subspan(i * elements, elements));
+    read(Block(blocks.subspan(i * bytes, bytes)), values.subspan(i * elements, elements));
   }
 }
 

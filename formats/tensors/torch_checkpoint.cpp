@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <limits>
 #include <string_view>
 #include <unordered_map>
@@ -43,7 +42,7 @@ constexpr std::array<NumbersRow, 19> kNumbers{{{DType::kF32, {"FloatStorage", ""
                                                {DType::kF8E8M0, {"", "float8_e8m0fnu"}}}};
 
 DType dtype_of(const PickledTensor& pickled, const std::string& where) {
-  const auto row = std::find_if(kNumbers.begin(), kNumbers.end(), [&](const NumbersRow& numbers) {
+  const auto row = std::ranges::find_if(kNumbers, [&](const NumbersRow& numbers) {
     return pickled.dtype.empty() ? numbers.names.storage_class == pickled.storage_type
                                  : numbers.names.dtype == pickled.dtype;
   });
@@ -95,24 +94,15 @@ bool is_row_major(const PickledTensor& tensor) {
   return true;
 }
 
-}  // namespace
+// The bytes of a file that hold one storage.
+struct StorageBytes {
+  std::uint64_t begin = 0;
+  std::uint64_t size = 0;
+};
 
-TorchNumbers torch_numbers_of(DType dtype) {
-  const auto row = std::find_if(kNumbers.begin(), kNumbers.end(),
-                                [&](const NumbersRow& numbers) { return numbers.dtype == dtype; });
-  return row == kNumbers.end() ? TorchNumbers{} : row->names;
-}
-
-std::uint64_t torch_element_bytes(std::string_view storage_class) {
-  if (storage_class == "UntypedStorage") {
-    return 1;
-  }
-  const auto row = std::find_if(kNumbers.begin(), kNumbers.end(), [&](const NumbersRow& numbers) {
-    return !storage_class.empty() && numbers.names.storage_class == storage_class;
-  });
-  return row == kNumbers.end() ? 0 : bits_of(row->dtype) / 8;
-}
-
+// Converts a pickled tensor. `where` is file and tensor. Throws kBadInput for an unknown element
+// type, a storage shorter than the pickle says, a view that exceeds its storage, and strides that
+// repeat elements.
 TensorInfo place_torch_tensor(const std::string& name, const PickledTensor& pickled,
                               const StorageBytes& storage, const std::string& where) {
   const DType dtype = dtype_of(pickled, where);
@@ -143,6 +133,23 @@ TensorInfo place_torch_tensor(const std::string& name, const PickledTensor& pick
   return tensor;
 }
 
+}  // namespace
+
+TorchNumbers torch_numbers_of(DType dtype) {
+  const auto* const row = std::ranges::find(kNumbers, dtype, &NumbersRow::dtype);
+  return row == kNumbers.end() ? TorchNumbers{} : row->names;
+}
+
+std::uint64_t torch_element_bytes(std::string_view storage_class) {
+  if (storage_class == "UntypedStorage") {
+    return 1;
+  }
+  const auto row = std::ranges::find_if(kNumbers, [&](const NumbersRow& numbers) {
+    return !storage_class.empty() && numbers.names.storage_class == storage_class;
+  });
+  return row == kNumbers.end() ? 0 : bits_of(row->dtype) / 8;
+}
+
 namespace {
 
 using Kind = Unpickler::Kind;
@@ -150,12 +157,6 @@ using Kind = Unpickler::Kind;
 // A limit for all pickles together. The data begins after them.
 constexpr std::uint64_t kMaxLegacyPickleBytes = 8U << 20;
 constexpr std::int64_t kProtocolVersion = 1001;
-
-std::string pickled_bytes(const File& file) {
-  std::string bytes(std::min(file.size(), kMaxLegacyPickleBytes), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(bytes)));
-  return bytes;
-}
 
 // Reads consecutive pickles.
 class PickleSequence {
@@ -256,10 +257,7 @@ StorageMap locate_storages(const File& file, std::uint64_t at, const std::vector
     if (file.size() - at < kCountBytes) {
       throw_bad_input("{}: ends before storage {} (truncated?)", where, printable(key));
     }
-    std::array<std::byte, kCountBytes> stored{};
-    file.read_at(at, stored);
-    std::uint64_t count = 0;
-    std::memcpy(&count, stored.data(), kCountBytes);
+    const auto count = read_number<std::uint64_t>(file, at);
     at += kCountBytes;
     if (count != found->second.elements) {
       throw_bad_input("{}: storage {} has {} elements, the pickle says {}", where, printable(key),
@@ -292,8 +290,8 @@ TensorInfo place_tensor(const std::string& name, const PickledTensor& pickled,
 
 Checkpoint::Part open_legacy_torch_checkpoint(const std::filesystem::path& path) {
   Checkpoint::Part part{File::open(path), {}, {}};
-  const std::string where = printable(path.string(), 0);
-  const std::string bytes = pickled_bytes(part.file);
+  const std::string where = printable_path(path);
+  const std::string bytes = read_start(part.file, kMaxLegacyPickleBytes);
   if (!std::string_view(bytes).starts_with(kLegacyTorchMagic)) {
     throw_bad_input("{}: not a torch file as written before torch 1.6", where);
   }
@@ -312,8 +310,7 @@ Checkpoint::Part open_legacy_torch_checkpoint(const std::filesystem::path& path)
   for (const auto& [name, tensor] : tensors) {
     part.tensors.push_back(place_tensor(name, tensor, storages, where));
   }
-  std::stable_sort(part.tensors.begin(), part.tensors.end(),
-                   [](const TensorInfo& a, const TensorInfo& b) { return a.begin < b.begin; });
+  std::ranges::stable_sort(part.tensors, {}, &TensorInfo::begin);
   return part;
 }
 
@@ -377,7 +374,7 @@ void check_byte_order(const File& file, const Archive& archive, const std::strin
 
 Checkpoint::Part open_torch_checkpoint(const std::filesystem::path& path) {
   Checkpoint::Part part{File::open(path), {}, {}};
-  const std::string where = printable(path.string(), 0);
+  const std::string where = printable_path(path);
   const Archive archive(part.file, where);
   check_byte_order(part.file, archive, where);
   const std::string pickle =
@@ -385,8 +382,7 @@ Checkpoint::Part open_torch_checkpoint(const std::filesystem::path& path) {
   for (const auto& [name, tensor] : read_state_dict(pickle, where)) {
     part.tensors.push_back(place_tensor(std::string(name), tensor, archive, where));
   }
-  std::stable_sort(part.tensors.begin(), part.tensors.end(),
-                   [](const TensorInfo& a, const TensorInfo& b) { return a.begin < b.begin; });
+  std::ranges::stable_sort(part.tensors, {}, &TensorInfo::begin);
   return part;
 }
 

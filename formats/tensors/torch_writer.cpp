@@ -1,7 +1,5 @@
 #include "formats/tensors/torch_writer.h"
 
-#include <array>
-#include <cstring>
 #include <limits>
 
 #include <fmt/format.h>
@@ -18,9 +16,9 @@ namespace {
 
 template <typename T>
 std::string little_endian(T number) {
-  std::array<char, sizeof(T)> bytes{};
-  std::memcpy(bytes.data(), &number, sizeof(T));
-  return {bytes.data(), bytes.size()};
+  std::string bytes;
+  append_number(bytes, number);
+  return bytes;
 }
 
 std::string text(std::string_view value) {  // BINUNICODE
@@ -79,8 +77,8 @@ std::string pickle_tensor(const OutputTensor& tensor, std::size_t key) {
          (names_dtype ? global("torch", numbers.dtype) : "") + "tR";
 }
 
-}  // namespace
-
+// A protocol 2 pickle, an OrderedDict in which tensor i is row-major in storage "i". Throws kUsage
+// naming a tensor whose dtype torch does not support.
 std::string pickle_state_dict(std::span<const OutputTensor> tensors) {
   std::string pickle = "\x80\x02" + empty_dict() + "(";
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -88,8 +86,6 @@ std::string pickle_state_dict(std::span<const OutputTensor> tensors) {
   }
   return pickle + "u.";
 }
-
-namespace {
 
 std::span<const std::byte> view_of(std::string_view text) { return std::as_bytes(std::span(text)); }
 

@@ -13,12 +13,6 @@
 
 namespace regroup {
 
-// Encodes the pickle in torch files: an OrderedDict of tensors, each with its own storage.
-
-/// A protocol 2 pickle in which tensor i is row-major in storage "i". Throws kUsage naming a tensor
-/// whose dtype torch does not support.
-std::string pickle_state_dict(std::span<const OutputTensor> tensors);
-
 // Writes a torch file (.bin), or numbered shards with an index, in torch.save's layout.
 
 /// All data passes through memory in chunks, because a ZIP archive stores its CRC.

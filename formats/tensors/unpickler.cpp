@@ -153,19 +153,19 @@ Unpickler::Ref Unpickler::load() {
 }
 
 bool Unpickler::run_constant(std::uint8_t opcode) {
-  const auto integer = [&](std::int64_t number) { push({Kind::kInteger, number, {}, {}, {}}); };
-  const auto string = [&](std::string_view read) { push({Kind::kText, 0, read, {}, {}}); };
+  const auto integer = [&](std::int64_t number) { push({Kind::kInteger, number}); };
+  const auto string = [&](std::string_view read) { push({Kind::kText, 0, read}); };
   switch (opcode) {
     case 'N': push({}); return true;                                                // NONE
-    case 0x88: push({Kind::kBool, 1, {}, {}, {}}); return true;                     // NEWTRUE
-    case 0x89: push({Kind::kBool, 0, {}, {}, {}}); return true;                     // NEWFALSE
+    case 0x88: push({Kind::kBool, 1}); return true;                                 // NEWTRUE
+    case 0x89: push({Kind::kBool, 0}); return true;                                 // NEWFALSE
     case 'K': integer(byte()); return true;                                         // BININT1
     case 'M': integer(static_cast<std::int64_t>(unsigned_number(2))); return true;  // BININT2
     case 'J': integer(long_number(4)); return true;                                 // BININT
     case 0x8a: integer(long_number(byte())); return true;                           // LONG1
     case 'G':
       text(8);
-      push({Kind::kReal, 0, {}, {}, {}});
+      push({Kind::kReal});
       return true;                                            // BINFLOAT
     case 'X': string(text(unsigned_number(4))); return true;  // BINUNICODE
     case 0x8c: string(text(byte())); return true;             // SHORT_BINUNICODE
@@ -176,10 +176,10 @@ bool Unpickler::run_constant(std::uint8_t opcode) {
 
 bool Unpickler::run_container(std::uint8_t opcode) {
   switch (opcode) {
-    case '(': push({Kind::kMark, 0, {}, {}, {}}); return true;  // MARK
+    case '(': push({Kind::kMark}); return true;  // MARK
     case ')':
-    case ']': push_sequence({}); return true;                   // EMPTY_TUPLE, EMPTY_LIST
-    case '}': push({Kind::kDict, 0, {}, {}, {}}); return true;  // EMPTY_DICT
+    case ']': push_sequence({}); return true;    // EMPTY_TUPLE, EMPTY_LIST
+    case '}': push({Kind::kDict}); return true;  // EMPTY_DICT
     case 't':
     case 'l': push_sequence(pop_to_mark()); return true;  // TUPLE, LIST
     case 0x85:
@@ -253,8 +253,8 @@ constexpr std::string_view kUntyped = "UntypedStorage";
 // Names of torch.dtype objects, used for element types without a storage class.
 bool is_dtype_name(std::string_view name) {
   constexpr std::array<std::string_view, 4> kPrefixes{"float8_", "float4_", "uint", "bits"};
-  return std::any_of(kPrefixes.begin(), kPrefixes.end(),
-                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+  return std::ranges::any_of(kPrefixes,
+                             [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 // Allows everything that a state dict needs, and nothing with side effects.
@@ -279,7 +279,7 @@ void Unpickler::push_global(std::string_view module, std::string_view name) {
     reject(fmt::format("the global {}.{} is not among those allowed (tensors need no other)",
                        printable(module, 80), printable(name, 80)));
   }
-  push({Kind::kGlobal, 0, module, name, {}});
+  push({Kind::kGlobal, 0, module, name});
 }
 
 // Calls one of the allowed globals.
@@ -292,7 +292,7 @@ void Unpickler::reduce() {
   const std::string_view name = values_[callable].name;
   const std::vector<Ref>& given = values_[arguments].items;
   if (name == "OrderedDict" && given.empty()) {
-    push({Kind::kDict, 0, {}, {}, {}});
+    push({Kind::kDict});
   } else if (name == "_rebuild_tensor_v2") {
     make_tensor(given, /*names_dtype=*/false);
   } else if (name == "_rebuild_tensor_v3") {
@@ -323,7 +323,7 @@ void Unpickler::make_storage() {
   storage.storage_key = values_[id[2]].text;
   storage.storage_elements = integer(id[4], "number of elements");
   tensors_.push_back(std::move(storage));
-  push({Kind::kStorage, static_cast<std::int64_t>(tensors_.size() - 1), {}, {}, {}});
+  push({Kind::kStorage, static_cast<std::int64_t>(tensors_.size() - 1)});
 }
 
 // _rebuild_tensor_v2(storage, offset, shape, strides, requires_grad, hooks); v3 also has a dtype.
@@ -346,7 +346,7 @@ void Unpickler::make_tensor(const std::vector<Ref>& arguments, bool names_dtype)
     reject("a tensor whose shape and strides differ in length");
   }
   tensors_.push_back(std::move(tensor));
-  push({Kind::kTensor, static_cast<std::int64_t>(tensors_.size() - 1), {}, {}, {}});
+  push({Kind::kTensor, static_cast<std::int64_t>(tensors_.size() - 1)});
 }
 
 std::int64_t Unpickler::integer(Ref ref, std::string_view what) const {

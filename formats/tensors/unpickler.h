@@ -49,10 +49,10 @@ class Unpickler {
 
   struct Value {
     Kind kind = Kind::kNone;
-    std::int64_t number = 0;  // kBool, kInteger; index into tensors() for kStorage, kTensor
-    std::string_view text;    // kText; module of a kGlobal
-    std::string_view name;    // of a kGlobal
-    std::vector<Ref> items;   // kSequence; keys and values in turn of a kDict
+    std::int64_t number = 0;      // kBool, kInteger; index into tensors() for kStorage, kTensor
+    std::string_view text = {};   // kText; module of a kGlobal
+    std::string_view name = {};   // of a kGlobal
+    std::vector<Ref> items = {};  // kSequence; keys and values in turn of a kDict
   };
 
   /// Prepares to run the pickle that begins at byte `at` of `bytes`.

@@ -1,8 +1,6 @@
 #include "formats/tensors/zip_archive.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -18,24 +16,21 @@ namespace regroup {
 namespace {
 
 constexpr std::uint64_t kMost32 = 0xffffffff;  // ZIP64 fields hold numbers from this one on
-constexpr std::uint64_t kLocalHeaderBytes = 30;
+constexpr std::uint16_t kZip64Extra = 0x0001;
+constexpr std::uint64_t kLocalBytes = 30;
 constexpr std::uint64_t kExtraHeadBytes = 4;
-constexpr std::uint16_t kSizesFollow = 0x0008;
+constexpr std::uint16_t kSizesFollow = 0x0008;  // behind the data, with the CRC
 constexpr std::uint16_t kUtf8Names = 0x0800;
 constexpr std::uint16_t kVersion = 20;
 constexpr std::uint16_t kVersion64 = 45;
 
-template <typename T>
-void put(std::string& bytes, std::uint64_t number) {
-  const T narrow = static_cast<T>(number);
-  std::array<char, sizeof(T)> stored{};
-  std::memcpy(stored.data(), &narrow, sizeof(T));
-  bytes.append(stored.data(), stored.size());
+void put16(std::string& bytes, std::uint64_t number) {
+  append_number(bytes, static_cast<std::uint16_t>(number));
 }
-
-void put16(std::string& bytes, std::uint64_t number) { put<std::uint16_t>(bytes, number); }
-void put32(std::string& bytes, std::uint64_t number) { put<std::uint32_t>(bytes, number); }
-void put64(std::string& bytes, std::uint64_t number) { put<std::uint64_t>(bytes, number); }
+void put32(std::string& bytes, std::uint64_t number) {
+  append_number(bytes, static_cast<std::uint32_t>(number));
+}
+void put64(std::string& bytes, std::uint64_t number) { append_number(bytes, number); }
 
 // The ZIP64 extra field; empty where the plain fields suffice.
 std::string zip64_field(const ZipLayout::Entry& entry) {
@@ -49,7 +44,7 @@ std::string zip64_field(const ZipLayout::Entry& entry) {
   }
   std::string field;
   if (!values.empty()) {
-    put16(field, 0x0001);
+    put16(field, kZip64Extra);
     put16(field, values.size());
   }
   return field + values;
@@ -111,7 +106,7 @@ std::string end_records(std::uint64_t entries, std::uint64_t size, std::uint64_t
 std::size_t ZipLayout::add(std::string name, std::uint64_t size) {
   Entry entry{std::move(name), end_, 0, size, 0};
   const std::uint64_t unpadded =
-      end_ + kLocalHeaderBytes + entry.name.size() + zip64_field(entry).size() + kExtraHeadBytes;
+      end_ + kLocalBytes + entry.name.size() + zip64_field(entry).size() + kExtraHeadBytes;
   entry.data_at = (unpadded + kAlignment - 1) / kAlignment * kAlignment;
   entries_.push_back(std::move(entry));
   end_ = entries_.back().data_at + size + trailer(entries_.size() - 1).size();
@@ -121,8 +116,7 @@ std::size_t ZipLayout::add(std::string name, std::uint64_t size) {
 std::string ZipLayout::header(std::size_t number) const {
   const Entry& entry = entries_[number];
   const std::string zip64 = zip64_field(entry);
-  const std::uint64_t extra =
-      entry.data_at - entry.header_at - kLocalHeaderBytes - entry.name.size();
+  const std::uint64_t extra = entry.data_at - entry.header_at - kLocalBytes - entry.name.size();
   const std::uint64_t padding = extra - zip64.size() - kExtraHeadBytes;
   std::string bytes = "PK\x03\x04";
   put16(bytes, version_of(entry));
@@ -165,7 +159,6 @@ constexpr std::uint32_t kCentralSignature = 0x02014b50;
 constexpr std::uint32_t kEndSignature = 0x06054b50;
 constexpr std::uint32_t kEnd64Signature = 0x06064b50;
 constexpr std::uint32_t kEnd64LocatorSignature = 0x07064b50;
-constexpr std::uint64_t kLocalBytes = 30;
 constexpr std::uint64_t kCentralBytes = 46;
 constexpr std::uint64_t kEndBytes = 22;
 constexpr std::uint64_t kEnd64Bytes = 56;
@@ -173,27 +166,14 @@ constexpr std::uint64_t kEnd64LocatorBytes = 20;
 constexpr std::uint64_t kMaxComment = 0xffff;
 constexpr std::uint64_t kMaxEntries = 100'000;
 constexpr std::uint64_t kMaxDirectoryBytes = 8U << 20;
-constexpr std::uint16_t kZip64Extra = 0x0001;
-constexpr std::uint32_t kInZip64 = 0xffffffff;  // the value is in the ZIP64 extra field
-
-std::string shown_archive(const File& file) { return printable(file.path().string(), 0); }
-
-template <typename T>
-T number_at(std::string_view bytes, std::uint64_t at) {
-  T value;
-  std::memcpy(&value, bytes.data() + at, sizeof(T));
-  return value;
-}
 
 // Reads bytes [begin, begin + size) of the file. Errors name `what`.
 std::string read_range(const File& file, std::uint64_t begin, std::uint64_t size,
                        std::string_view what) {
   if (begin > file.size() || size > file.size() - begin) {
-    throw_bad_input("{}: the ZIP {} lies outside the file (truncated?)", shown_archive(file), what);
+    throw_bad_input("{}: the ZIP {} lies outside the file (truncated?)", file.where(), what);
   }
-  std::string bytes(size, '\0');
-  file.read_at(begin, std::as_writable_bytes(std::span(bytes)));
-  return bytes;
+  return read_bytes(file, begin, size);
 }
 
 struct Directory {
@@ -215,7 +195,7 @@ std::optional<Directory> find_zip64_directory(const File& file, std::uint64_t en
   const std::string end =
       read_range(file, number_at<std::uint64_t>(locator, 8), kEnd64Bytes, "ZIP64 end record");
   if (number_at<std::uint32_t>(end, 0) != kEnd64Signature) {
-    throw_bad_input("{}: the ZIP64 locator points to no end record", shown_archive(file));
+    throw_bad_input("{}: the ZIP64 locator points to no end record", file.where());
   }
   return Directory{number_at<std::uint64_t>(end, 48), number_at<std::uint64_t>(end, 40),
                    number_at<std::uint64_t>(end, 32)};
@@ -236,7 +216,7 @@ Directory find_directory(const File& file) {
                                     number_at<std::uint32_t>(tail, at + 12),
                                     number_at<std::uint16_t>(tail, at + 10)});
   }
-  throw_bad_input("{}: no ZIP end record (truncated?)", shown_archive(file));
+  throw_bad_input("{}: no ZIP end record (truncated?)", file.where());
 }
 
 // The 64-bit values of a ZIP64 extra field. They replace the 32-bit values that the record marks,
@@ -258,7 +238,7 @@ class Zip64Values {
   }
 
   std::optional<std::uint64_t> resolve(std::uint32_t value) {
-    if (value != kInZip64) {
+    if (value != kMost32) {
       return value;
     }
     if (values_.size() < 8) {
@@ -290,15 +270,15 @@ void read_entry_sizes(CentralRecord& record, const File& file, std::string_view 
   const auto offset = wide.resolve(number_at<std::uint32_t>(fields, 42));
   const std::string name = printable(record.entry.name);
   if (!unpacked || !packed || !offset) {
-    throw_bad_input("{}: ZIP entry {}: its ZIP64 sizes are missing", shown_archive(file), name);
+    throw_bad_input("{}: ZIP entry {}: its ZIP64 sizes are missing", file.where(), name);
   }
   constexpr std::uint16_t kEncrypted = 0x0001 | 0x0040 | 0x2000;
   if (record.method != 0 || *unpacked != *packed) {
     throw_bad_input("{}: ZIP entry {} is compressed; torch stores entries uncompressed",
-                    shown_archive(file), name);
+                    file.where(), name);
   }
   if ((record.flags & kEncrypted) != 0) {
-    throw_bad_input("{}: ZIP entry {} is encrypted", shown_archive(file), name);
+    throw_bad_input("{}: ZIP entry {} is encrypted", file.where(), name);
   }
   record.entry.size = *unpacked;
   record.offset = *offset;
@@ -307,7 +287,7 @@ void read_entry_sizes(CentralRecord& record, const File& file, std::string_view 
 CentralRecord parse_central_record(const File& file, std::string_view directory,
                                    std::uint64_t& at) {
   const auto truncated = [&] {
-    throw_bad_input("{}: the ZIP directory ends inside a record", shown_archive(file));
+    throw_bad_input("{}: the ZIP directory ends inside a record", file.where());
   };
   if (directory.size() - at < kCentralBytes ||
       number_at<std::uint32_t>(directory, at) != kCentralSignature) {
@@ -338,22 +318,21 @@ std::uint64_t data_begin_of(const File& file, const CentralRecord& record) {
   const std::uint64_t extra_size = number_at<std::uint16_t>(local, 28);
   const std::string rest =
       read_range(file, record.offset + kLocalBytes, name_size + extra_size, "local header");
-  // With flag bit 3, sizes and CRC follow the data. Then only the directory's are used.
-  constexpr std::uint16_t kSizeFollows = 0x0008;
-  const bool holds_sizes = (record.flags & kSizeFollows) == 0;
+  // Without them only the directory's are used.
+  const bool holds_sizes = (record.flags & kSizesFollow) == 0;
   if (number_at<std::uint32_t>(local, 0) != kLocalSignature ||
       number_at<std::uint16_t>(local, 6) != record.flags ||
       number_at<std::uint16_t>(local, 8) != record.method ||
       std::string_view(rest).substr(0, name_size) != record.entry.name ||
       (holds_sizes && number_at<std::uint32_t>(local, 14) != record.entry.crc32)) {
-    throw_bad_input("{}: ZIP entry {}: its local header disagrees with the directory",
-                    shown_archive(file), name);
+    throw_bad_input("{}: ZIP entry {}: its local header disagrees with the directory", file.where(),
+                    name);
   }
   Zip64Values wide(std::string_view(rest).substr(name_size));
   if (holds_sizes && (wide.resolve(number_at<std::uint32_t>(local, 22)) != record.entry.size ||
                       wide.resolve(number_at<std::uint32_t>(local, 18)) != record.entry.size)) {
     throw_bad_input("{}: ZIP entry {}: its local header and the directory disagree on its size",
-                    shown_archive(file), name);
+                    file.where(), name);
   }
   return record.offset + kLocalBytes + name_size + extra_size;
 }
@@ -364,17 +343,16 @@ void check_records(const File& file, std::vector<CentralRecord>& records) {
   std::unordered_set<std::string_view> names;
   for (const CentralRecord& record : records) {
     if (!names.insert(record.entry.name).second) {
-      throw_bad_input("{}: two ZIP entries are named {}", shown_archive(file),
+      throw_bad_input("{}: two ZIP entries are named {}", file.where(),
                       printable(record.entry.name));
     }
   }
-  std::sort(records.begin(), records.end(),
-            [](const CentralRecord& a, const CentralRecord& b) { return a.offset < b.offset; });
+  std::ranges::sort(records, {}, &CentralRecord::offset);
   for (std::size_t i = 1; i < records.size(); ++i) {
     const ZipEntry& before = records[i - 1].entry;
     if (records[i].offset < before.begin + before.size) {
-      throw_bad_input("{}: ZIP entries {} and {} overlap", shown_archive(file),
-                      printable(before.name), printable(records[i].entry.name));
+      throw_bad_input("{}: ZIP entries {} and {} overlap", file.where(), printable(before.name),
+                      printable(records[i].entry.name));
     }
   }
 }
@@ -385,7 +363,7 @@ std::vector<ZipEntry> read_zip_directory(const File& file) {
   const Directory directory = find_directory(file);
   if (directory.entries > kMaxEntries || directory.size > kMaxDirectoryBytes) {
     throw_bad_input("{}: a ZIP directory of {} entries and {} bytes, at most {} and {} allowed",
-                    shown_archive(file), directory.entries, directory.size, kMaxEntries,
+                    file.where(), directory.entries, directory.size, kMaxEntries,
                     kMaxDirectoryBytes);
   }
   const std::string bytes = read_range(file, directory.begin, directory.size, "directory");
@@ -396,13 +374,13 @@ std::vector<ZipEntry> read_zip_directory(const File& file) {
     record.entry.begin = data_begin_of(file, record);
     if (record.entry.begin > directory.begin ||
         record.entry.size > directory.begin - record.entry.begin) {
-      throw_bad_input("{}: ZIP entry {} reaches into the directory (truncated?)",
-                      shown_archive(file), printable(record.entry.name));
+      throw_bad_input("{}: ZIP entry {} reaches into the directory (truncated?)", file.where(),
+                      printable(record.entry.name));
     }
     records.push_back(std::move(record));
   }
   if (at != bytes.size()) {
-    throw_bad_input("{}: {} bytes after the last record of the ZIP directory", shown_archive(file),
+    throw_bad_input("{}: {} bytes after the last record of the ZIP directory", file.where(),
                     bytes.size() - at);
   }
   check_records(file, records);
@@ -416,12 +394,12 @@ std::vector<ZipEntry> read_zip_directory(const File& file) {
 
 std::string read_zip_entry(const File& file, const ZipEntry& entry, std::uint64_t max_bytes) {
   if (entry.size > max_bytes) {
-    throw_bad_input("{}: ZIP entry {} has {} bytes, at most {} allowed", shown_archive(file),
+    throw_bad_input("{}: ZIP entry {} has {} bytes, at most {} allowed", file.where(),
                     printable(entry.name), entry.size, max_bytes);
   }
   std::string bytes = read_range(file, entry.begin, entry.size, "entry");
   if (crc32_of(std::as_bytes(std::span(bytes))) != entry.crc32) {
-    throw_bad_input("{}: ZIP entry {}: its CRC is wrong (damaged?)", shown_archive(file),
+    throw_bad_input("{}: ZIP entry {}: its CRC is wrong (damaged?)", file.where(),
                     printable(entry.name));
   }
   return bytes;

@@ -17,12 +17,9 @@ namespace regroup {
 namespace {
 
 // A space inside a token of a merge would be ambiguous; byte-level BPE spells it differently.
-std::string with_encoded_spaces(const std::string& part) {
-  std::string encoded;
-  for (const char byte : part) {
-    byte == ' ' ? encoded += "\u0120" : encoded += byte;
-  }
-  return encoded;
+std::string with_encoded_spaces(std::string part) {
+  replace_all(part, " ", "\u0120");
+  return part;
 }
 
 // Returns "left right" for a merge that is spelled so or as ["left", "right"].
@@ -121,8 +118,7 @@ std::optional<VocabularyBuilder> read_tokenizer_json(const SortedJson& tokenizer
   if (!model.is_object() || (type != "BPE" && !(type.empty() && model.contains("merges")))) {
     return std::nullopt;
   }
-  const SortedJson& fallback = member_of(model, "byte_fallback");
-  const bool like_sentencepiece = fallback.is_boolean() && fallback.get<bool>();
+  const bool like_sentencepiece = flag_in(model, "byte_fallback").value_or(false);
   VocabularyBuilder builder(rows, like_sentencepiece);
   put_vocab(builder, member_of(model, "vocab"), where);
   std::vector<std::string> merges = merges_of(model, where);
@@ -160,8 +156,8 @@ void note_other_merges(Vocabulary& vocabulary, const SortedJson& tokenizer,
     made.clear();  // no order at all
   }
   const bool same_order = made_tokens(made) == made_tokens(stated);
-  std::sort(made.begin(), made.end());
-  std::sort(stated.begin(), stated.end());
+  std::ranges::sort(made);
+  std::ranges::sort(stated);
   if (!same_order || made != stated) {
     vocabulary.notes.emplace_back(
         "llama.cpp merges whatever makes a token, by score; tokenizer.json has other merges, so "
@@ -177,6 +173,50 @@ using nlohmann::json;
 
 constexpr std::size_t kByteTokens = 256;
 
+// An object from token to id.
+json token_ids_of(const std::vector<std::string>& tokens) {
+  json ids = json::object();
+  for (std::size_t id = 0; id < tokens.size(); ++id) {
+    ids.emplace(tokens[id], id);
+  }
+  return ids;
+}
+
+// A normalizer or decoder that replaces matches of `pattern`.
+json replacement_of(json pattern, std::string_view content) {
+  return {{"type", "Replace"}, {"pattern", std::move(pattern)}, {"content", content}};
+}
+
+// Throws kBadInput if there is none.
+std::uint32_t unknown_id_of(const Vocabulary& vocabulary, std::string_view where) {
+  const auto id = vocabulary.special_id("unk");
+  if (!id) {
+    throw_bad_input("{}: the vocabulary needs an unknown token (tokenizer.ggml.unknown_token_id)",
+                    where);
+  }
+  return *id;
+}
+
+// Whether characters without a token become bytes: if there is a token for each byte. Throws
+// kBadInput if there are tokens for some of them.
+bool has_byte_tokens(const Vocabulary& vocabulary, std::string_view where) {
+  std::unordered_set<std::string_view> bytes;
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    if (vocabulary.type(id) == TokenType::kByte) {
+      bytes.insert(vocabulary.tokens[id]);
+    }
+  }
+  std::size_t found = 0;
+  for (std::size_t byte = 0; byte < kByteTokens; ++byte) {
+    found += bytes.contains(fmt::format("<0x{:02X}>", byte)) ? 1 : 0;
+  }
+  if (found != bytes.size() || (found > 0 && found < kByteTokens)) {
+    throw_bad_input("{}: the vocabulary has {} byte tokens, {} of the 256 from <0x00> to <0xFF>",
+                    where, bytes.size(), found);
+  }
+  return found == kByteTokens;
+}
+
 json bpe_model(const Vocabulary& vocabulary, json merges) {
   return {{"type", "BPE"},
           {"dropout", nullptr},
@@ -191,45 +231,6 @@ json bpe_model(const Vocabulary& vocabulary, json merges) {
 }
 
 }  // namespace
-
-json token_ids_of(const std::vector<std::string>& tokens) {
-  json ids = json::object();
-  for (std::size_t id = 0; id < tokens.size(); ++id) {
-    ids.emplace(tokens[id], id);
-  }
-  return ids;
-}
-
-json replacement_of(json pattern, std::string_view content) {
-  return {{"type", "Replace"}, {"pattern", std::move(pattern)}, {"content", content}};
-}
-
-std::uint32_t unknown_id_of(const Vocabulary& vocabulary, std::string_view where) {
-  const auto id = vocabulary.special_ids.find("unk");
-  if (id == vocabulary.special_ids.end()) {
-    throw_bad_input("{}: the vocabulary needs an unknown token (tokenizer.ggml.unknown_token_id)",
-                    where);
-  }
-  return id->second;
-}
-
-bool has_byte_tokens(const Vocabulary& vocabulary, std::string_view where) {
-  std::unordered_set<std::string_view> bytes;
-  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    if (static_cast<TokenType>(vocabulary.types[id]) == TokenType::kByte) {
-      bytes.insert(vocabulary.tokens[id]);
-    }
-  }
-  std::size_t found = 0;
-  for (std::size_t byte = 0; byte < kByteTokens; ++byte) {
-    found += bytes.contains(fmt::format("<0x{:02X}>", byte)) ? 1 : 0;
-  }
-  if (found != bytes.size() || (found > 0 && found < kByteTokens)) {
-    throw_bad_input("{}: the vocabulary has {} byte tokens, {} of the 256 from <0x00> to <0xFF>",
-                    where, bytes.size(), found);
-  }
-  return found == kByteTokens;
-}
 
 TokenizerParts byte_level_parts(const Vocabulary& vocabulary, std::string_view where) {
   const PreTokenization* pre = find_pre_tokenization(vocabulary.pre);
@@ -301,7 +302,7 @@ json metaspace(std::string_view prepend, bool split) {
 
 // Whether no token goes on after a space, so that words can be encoded one by one.
 bool splits_at_spaces(const Vocabulary& vocabulary) {
-  return std::all_of(vocabulary.tokens.begin(), vocabulary.tokens.end(), [](const auto& token) {
+  return std::ranges::all_of(vocabulary.tokens, [](const auto& token) {
     return token.find(kSpaceOfPieces, 1) == std::string::npos;
   });
 }
@@ -328,7 +329,7 @@ std::vector<std::string> word_pieces(const Vocabulary& vocabulary, std::string_v
   std::unordered_set<std::string> known;
   for (std::size_t id = 0; id < tokens.size(); ++id) {
     std::string& token = tokens[id];
-    const TokenType type = static_cast<TokenType>(vocabulary.types[id]);
+    const TokenType type = vocabulary.type(id);
     const bool bracketed = token.size() > 2 && token.front() == '[' && token.back() == ']';
     if (token.starts_with(kSpaceOfPieces)) {
       token.erase(0, kSpaceOfPieces.size());
@@ -346,9 +347,8 @@ std::vector<std::string> word_pieces(const Vocabulary& vocabulary, std::string_v
 bool has_capitals(const Vocabulary& vocabulary) {
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::string& token = vocabulary.tokens[id];
-    if (token.starts_with(kSpaceOfPieces) &&
-        static_cast<TokenType>(vocabulary.types[id]) == TokenType::kNormal &&
-        std::any_of(token.begin(), token.end(), [](char c) { return c >= 'A' && c <= 'Z'; })) {
+    if (token.starts_with(kSpaceOfPieces) && vocabulary.type(id) == TokenType::kNormal &&
+        std::ranges::any_of(token, [](char c) { return c >= 'A' && c <= 'Z'; })) {
       return true;
     }
   }

@@ -25,7 +25,7 @@ TokenScores normal_tokens(const Vocabulary& vocabulary, std::string_view where) 
   std::uint64_t work = 0;
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     const std::string& text = vocabulary.tokens[id];
-    if (static_cast<TokenType>(vocabulary.types[id]) == TokenType::kNormal) {
+    if (vocabulary.type(id) == TokenType::kNormal) {
       tokens.emplace(text, vocabulary.scores[id]);
       work += std::uint64_t{text.size()} * text.size();
     }
@@ -124,7 +124,7 @@ void append_tied(const std::vector<Makings>& tied, std::vector<Merge>& merges,
     std::vector<Merge>& list = repeats_one_character(each.token) ? of_runs : merges;
     list.insert(list.end(), each.pairs.begin(), each.pairs.end());
   }
-  std::stable_sort(of_runs.begin(), of_runs.end(), [](const Merge& one, const Merge& other) {
+  std::ranges::stable_sort(of_runs, [](const Merge& one, const Merge& other) {
     return std::pair(one.first.size(), one.second.size()) >
            std::pair(other.first.size(), other.second.size());
   });
@@ -159,7 +159,7 @@ std::vector<Merge> merges_by_score(const Vocabulary& vocabulary, std::string_vie
   for (const auto& [text, score] : tokens) {
     order.emplace_back(-score, text);
   }
-  std::sort(order.begin(), order.end());
+  std::ranges::sort(order);
   std::vector<Merge> merges;
   std::vector<Makings> tied;
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -211,9 +211,8 @@ void set_vocabulary(GgufMetadata& metadata, const Vocabulary& vocabulary) {
     metadata.set_array("tokenizer.ggml.merges", std::span<const std::string>(vocabulary.merges));
   }
   for (const auto& [role, key] : kIds) {
-    const auto id = vocabulary.special_ids.find(std::string(role));
-    if (id != vocabulary.special_ids.end()) {
-      metadata.set_u32(key, id->second);
+    if (const auto id = vocabulary.special_id(std::string(role))) {
+      metadata.set_u32(key, *id);
     }
   }
   set_flag(metadata, "tokenizer.ggml.add_bos_token", vocabulary.add_bos);

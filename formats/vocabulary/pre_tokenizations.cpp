@@ -119,12 +119,10 @@ constexpr auto kPreTokenizations = std::to_array<PreTokenization>({
 
 }  // namespace
 
-std::span<const PreTokenization> pre_tokenizations() { return kPreTokenizations; }
-
 const PreTokenization* find_pre_tokenization(std::string_view stored) {
   const std::string wanted = fmt::format(" {} ", stored.empty() ? "default" : stored);
-  const auto* const found = std::find_if(
-      kPreTokenizations.begin(), kPreTokenizations.end(), [&](const PreTokenization& each) {
+  const auto* const found =
+      std::ranges::find_if(kPreTokenizations, [&](const PreTokenization& each) {
         return fmt::format(" {} ", each.names).find(wanted) != std::string::npos;
       });
   return found == kPreTokenizations.end() ? nullptr : found;
@@ -179,7 +177,7 @@ std::string_view name_in_table(const std::vector<const SortedJson*>& steps,
   const bool composes = token_text(member_of(tokenizer, "normalizer"), "type") == "NFC";
   std::string_view name;
   int most = 0;
-  for (const PreTokenization& each : pre_tokenizations()) {
+  for (const PreTokenization& each : kPreTokenizations) {
     const int alike = 1 + (each.whole_words == whole_words ? 2 : 0) + (each.composes == composes);
     if (alike > most && are_alike(steps, each.steps())) {
       most = alike;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/base/error.h"
+#include "formats/base/file.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
@@ -51,8 +52,8 @@ class FieldWalker {
     field = {tag >> 3, static_cast<int>(tag & 7), 0, {}};
     switch (field.wire_type) {
       case kVarint: field.value = varint(); break;
-      case kEightBytes: field.value = fixed(8); break;
-      case kFourBytes: field.value = fixed(4); break;
+      case kEightBytes: field.value = number_at<std::uint64_t>(take(8)); break;
+      case kFourBytes: field.value = number_at<std::uint32_t>(take(4)); break;
       case kLengthDelimited: field.bytes = take(varint()); break;
       default: refuse();
     }
@@ -75,16 +76,6 @@ class FieldWalker {
     const std::string_view taken = rest_.substr(0, static_cast<std::size_t>(count));
     rest_.remove_prefix(taken.size());
     return taken;
-  }
-
-  // Little-endian.
-  std::uint64_t fixed(std::uint64_t count) {
-    std::uint64_t value = 0;
-    const std::string_view bytes = take(count);
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      value |= std::uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
-    }
-    return value;
   }
 
   std::uint64_t varint() {
@@ -143,7 +134,7 @@ void check_nesting(const std::vector<SentencePiece>& pieces, std::string_view wh
       texts.push_back(piece.text);
     }
   }
-  std::sort(texts.begin(), texts.end());
+  std::ranges::sort(texts);
   std::vector<std::string_view> prefixes;  // of `text`; each is a prefix of the next
   for (const std::string_view text : texts) {
     while (!prefixes.empty() && !text.starts_with(prefixes.back())) {
@@ -234,18 +225,6 @@ constexpr std::size_t kMaxBytes = 4U << 20;  // the library's own maps have 300 
 constexpr int kMaxNestedRules = 31;
 constexpr std::size_t kMaxReplacement = 255;  // Unicode's longest has 33 bytes
 
-// One entry of the double array. A node is identified by its base. The entry of its child for byte
-// c is at base ^ c and has the label c. The entry of its value is at the base itself.
-struct Unit {
-  std::uint32_t bits = 0;
-
-  bool is_value() const { return bits >> 31 != 0; }
-  std::uint32_t label() const { return bits & 0xff; }
-  bool ends_rule() const { return (bits >> 8 & 1) != 0; }
-  std::uint32_t offset() const { return bits >> 10 << ((bits & 1U << 9) >> 6); }
-  std::uint32_t value() const { return bits & 0x7fffffff; }
-};
-
 class Trie {
  public:
   Trie(std::string_view units, std::string_view replacements, std::string_view where);
@@ -268,7 +247,7 @@ class Trie {
     throw_bad_input("{}: precompiled_charsmap: {}", where_, why);
   }
 
-  std::vector<Unit> units_;
+  std::vector<CharsmapUnit> units_;
   std::string_view replacements_, where_;
   // Entries sorted by the base of the only node that can be their parent. The children of `base`
   // are children_[first_child_[base]] up to first_child_[base + 1].
@@ -281,11 +260,7 @@ class Trie {
 Trie::Trie(std::string_view units, std::string_view replacements, std::string_view where)
     : units_(units.size() / kUnitBytes), replacements_(replacements), where_(where) {
   for (std::size_t i = 0; i < units_.size(); ++i) {
-    std::uint32_t bits = 0;
-    for (std::size_t byte = 0; byte < kUnitBytes; ++byte) {
-      bits |= std::uint32_t{static_cast<unsigned char>(units[kUnitBytes * i + byte])} << (8 * byte);
-    }
-    units_[i].bits = bits;
+    units_[i].bits = number_at<std::uint32_t>(units, kUnitBytes * i);
   }
 }
 
@@ -331,7 +306,7 @@ void Trie::leave(std::uint32_t base) {
   int most = 0;
   for (std::uint32_t i = first_child_[base]; i < first_child_[base + 1]; ++i) {
     const std::uint32_t place = children_[i];
-    const Unit child = units_[place];
+    const CharsmapUnit child = units_[place];
     most = std::max(most, nested_[place ^ child.offset()] + (child.ends_rule() ? 1 : 0));
   }
   if (most > kMaxNestedRules) {
@@ -392,8 +367,7 @@ void check_charsmap(std::string_view charsmap, std::string_view where) {
   if (charsmap.size() <= kUnitBytes) {
     refuse("too short to hold a trie");
   }
-  std::uint32_t trie_bytes = 0;
-  std::memcpy(&trie_bytes, charsmap.data(), sizeof(trie_bytes));
+  const auto trie_bytes = number_at<std::uint32_t>(charsmap);
   charsmap.remove_prefix(sizeof(trie_bytes));
   if (trie_bytes > charsmap.size() || trie_bytes % kUnitBytes != 0) {
     refuse(fmt::format("a trie of {} bytes, a multiple of {} up to {} is needed", trie_bytes,

@@ -1,6 +1,7 @@
 // SentencePiece models, and the map of characters by which they normalise.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,18 @@ SentencePieceModel parse_sentencepiece_model(std::string_view bytes, std::string
 
 // The normalisation rules in a SentencePiece model: a double-array trie of source strings, and the
 // replacements. Format: https://github.com/s-yata/darts-clone
+
+/// One entry of the double array. A node is identified by its base. The entry of its child for byte
+/// c is at base ^ c and has the label c. The entry of its value is at the base itself.
+struct CharsmapUnit {
+  std::uint32_t bits = 0;
+
+  bool is_value() const { return bits >> 31 != 0; }
+  std::uint32_t label() const { return bits & 0xff; }
+  bool ends_rule() const { return (bits >> 8 & 1) != 0; }
+  std::uint32_t offset() const { return bits >> 10 << ((bits & 1U << 9) >> 6); }
+  std::uint32_t value() const { return bits & 0x7fffffff; }
+};
 
 /// Validates a precompiled_charsmap, because SentencePiece follows its offsets unchecked. Throws
 /// kBadInput unless every walk through the trie, for any text, stays inside the array and ends in a

@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <cstddef>
-#include <cstring>
 #include <optional>
 #include <regex>
 #include <span>
@@ -75,12 +74,12 @@ bool is_big_endian(const Halves& halves) {
   return halves.lower_bytes == 0 && std::max(halves.lower.most, halves.upper.most) > 0;
 }
 
-}  // namespace
-
+// The bytes of an id in a file without a header: 2, or 4 or 8 if the first 64 KiB have zeros where
+// such ids have them. Throws kBadInput if the file holds no ids: text, big-endian ids, archives,
+// weight files. The message says what to do.
 std::int64_t raw_token_bytes(const File& file) {
-  std::string sample(std::min(kSample, file.size()), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(sample)));
-  const std::string where = printable(file.path().string(), 0);
+  const std::string sample = read_start(file, kSample);
+  const std::string where = file.where();
   const std::optional<FileKind> kind = kind_of_bytes(sample);
   if (kind && !kind->hidden_text) {  // two bytes of a text's encoding may be an id
     throw_bad_input(
@@ -107,11 +106,7 @@ std::int64_t raw_token_bytes(const File& file) {
   return !wide ? 2 : file.size() % 8 == 0 && has_64_bits(sample) ? 8 : 4;
 }
 
-namespace {
-
 constexpr std::uint64_t kHeader = 9 + 8 + 1 + 8 + 8;
-
-std::string shown_index(const File& file) { return printable(file.path().string(), 0); }
 
 // A column of numbers, of which one piece at a time is in memory.
 template <typename T>
@@ -137,15 +132,23 @@ class Column {
   std::vector<T> piece_;
 };
 
+struct MegatronTokens {
+  MegatronType type;
+  std::int64_t bytes;
+  std::string_view format;
+};
+constexpr std::array<MegatronTokens, 3> kMegatronTokens{{{MegatronType::kU8, 1, "Megatron u8"},
+                                                         {MegatronType::kI32, 4, "Megatron i32"},
+                                                         {MegatronType::kU16, 2, "Megatron u16"}}};
+
 // A bad index is an error. Without it, the tokens would be read in another format.
 void check_magic(const File& file) {
-  std::string start(std::min<std::uint64_t>(kMegatronMagic.size(), file.size()), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(start)));
+  const std::string start = read_start(file, kMegatronMagic.size());
   if (start != kMegatronMagic) {
     throw_bad_input(
         "{}: {}, a Megatron index begins with MMIDIDX: recreate it, or move it away from its "
         ".bin if that file has no index",
-        shown_index(file), start.empty() ? "empty" : "not a Megatron index");
+        file.where(), start.empty() ? "empty" : "not a Megatron index");
   }
 }
 
@@ -173,19 +176,22 @@ std::optional<MegatronIndex> MegatronIndex::beside(const std::filesystem::path& 
 
 void MegatronIndex::read_header() {
   if (file_.size() < kHeader) {
-    throw_bad_input("{}: {} bytes, a Megatron index has {} or more", shown_index(file_),
-                    file_.size(), kHeader);
+    throw_bad_input("{}: {} bytes, a Megatron index has {} or more", file_.where(), file_.size(),
+                    kHeader);
   }
   const auto version = read_number<std::uint64_t>(file_, 9);
   if (version != kMegatronVersion) {
-    throw_bad_input("{}: Megatron index of version {}, allowed is 1", shown_index(file_), version);
+    throw_bad_input("{}: Megatron index of version {}, allowed is 1", file_.where(), version);
   }
   const auto type = read_number<std::uint8_t>(file_, 17);
-  if (type != 1 && type != 4 && type != 8) {
+  const auto* const tokens =
+      std::ranges::find(kMegatronTokens, static_cast<MegatronType>(type), &MegatronTokens::type);
+  if (tokens == kMegatronTokens.end()) {
     throw_bad_input("{}: tokens of Megatron's type {}, allowed are 1 (u8), 4 (i32) and 8 (u16)",
-                    shown_index(file_), type);
+                    file_.where(), type);
   }
-  type_ = static_cast<MegatronType>(type);
+  token_bytes_ = tokens->bytes;
+  format_ = tokens->format;
   sequences_ = read_number<std::uint64_t>(file_, 18);
   documents_ = read_number<std::uint64_t>(file_, 26);
   std::uint64_t end = file_.size();
@@ -193,25 +199,15 @@ void MegatronIndex::read_header() {
   const std::uint64_t body = std::max(end, kHeader) - kHeader;
   // Divides instead of multiplying, so that no count can overflow.
   if (sequences_ > body / 12 || documents_ > (body - 12 * sequences_) / 8) {
-    throw_bad_input("{}: {} sequences and {} documents do not fit into {} bytes",
-                    shown_index(file_), sequences_, documents_, file_.size());
+    throw_bad_input("{}: {} sequences and {} documents do not fit into {} bytes", file_.where(),
+                    sequences_, documents_, file_.size());
   }
   // Megatron's multimodal data sets end with one byte per sequence, its mode.
   const std::uint64_t left = body - 12 * sequences_ - 8 * documents_;
   if (left != 0 && left != sequences_) {
     throw_bad_input("{}: {} bytes after {} sequences and {} documents, 0 or {} are allowed",
-                    shown_index(file_), left, sequences_, documents_, sequences_);
+                    file_.where(), left, sequences_, documents_, sequences_);
   }
-}
-
-std::int64_t MegatronIndex::token_bytes() const {
-  return type_ == MegatronType::kU8 ? 1 : type_ == MegatronType::kI32 ? 4 : 2;
-}
-
-std::string_view MegatronIndex::format() const {
-  return type_ == MegatronType::kU8    ? "Megatron u8"
-         : type_ == MegatronType::kI32 ? "Megatron i32"
-                                       : "Megatron u16";
 }
 
 std::int64_t MegatronIndex::count_tokens() const {
@@ -224,7 +220,7 @@ std::int64_t MegatronIndex::count_tokens() const {
       throw_bad_input(
           "{}: sequence {} has {} tokens at byte {}, byte {} is needed: sequences must be "
           "contiguous",
-          shown_index(file_), i, lengths[i], pointers[i], tokens * bytes);
+          file_.where(), i, lengths[i], pointers[i], tokens * bytes);
     }
     tokens += lengths[i];
   }
@@ -251,7 +247,7 @@ void MegatronIndex::for_each_document(const DocumentVisitor& visit) const {
     if (next < static_cast<std::int64_t>(sequence) ||
         next > static_cast<std::int64_t>(sequences_)) {
       throw_bad_input("{}: document {} begins with sequence {}, allowed are {} to {}",
-                      shown_index(file_), i, next, sequence, sequences_);
+                      file_.where(), i, next, sequence, sequences_);
     }
     end_at(static_cast<std::uint64_t>(next));
   }
@@ -264,8 +260,6 @@ constexpr std::string_view kNumpyMagic{"\x93NUMPY", 6};
 constexpr std::uint64_t kLlmcHeader = 256 * sizeof(std::int32_t);
 constexpr std::int32_t kLlmcMagicNarrow = 20240520;  // version 1, u16
 constexpr std::int32_t kLlmcMagicWide = 20240801;    // version 7, u32
-
-std::string shown(const File& file) { return printable(file.path().string(), 0); }
 
 template <typename T>
 void read_ids(const File& file, std::uint64_t offset, std::span<std::int64_t> ids) {
@@ -322,19 +316,16 @@ TokenFile TokenFile::open(const std::filesystem::path& path) {
     tokens.read_header();
   }
   if (tokens.size_ == 0) {
-    throw_bad_input("{}: holds no tokens", shown(tokens.file_));
+    throw_bad_input("{}: holds no tokens", tokens.file_.where());
   }
   return tokens;
 }
 
 void TokenFile::read_header() {
   const File& file = file_;
-  std::array<char, 6> start{};
-  file.read_at(0, std::as_writable_bytes(std::span(start))
-                      .first(std::min<std::uint64_t>(file.size(), start.size())));
-  std::int32_t magic = 0;
-  std::memcpy(&magic, start.data(), sizeof magic);
-  if (std::string_view(start.data(), start.size()) == kNumpyMagic) {
+  const std::string start = read_start(file, kNumpyMagic.size());
+  const std::int32_t magic = start.size() < sizeof magic ? 0 : number_at<std::int32_t>(start);
+  if (start == kNumpyMagic) {
     read_numpy_header();
   } else if (magic == kLlmcMagicNarrow || magic == kLlmcMagicWide) {
     read_llmc_header(magic == kLlmcMagicWide);
@@ -348,7 +339,7 @@ void TokenFile::check_megatron_index() {
   const std::int64_t tokens = index_->count_tokens();
   set_data(0, file_.size(), index_->token_bytes(), index_->format());
   if (tokens != size_) {
-    throw_bad_input("{}: {} tokens, its index says {}", shown(file_), size_, tokens);
+    throw_bad_input("{}: {} tokens, its index says {}", file_.where(), size_, tokens);
   }
 }
 
@@ -356,7 +347,7 @@ void TokenFile::set_data(std::uint64_t offset, std::uint64_t end, std::int64_t t
                          std::string_view format) {
   const std::uint64_t bytes = end - offset;
   if (bytes % token_bytes != 0) {
-    throw_bad_input("{}: {} bytes of token ids, not a multiple of {} ({})", shown(file_), bytes,
+    throw_bad_input("{}: {} bytes of token ids, not a multiple of {} ({})", file_.where(), bytes,
                     token_bytes, format);
   }
   offset_ = offset;
@@ -368,18 +359,18 @@ void TokenFile::set_data(std::uint64_t offset, std::uint64_t end, std::int64_t t
 void TokenFile::read_llmc_header(bool wide) {
   const std::int32_t allowed = wide ? 7 : 1;
   if (file_.size() < kLlmcHeader) {
-    throw_bad_input("{}: {} bytes, an llm.c header alone has {}", shown(file_), file_.size(),
+    throw_bad_input("{}: {} bytes, an llm.c header alone has {}", file_.where(), file_.size(),
                     kLlmcHeader);
   }
   const auto version = read_number<std::int32_t>(file_, 4);
   if (version != allowed) {
-    throw_bad_input("{}: llm.c token file of version {}, allowed is {}", shown(file_), version,
+    throw_bad_input("{}: llm.c token file of version {}, allowed is {}", file_.where(), version,
                     allowed);
   }
   set_data(kLlmcHeader, file_.size(), wide ? 4 : 2, wide ? "llm.c u32" : "llm.c u16");
   const auto count = read_number<std::int32_t>(file_, 8);
   if (count != size_) {
-    throw_bad_input("{}: header says {} tokens, the file holds {}", shown(file_), count, size_);
+    throw_bad_input("{}: header says {} tokens, the file holds {}", file_.where(), count, size_);
   }
 }
 
@@ -388,14 +379,12 @@ void TokenFile::read_numpy_header() {
   const std::uint64_t length =
       prefix == 10 ? read_number<std::uint16_t>(file_, 8) : read_number<std::uint32_t>(file_, 8);
   if (length > 4096 || prefix + length > file_.size()) {
-    throw_bad_input("{}: numpy header of {} bytes does not fit", shown(file_), length);
+    throw_bad_input("{}: numpy header of {} bytes does not fit", file_.where(), length);
   }
-  std::string header(length, '\0');
-  file_.read_at(prefix, std::as_writable_bytes(std::span(header)));
+  const std::string header = read_bytes(file_, prefix, length);
   const std::string descr = numpy_field(header, "descr", "'([^']*)'");
   const std::string shape = numpy_field(header, "shape", "\\(([0-9, ]*)\\)");
-  const auto* const type = std::find_if(kNumpyTypes.begin(), kNumpyTypes.end(),
-                                        [&](const auto& each) { return each.descr == descr; });
+  const auto* const type = std::ranges::find(kNumpyTypes, descr, &NumpyType::descr);
   const std::int64_t elements = elements_of_shape(shape);
   const bool by_rows = shape.find_first_not_of(", ", shape.find(',')) == std::string::npos ||
                        !numpy_field(header, "fortran_order", "(False)").empty();
@@ -403,14 +392,14 @@ void TokenFile::read_numpy_header() {
     throw_bad_input(
         "{}: a numpy array of {} with the shape ({}){}, allowed are integers of 16 bits without a "
         "sign, or of 32 or 64, row after row: numpy.save(FILE, ids.astype(numpy.uint32))",
-        shown(file_), descr.empty() ? "unknown type" : printable(descr, 60), printable(shape, 60),
+        file_.where(), descr.empty() ? "unknown type" : printable(descr, 60), printable(shape, 60),
         by_rows ? "" : ", column after column");
   }
   std::uint64_t end = file_.size();
   origin_at_end(file_, end);  // may be behind the array
   set_data(prefix + length, std::max(end, prefix + length), type->bytes, type->format);
   if (elements != size_) {
-    throw_bad_input("{}: header says {} tokens, the file holds {}", shown(file_), elements, size_);
+    throw_bad_input("{}: header says {} tokens, the file holds {}", file_.where(), elements, size_);
   }
 }
 
@@ -437,13 +426,13 @@ void TokenFile::check_vocabulary(std::int64_t vocab_size) const {
     check_stop();
     const auto chunk = std::span(ids).first(std::min(kChunk, size_ - begin));
     read(begin, chunk);
-    const auto wrong = std::find_if(chunk.begin(), chunk.end(),
-                                    [&](std::int64_t id) { return id < 0 || id >= vocab_size; });
+    const auto wrong =
+        std::ranges::find_if(chunk, [&](std::int64_t id) { return id < 0 || id >= vocab_size; });
     if (wrong != chunk.end()) {
       throw_bad_input(
           "{}: token {} is {}, the model's vocabulary ends at {}; tokenized for another "
           "model?",
-          shown(file_), begin + (wrong - chunk.begin()), *wrong, vocab_size - 1);
+          file_.where(), begin + (wrong - chunk.begin()), *wrong, vocab_size - 1);
     }
   }
 }
@@ -458,7 +447,7 @@ void TokenFile::for_each_document(const std::optional<DocumentMark>& mark,
     throw_usage(
         "{}: its documents are unknown: it has no Megatron index, and no token was given "
         "that ends or begins them",
-        shown(file_));
+        file_.where());
   }
   constexpr std::int64_t kChunk = 1 << 18;
   std::vector<std::int64_t> ids(std::min(kChunk, size_));

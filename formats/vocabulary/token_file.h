@@ -13,12 +13,6 @@
 
 namespace regroup {
 
-// Whether a file without a header looks like token ids, and of how many bytes.
-
-/// 2, or 4 or 8 if the first 64 KiB have zeros where such ids have them. Throws kBadInput if the
-/// file holds no ids: text, big-endian ids, archives, weight files. The message says what to do.
-std::int64_t raw_token_bytes(const File& file);
-
 // Megatron's index (X.idx) of a token file (X.bin): the sequences, and the documents they form.
 // https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/datasets/indexed_dataset.py
 //
@@ -43,10 +37,10 @@ class MegatronIndex {
   static std::optional<MegatronIndex> beside(const std::filesystem::path& path);
 
   /// Bytes of one stored id: 1, 2 or 4.
-  std::int64_t token_bytes() const;
+  std::int64_t token_bytes() const { return token_bytes_; }
 
   /// For example "Megatron u16".
-  std::string_view format() const;
+  std::string_view format() const { return format_; }
 
   /// The number of tokens in all sequences. Reads the whole index. Throws kBadInput unless the
   /// sequences are contiguous from the first byte.
@@ -60,7 +54,8 @@ class MegatronIndex {
   void read_header();
 
   File file_;
-  MegatronType type_ = MegatronType::kU16;
+  std::int64_t token_bytes_ = 0;
+  std::string_view format_;
   std::uint64_t sequences_ = 0;
   std::uint64_t documents_ = 0;
 };

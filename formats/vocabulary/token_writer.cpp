@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cstring>
 #include <limits>
 #include <span>
 #include <string>
@@ -16,6 +14,7 @@
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/vocabulary/token_file.h"
+#include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
 
@@ -27,13 +26,12 @@ constexpr std::uint64_t kOriginBytes =
     sizeof(TokenizerDigest::parts) + sizeof(std::uint32_t) + kOriginMagic.size();
 constexpr std::size_t kMostNameBytes = 4096;
 
-std::string with_plain_marks(std::string_view text) {
-  constexpr std::string_view kMark = "\u2581";
-  std::string plain(text);
-  for (std::size_t at = plain.find(kMark); at != std::string::npos; at = plain.find(kMark, at)) {
-    plain.replace(at, kMark.size(), " ");
-  }
-  return plain;
+std::string origin_record(const TokenOrigin& origin) {
+  std::string record = origin.tokenizer.substr(0, kMostNameBytes);
+  const auto name_bytes = static_cast<std::uint32_t>(record.size());
+  append_number(record, origin.digest.parts);
+  append_number(record, name_bytes);
+  return record.append(kOriginMagic);
 }
 
 }  // namespace
@@ -42,7 +40,7 @@ void TokenizerDigest::add(std::int64_t id, std::string_view text) {
   if (text == fmt::format("[PAD{}]", id)) {
     return;
   }
-  const std::string token = fmt::format("{}:{}", id, with_plain_marks(text));
+  const std::string token = fmt::format("{}:{}", id, with_plain_spaces(std::string(text)));
   parts[static_cast<std::size_t>(id) % kParts] +=
       static_cast<std::uint32_t>(xxh64(std::as_bytes(std::span(token))) >> 32);
 }
@@ -55,24 +53,11 @@ std::size_t TokenizerDigest::equal_parts(const TokenizerDigest& other) const {
   return equal;
 }
 
-std::string origin_record(const TokenOrigin& origin) {
-  std::string record = origin.tokenizer.substr(0, kMostNameBytes);
-  const auto name_bytes = static_cast<std::uint32_t>(record.size());
-  const auto append = [&](const void* data, std::size_t bytes) {
-    record.append(static_cast<const char*>(data), bytes);
-  };
-  append(origin.digest.parts.data(), sizeof origin.digest.parts);
-  append(&name_bytes, sizeof name_bytes);
-  return record.append(kOriginMagic);
-}
-
 std::optional<TokenOrigin> origin_at_end(const File& file, std::uint64_t& bytes) {
   if (bytes < kOriginBytes) {
     return std::nullopt;
   }
-  std::string magic(kOriginMagic.size(), '\0');
-  file.read_at(bytes - kOriginMagic.size(), std::as_writable_bytes(std::span(magic)));
-  if (magic != kOriginMagic) {
+  if (read_bytes(file, bytes - kOriginMagic.size(), kOriginMagic.size()) != kOriginMagic) {
     return std::nullopt;
   }
   const auto name_bytes =
@@ -80,12 +65,10 @@ std::optional<TokenOrigin> origin_at_end(const File& file, std::uint64_t& bytes)
   if (name_bytes > kMostNameBytes || name_bytes > bytes - kOriginBytes) {
     return std::nullopt;
   }
-  TokenOrigin origin;
-  origin.tokenizer.resize(name_bytes);
   bytes -= kOriginBytes + name_bytes;
-  file.read_at(bytes, std::as_writable_bytes(std::span(origin.tokenizer)));
-  file.read_at(bytes + name_bytes, std::as_writable_bytes(std::span(origin.digest.parts)));
-  return origin;
+  using Parts = decltype(TokenizerDigest::parts);
+  return TokenOrigin{read_bytes(file, bytes, name_bytes),
+                     {read_number<Parts>(file, bytes + name_bytes)}};
 }
 
 std::optional<TokenOrigin> origin_of_tokens(const std::filesystem::path& path) {
@@ -102,8 +85,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-static_assert(std::endian::native == std::endian::little, "numbers are written in memory order");
-
 constexpr std::int64_t kNarrowVocabulary = 1 << 16;
 constexpr std::uint64_t kNumpyHeader = 128;
 constexpr std::int64_t kLongestSequence = std::numeric_limits<std::int32_t>::max();
@@ -111,7 +92,13 @@ constexpr const char* kData = "data";
 constexpr const char* kIndex = "index";
 constexpr const char* kLengths = "lengths";
 
-constexpr std::array kLayouts{TokenLayout::kMegatron, TokenLayout::kNumpy, TokenLayout::kRaw};
+struct LayoutName {
+  TokenLayout layout;
+  std::string_view name;
+};
+constexpr std::array<LayoutName, 3> kLayouts{{{TokenLayout::kMegatron, "megatron"},
+                                              {TokenLayout::kNumpy, "npy"},
+                                              {TokenLayout::kRaw, "raw"}}};
 
 std::int64_t checked_vocabulary(std::int64_t vocabulary, TokenLayout layout) {
   if (vocabulary < 1 || vocabulary > std::numeric_limits<std::int32_t>::max()) {
@@ -133,7 +120,7 @@ fs::path index_of(const fs::path& destination, TokenLayout layout) {
   }
   if (destination.extension() != ".bin") {
     throw_usage("{}: Megatron's token files are named .bin, and get an .idx of the same name",
-                printable(destination.string(), 0));
+                printable_path(destination));
   }
   fs::path index = destination;
   index.replace_extension(".idx");
@@ -159,21 +146,15 @@ void append_number(AppendedFile& file, T number) {
 }  // namespace
 
 std::string_view name_of(TokenLayout layout) {
-  switch (layout) {
-    case TokenLayout::kMegatron: return "megatron";
-    case TokenLayout::kNumpy: return "npy";
-    case TokenLayout::kRaw: break;
-  }
-  return "raw";
+  return std::ranges::find(kLayouts, layout, &LayoutName::layout)->name;
 }
 
 TokenLayout parse_token_layout(std::string_view text) {
-  const auto* found = std::find_if(kLayouts.begin(), kLayouts.end(),
-                                   [&](TokenLayout layout) { return text == name_of(layout); });
+  const auto* const found = std::ranges::find(kLayouts, text, &LayoutName::name);
   if (found == kLayouts.end()) {
     throw_usage("layout is \"{}\", allowed are megatron, npy and raw", printable(text));
   }
-  return *found;
+  return found->layout;
 }
 
 TokenWriter::TokenWriter(const fs::path& destination, TokenLayout layout, std::int64_t vocabulary)
@@ -192,8 +173,7 @@ TokenWriter::TokenWriter(const fs::path& destination, TokenLayout layout, std::i
 }
 
 void TokenWriter::write(std::span<const std::uint32_t> ids) {
-  const auto wrong =
-      std::find_if(ids.begin(), ids.end(), [&](std::uint32_t id) { return id >= vocabulary_; });
+  const auto wrong = std::ranges::find_if(ids, [&](std::uint32_t id) { return id >= vocabulary_; });
   if (wrong != ids.end()) {
     throw_usage("token {} is outside a vocabulary of {}", *wrong, vocabulary_);
   }
@@ -245,7 +225,7 @@ void TokenWriter::write_index() {
     for (std::int64_t first = 0; first < sequences_; first += std::ssize(lengths)) {
       lengths.resize(std::min<std::size_t>(lengths.size(), sequences_ - first));
       lengths_->file().read_at(4 * first, std::as_writable_bytes(std::span(lengths)));
-      std::for_each(lengths.begin(), lengths.end(), visit);
+      std::ranges::for_each(lengths, visit);
     }
   };
   for_each_length([&](std::int32_t length) { append_number(index, std::abs(length)); });

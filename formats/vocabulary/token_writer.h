@@ -39,9 +39,6 @@ struct TokenOrigin {
   TokenizerDigest digest;
 };
 
-/// The bytes of the record.
-std::string origin_record(const TokenOrigin& origin);
-
 /// The record of the token file at `path`, which is as in TokenFile::open(); nothing if it has
 /// none. Throws kBadInput if a file cannot be read.
 std::optional<TokenOrigin> origin_of_tokens(const std::filesystem::path& path);

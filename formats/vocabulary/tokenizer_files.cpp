@@ -50,9 +50,8 @@ json tokenizer_config_of(const Vocabulary& vocabulary) {
 json generation_config_of(const Vocabulary& vocabulary, const GgufMetadata& metadata) {
   json config = json::object();
   for (const char* role : {"bos", "eos", "pad"}) {
-    const auto id = vocabulary.special_ids.find(role);
-    if (id != vocabulary.special_ids.end()) {
-      config[fmt::format("{}_token_id", role)] = id->second;
+    if (const auto id = vocabulary.special_id(role)) {
+      config[fmt::format("{}_token_id", role)] = *id;
     }
   }
   json ends = json::array();
@@ -86,23 +85,20 @@ std::vector<NamedText> tokenizer_files_of(const GgufMetadata& metadata) {
 namespace {
 
 std::string text_of_role(const Vocabulary& vocabulary, const std::string& role) {
-  const auto id = vocabulary.special_ids.find(role);
-  return id == vocabulary.special_ids.end() ? "" : vocabulary.tokens[id->second];
+  const auto id = vocabulary.special_id(role);
+  return id ? vocabulary.tokens[*id] : "";
 }
 
 json added_tokens_of(const Vocabulary& vocabulary) {
   json added = json::array();
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
-    const TokenType type = static_cast<TokenType>(vocabulary.types[id]);
+    const TokenType type = vocabulary.type(id);
     const bool special = type == TokenType::kControl || type == TokenType::kUnknown;
     if (special || type == TokenType::kUserDefined) {
-      added.push_back({{"id", id},
-                       {"content", vocabulary.tokens[id]},
-                       {"special", special},
-                       {"normalized", false},
-                       {"single_word", false},
-                       {"lstrip", false},
-                       {"rstrip", false}});
+      added.push_back(json_of({.id = static_cast<std::int64_t>(id),
+                               .content = vocabulary.tokens[id],
+                               .special = special,
+                               .where = {}}));
     }
   }
   return added;
@@ -119,6 +115,23 @@ TokenizerParts parts_of(Vocabulary& vocabulary, std::string_view where) {
                                   : word_piece_parts(vocabulary, where);
 }
 
+// The token before a document and the token after it, as the file says; empty for none.
+struct EdgeTokens {
+  std::string first, last;
+};
+
+EdgeTokens edge_tokens_of(const Vocabulary& vocabulary) {
+  EdgeTokens edges;
+  const bool bert = vocabulary.model == "bert";
+  if (vocabulary.add_bos.value_or(false)) {
+    edges.first = text_of_role(vocabulary, bert && vocabulary.special_id("cls") ? "cls" : "bos");
+  }
+  if (vocabulary.add_eos.value_or(bert || vocabulary.model == "t5")) {
+    edges.last = text_of_role(vocabulary, bert ? "sep" : "eos");
+  }
+  return edges;
+}
+
 json post_processor_of(const Vocabulary& vocabulary) {
   const EdgeTokens edges = edge_tokens_of(vocabulary);
   if (edges.first.empty() && edges.last.empty()) {
@@ -128,7 +141,7 @@ json post_processor_of(const Vocabulary& vocabulary) {
   const auto put = [&](json& list, const std::string& token, int sequence) {
     if (!token.empty()) {
       list.push_back({{"SpecialToken", {{"id", token}, {"type_id", sequence}}}});
-      const auto found = std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), token);
+      const auto found = std::ranges::find(vocabulary.tokens, token);
       const auto id = static_cast<std::uint64_t>(found - vocabulary.tokens.begin());
       special[token] = {
           {"id", token}, {"ids", json::array({id})}, {"tokens", json::array({token})}};
@@ -153,19 +166,6 @@ json post_processor_of(const Vocabulary& vocabulary) {
 
 }  // namespace
 
-EdgeTokens edge_tokens_of(const Vocabulary& vocabulary) {
-  EdgeTokens edges;
-  const bool bert = vocabulary.model == "bert";
-  if (vocabulary.add_bos.value_or(false)) {
-    edges.first =
-        text_of_role(vocabulary, bert && vocabulary.special_ids.contains("cls") ? "cls" : "bos");
-  }
-  if (vocabulary.add_eos.value_or(bert || vocabulary.model == "t5")) {
-    edges.last = text_of_role(vocabulary, bert ? "sep" : "eos");
-  }
-  return edges;
-}
-
 json tokenizer_json_of(const Vocabulary& stored, std::string_view where) {
   Vocabulary vocabulary = stored;
   TokenizerParts parts = parts_of(vocabulary, where);
@@ -189,11 +189,18 @@ constexpr const char* kRolesFile = "special_tokens_map.json";
 constexpr const char* kAddedFile = "added_tokens.json";
 
 std::string shown_beside(const fs::path& directory, const char* name) {
-  return printable((directory / name).string(), 0);
+  return printable_path(directory / name);
 }
 
 [[noreturn]] void refuse_id(const std::string& id, const std::string& where) {
   throw_bad_input("{}: an added token has the id {}, a whole number is needed", where, id);
+}
+
+std::int64_t whole_id(const SortedJson& id, const std::string& where) {
+  if (!id.is_number_integer()) {
+    refuse_id(printable_json(id), where);
+  }
+  return id.get<std::int64_t>();
 }
 
 std::int64_t id_in_key(const std::string& digits, const std::string& where) {
@@ -205,20 +212,22 @@ std::int64_t id_in_key(const std::string& digits, const std::string& where) {
   return std::stoll(digits);
 }
 
-bool flag_of(const SortedJson& token, const char* key) {
-  const SortedJson& flag = member_of(token, key);
-  return flag.is_boolean() && flag.get<bool>();
+void check_token(const SortedJson& token, std::string_view list, const std::string& where) {
+  if (!token.is_object() || !member_of(token, "content").is_string()) {
+    throw_bad_input("{}: {} contains an entry that is not a token", where, list);
+  }
 }
 
 void put_decoder(const SortedJson& decoder, const std::string& where,
                  std::vector<StoredAddedToken>& tokens) {
   for (const auto& [id, token] : decoder.items()) {
-    if (!token.is_object() || !member_of(token, "content").is_string()) {
-      throw_bad_input("{}: added_tokens_decoder contains an entry that is not a token", where);
-    }
-    tokens.push_back({id_in_key(id, where), token_text(token, "content"), flag_of(token, "special"),
-                      flag_of(token, "normalized"), flag_of(token, "single_word"),
-                      flag_of(token, "lstrip"), flag_of(token, "rstrip"), where});
+    check_token(token, "added_tokens_decoder", where);
+    const auto flag = [&json = token](const char* key) {
+      return flag_in(json, key).value_or(false);
+    };
+    tokens.push_back({id_in_key(id, where), token_text(token, "content"), flag("special"),
+                      flag("normalized"), flag("single_word"), flag("lstrip"), flag("rstrip"),
+                      where});
   }
 }
 
@@ -242,10 +251,7 @@ void put_undescribed(const SortedJson& added, const std::set<std::string>& speci
     known.emplace(token.content, token.id);
   }
   for (const auto& [text, id] : added.items()) {
-    if (!id.is_number_integer()) {
-      refuse_id(printable_json(id), where);
-    }
-    const auto number = id.get<std::int64_t>();
+    const std::int64_t number = whole_id(id, where);
     const auto [found, is_new] = known.emplace(text, number);
     if (found->second != number) {
       throw_bad_input("{}: the added token {} has the id {}, in {} it has {}", where,
@@ -306,22 +312,11 @@ namespace {
 constexpr std::array<std::string_view, 6> kRoles{"bos", "eos", "unk", "sep", "pad", "mask"};
 constexpr std::uint64_t kMaxTemplateBytes = 4U << 20;
 
-std::int64_t id_of(const SortedJson& id, const std::string& where) {
-  if (!id.is_number_integer()) {
-    throw_bad_input("{}: an added token has the id {}, a whole number is needed", where,
-                    printable_json(id));
-  }
-  return id.get<std::int64_t>();
-}
-
 void put_listed(VocabularyBuilder& builder, const SortedJson& list, const std::string& where) {
   for (const SortedJson& token : list) {
-    if (!token.is_object() || !member_of(token, "content").is_string()) {
-      throw_bad_input("{}: added_tokens contains an entry that is not a token", where);
-    }
-    const SortedJson& special = member_of(token, "special");
-    builder.put_added(id_of(member_of(token, "id"), where), token_text(token, "content"),
-                      special.is_boolean() && special.get<bool>(), where);
+    check_token(token, "added_tokens", where);
+    builder.put_added(whole_id(member_of(token, "id"), where), token_text(token, "content"),
+                      flag_in(token, "special").value_or(false), where);
   }
 }
 
@@ -334,9 +329,10 @@ std::optional<std::uint32_t> id_in(const SortedJson& config, const std::string& 
   return fits ? std::optional(id.get<std::uint32_t>()) : std::nullopt;
 }
 
-void set_flag(std::optional<bool>& flag, const SortedJson& value) {
-  if (value.is_boolean()) {
-    flag = value.get<bool>();
+// Sets a flag if the config does.
+void set_flag(std::optional<bool>& flag, const SortedJson& config, std::string_view key) {
+  if (const auto stated = flag_in(config, key)) {
+    flag = stated;
   }
 }
 
@@ -355,10 +351,8 @@ void read_post_processor(Vocabulary& vocabulary, const VocabularyBuilder& builde
   } else if (type == "TemplateProcessing" && single.is_array() && single.size() > 1) {
     const auto matches = [&](const SortedJson& part, const char* role) -> std::optional<bool> {
       const std::string text = token_text(member_of(part, "SpecialToken"), "id");
-      const auto id = vocabulary.special_ids.find(role);
-      return text.empty() ? std::nullopt
-                          : std::optional(id != vocabulary.special_ids.end() &&
-                                          builder.find(text) == id->second);
+      const auto id = vocabulary.special_id(role);
+      return text.empty() ? std::nullopt : std::optional(id && builder.find(text) == id);
     };
     const auto begins = matches(single.front(), "bos");
     const auto ends = matches(single.back(), "eos");
@@ -403,7 +397,7 @@ void put_added_tokens(VocabularyBuilder& builder, const fs::path& directory,
                       const SortedJson& tokenizer) {
   if (member_of(tokenizer, "added_tokens").is_array()) {
     put_listed(builder, member_of(tokenizer, "added_tokens"),
-               printable((directory / "tokenizer.json").string(), 0));
+               printable_path(directory / "tokenizer.json"));
   }
   for (StoredAddedToken& token : added_tokens_beside(directory)) {
     builder.put_added(token.id, std::move(token.content), token.special, token.where);
@@ -431,10 +425,10 @@ void read_special_tokens(VocabularyBuilder& builder, const fs::path& directory,
       vocabulary.special_ids.emplace(role, *id);
     }
   }
-  set_flag(vocabulary.add_bos, member_of(tokenizer_config, "add_bos_token"));
-  set_flag(vocabulary.add_eos, member_of(tokenizer_config, "add_eos_token"));
+  set_flag(vocabulary.add_bos, tokenizer_config, "add_bos_token");
+  set_flag(vocabulary.add_eos, tokenizer_config, "add_eos_token");
   if (vocabulary.model == "llama") {  // byte-level loaders never add one
-    set_flag(vocabulary.add_space_prefix, member_of(tokenizer_config, "add_prefix_space"));
+    set_flag(vocabulary.add_space_prefix, tokenizer_config, "add_prefix_space");
   }
   read_post_processor(vocabulary, builder, member_of(tokenizer, "post_processor"));
   vocabulary.chat_template = chat_template_in(directory, tokenizer_config, vocabulary.notes);

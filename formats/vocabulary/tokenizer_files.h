@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -75,12 +74,6 @@ std::vector<NamedText> tokenizer_files_of(const GgufMetadata& metadata);
 /// needed.
 nlohmann::json tokenizer_json_of(const Vocabulary& vocabulary, std::string_view where);
 
-/// The token before a document and the token after it, as the file says; empty for none.
-struct EdgeTokens {
-  std::string first, last;
-};
-EdgeTokens edge_tokens_of(const Vocabulary& vocabulary);
-
 // How text is split before byte-level BPE, by llama.cpp's names (tokenizer.ggml.pre).
 
 struct PreTokenization {
@@ -91,11 +84,11 @@ struct PreTokenization {
   bool adds_bos = false;                ///< if the file does not say
 };
 
-/// All that are known.
-std::span<const PreTokenization> pre_tokenizations();
-
 /// The one with that name, or null. Without a name it is llama.cpp's default.
 const PreTokenization* find_pre_tokenization(std::string_view name);
+
+/// All names, separated by spaces.
+std::string pre_tokenization_names();
 
 // GPT-2's way to write bytes as characters, so that every byte is printable.
 
@@ -104,8 +97,5 @@ std::string byte_level_text(std::string_view text);
 
 /// Appends it to `result`.
 void append_byte_level(std::string_view text, std::string& result);
-
-/// All names, separated by spaces.
-std::string pre_tokenization_names();
 
 }  // namespace regroup

@@ -18,6 +18,11 @@
 
 namespace regroup {
 
+std::optional<std::uint32_t> Vocabulary::special_id(const std::string& role) const {
+  const auto found = special_ids.find(role);
+  return found == special_ids.end() ? std::nullopt : std::optional(found->second);
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -30,10 +35,8 @@ Vocabulary absent(const std::string& why) {
   return vocabulary;
 }
 
-}  // namespace
-
 VocabularyBuilder read_sentencepiece(const fs::path& file, std::int64_t rows) {
-  const std::string where = printable(file.string(), 0);
+  const std::string where = printable_path(file);
   SentencePieceModel model =
       parse_sentencepiece_model(read_text(file, kMaxSentencePieceBytes), where);
   VocabularyBuilder builder(rows, true);
@@ -53,8 +56,6 @@ VocabularyBuilder read_sentencepiece(const fs::path& file, std::int64_t rows) {
   }
   return builder;
 }
-
-namespace {
 
 // Llama 3's files in Meta's form name no tokens with a role.
 void find_edges_of_text(VocabularyBuilder& builder) {
@@ -109,37 +110,34 @@ namespace {
 constexpr float kPlaceholderScore = -10000.0F;
 constexpr float kAddedScore = -1000.0F;
 
-constexpr std::uint64_t kMaxTokenizerBytes = 256U << 20;
-
-// Replaces SentencePiece's mark for a space by a space.
-std::string with_plain_spaces(std::string_view text) {
-  constexpr std::string_view kMark = "\u2581";
-  std::string plain;
-  while (!text.empty()) {
-    const bool mark = text.starts_with(kMark);
-    plain += mark ? ' ' : text.front();
-    text.remove_prefix(mark ? kMark.size() : 1);
-  }
-  return plain;
-}
-
 }  // namespace
 
-SortedJson read_json_if_there(const std::filesystem::path& directory, const std::string& name) {
+std::string with_plain_spaces(std::string text) {
+  replace_all(text, kSpaceOfPieces, " ");
+  return text;
+}
+
+SortedJson read_json_if_there(const std::filesystem::path& directory, const std::string& name,
+                              std::uint64_t max_bytes) {
   const std::filesystem::path file = directory / name;
   if (!path_exists(file)) {
     return nullptr;
   }
-  return parse_sorted_json_object(read_text(file, kMaxTokenizerBytes), printable(file.string(), 0));
+  return parse_sorted_json_object(read_text(file, max_bytes), printable_path(file));
 }
 
-const SortedJson& member_of(const SortedJson& object, const std::string& key) {
+std::optional<bool> flag_in(const SortedJson& object, std::string_view key) {
+  const SortedJson& member = member_of(object, key);
+  return member.is_boolean() ? std::optional(member.get<bool>()) : std::nullopt;
+}
+
+const SortedJson& member_of(const SortedJson& object, std::string_view key) {
   static const SortedJson kNull;
   const auto found = object.is_object() ? object.find(key) : object.end();
   return object.is_object() && found != object.end() ? *found : kNull;
 }
 
-std::string token_text(const SortedJson& object, const std::string& key) {
+std::string token_text(const SortedJson& object, std::string_view key) {
   const SortedJson& member = member_of(object, key);
   const SortedJson& text = member.is_object() ? member_of(member, "content") : member;
   return text.is_string() ? text.get<std::string>() : "";
@@ -200,7 +198,7 @@ void VocabularyBuilder::put_added(std::int64_t id, std::string text, bool specia
     return;
   }
   const auto at = static_cast<std::size_t>(id);
-  const auto type = static_cast<TokenType>(vocabulary_.types[at]);
+  const TokenType type = vocabulary_.type(at);
   const bool known = taken_[at] && vocabulary_.tokens[at] == text;
   if (known &&
       (type == TokenType::kUnknown || type == TokenType::kControl || type == TokenType::kByte)) {
@@ -251,9 +249,7 @@ constexpr std::array<KindOfVocabulary, 4> kKinds{{
 
 const KindOfVocabulary& kind_of(const GgufMetadata& metadata) {
   const auto model = metadata.text("tokenizer.ggml.model");
-  const auto* const found =
-      std::find_if(kKinds.begin(), kKinds.end(),
-                   [&](const KindOfVocabulary& kind) { return kind.model == model; });
+  const auto* const found = std::ranges::find(kKinds, model, &KindOfVocabulary::model);
   if (found == kKinds.end()) {
     throw_bad_input(
         "{}: tokenizer.ggml.model is {}; regroup reads llama (SentencePiece's BPE), gpt2 "

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -47,7 +48,12 @@ struct Vocabulary {
   std::vector<std::string> notes;                 ///< notes for the user, one line each
 
   bool present() const { return model != "no_vocab"; }
+  TokenType type(std::size_t id) const { return static_cast<TokenType>(types[id]); }
+  std::optional<std::uint32_t> special_id(const std::string& role) const;
 };
+
+/// Called with the id and the text of a token.
+using TokenVisitor = std::function<void(std::int64_t id, std::string_view text)>;
 
 /// How a model's chats are written, in tokens: both sides take turns.
 struct ChatForm {
@@ -70,15 +76,22 @@ Vocabulary read_vocabulary(const std::filesystem::path& directory, std::int64_t 
 /// object as large as a vocabulary.
 using SortedJson = nlohmann::json;
 
-/// The object in `directory`/`name`, or null if there is no such file. Throws kBadInput.
-SortedJson read_json_if_there(const std::filesystem::path& directory, const std::string& name);
+inline constexpr std::uint64_t kMaxTokenizerBytes = 256U << 20;
+
+/// The object in `directory`/`name`, or null if there is no such file. Throws kBadInput, also if
+/// the file is larger than `max_bytes`.
+SortedJson read_json_if_there(const std::filesystem::path& directory, const std::string& name,
+                              std::uint64_t max_bytes = kMaxTokenizerBytes);
 
 /// The member of an object, or null.
-const SortedJson& member_of(const SortedJson& object, const std::string& key);
+const SortedJson& member_of(const SortedJson& object, std::string_view key);
+
+/// The member if it is true or false.
+std::optional<bool> flag_in(const SortedJson& object, std::string_view key);
 
 /// The member as text: the string itself, or its "content" (the form of added tokens). Empty if
 /// absent.
-std::string token_text(const SortedJson& object, const std::string& key);
+std::string token_text(const SortedJson& object, std::string_view key);
 
 /// Builds a vocabulary with a fixed number of ids.
 class VocabularyBuilder {
@@ -98,7 +111,7 @@ class VocabularyBuilder {
   /// The id of the token with that text.
   std::optional<std::uint32_t> find(const std::string& text) const;
 
-  TokenType type(std::uint32_t id) const { return static_cast<TokenType>(vocabulary_.types[id]); }
+  TokenType type(std::uint32_t id) const { return vocabulary_.type(id); }
   void set_type(std::uint32_t id, TokenType type);
   void set_score(std::uint32_t id, float score) { vocabulary_.scores[id] = score; }
 
@@ -132,9 +145,7 @@ void put_added_tokens(VocabularyBuilder& builder, const std::filesystem::path& d
 void read_special_tokens(VocabularyBuilder& builder, const std::filesystem::path& directory,
                          const SortedJson& tokenizer);
 
-/// The readers used by vocabulary.cpp: a SentencePiece file, tokenizer.json (nothing unless it is
-/// BPE).
-VocabularyBuilder read_sentencepiece(const std::filesystem::path& file, std::int64_t rows);
+/// Reads a tokenizer.json; nothing unless it is BPE.
 std::optional<VocabularyBuilder> read_tokenizer_json(const SortedJson& tokenizer,
                                                      const std::string& where, std::int64_t rows);
 /// Adds a note to the vocabulary of a tokenizer.json whose merges are not those that llama.cpp
@@ -158,21 +169,10 @@ TokenizerParts unigram_parts(const Vocabulary& vocabulary, std::string_view wher
 /// Also gives the tokens of `vocabulary` the original's spelling.
 TokenizerParts word_piece_parts(Vocabulary& vocabulary, std::string_view where);
 
-// Shared by them:
-
+/// SentencePiece's mark for a space.
 inline constexpr std::string_view kSpaceOfPieces = "\u2581";
 
-/// An object from token to id.
-nlohmann::json token_ids_of(const std::vector<std::string>& tokens);
-
-/// A normalizer or decoder that replaces matches of `pattern`.
-nlohmann::json replacement_of(nlohmann::json pattern, std::string_view content);
-
-/// The id of the unknown token. Throws kBadInput if there is none.
-std::uint32_t unknown_id_of(const Vocabulary& vocabulary, std::string_view where);
-
-/// Whether characters without a token become bytes: if there is a token for each byte. Throws
-/// kBadInput if there are tokens for some of them.
-bool has_byte_tokens(const Vocabulary& vocabulary, std::string_view where);
+/// `text` with a space for each of these marks.
+std::string with_plain_spaces(std::string text);
 
 }  // namespace regroup

@@ -3,8 +3,6 @@
 #include <cctype>
 #include <charconv>
 #include <cstdint>
-#include <functional>
-#include <span>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -74,14 +72,14 @@ const TokenizerClass& class_of(const fs::path& file, const SortedJson& config) {
     name = token_text(read_json_if_there(directory, "config.json"), "model_type");
   }
   const std::string wanted = name.empty() ? words ? "bert" : "gpt2" : letters_and_digits(name);
-  const auto* const found = std::find_if(
-      kClasses.begin(), kClasses.end(),
-      [&](const TokenizerClass& each) { return each.name == wanted && each.pre.empty() == words; });
+  const auto* const found = std::ranges::find_if(kClasses, [&](const TokenizerClass& each) {
+    return each.name == wanted && each.pre.empty() == words;
+  });
   if (found == kClasses.end()) {
     throw_usage(
         "{}: a vocabulary of {}, which is read only from a tokenizer.json; "
         "AutoTokenizer.from_pretrained(DIRECTORY).save_pretrained(DIRECTORY) writes one",
-        printable(file.string(), 0), printable(name, 60));
+        printable_path(file), printable(name, 60));
   }
   return *found;
 }
@@ -102,7 +100,7 @@ json special_tokens_of(const fs::path& directory, const json& vocab, const Token
   for (const char* role : {"bos", "eos", "unk", "sep", "pad", "cls", "mask"}) {
     names.push_back(named_token(directory, role));
   }
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   names.erase(std::unique(names.begin(), names.end()), names.end());
   json special = json::array();
   for (const std::string& name : names) {
@@ -150,7 +148,7 @@ json merges_in(const fs::path& file) {
     const std::size_t space = line.find(' ');
     if (space == std::string::npos || space == 0 ||
         line.find(' ', space + 1) != std::string::npos) {
-      throw_bad_input("{}: the line {} is not a pair of tokens", printable(file.string(), 0),
+      throw_bad_input("{}: the line {} is not a pair of tokens", printable_path(file),
                       printable(line, 60));
     }
     merges.push_back(std::move(line));
@@ -164,7 +162,7 @@ json words_in(const fs::path& file) {
   std::uint64_t id = 0;
   for (const std::string& line : lines_of(file)) {
     if (!is_utf8(line)) {
-      throw_bad_input("{}: line {} is not UTF-8", printable(file.string(), 0), id + 1);
+      throw_bad_input("{}: line {} is not UTF-8", printable_path(file), id + 1);
     }
     vocab[line] = id++;
   }
@@ -176,11 +174,6 @@ json bpe_of(json vocab, json merges, const PreTokenization& pre) {
           {"ignore_merges", pre.whole_words},
           {"vocab", std::move(vocab)},
           {"merges", std::move(merges)}};
-}
-
-bool flag_of_config(const SortedJson& config, const char* key, bool absent) {
-  const SortedJson& flag = member_of(config, key);
-  return flag.is_boolean() ? flag.get<bool>() : absent;
 }
 
 json bytes_tokenizer(json vocab, json merges, std::string_view pre_name, bool adds_space) {
@@ -196,9 +189,9 @@ json words_tokenizer(json vocab, const SortedJson& config, const std::string& un
   return {{"normalizer",
            {{"type", "BertNormalizer"},
             {"clean_text", true},
-            {"handle_chinese_chars", flag_of_config(config, "tokenize_chinese_chars", true)},
+            {"handle_chinese_chars", flag_in(config, "tokenize_chinese_chars").value_or(true)},
             {"strip_accents", member_of(config, "strip_accents")},
-            {"lowercase", flag_of_config(config, "do_lower_case", true)}}},
+            {"lowercase", flag_in(config, "do_lower_case").value_or(true)}}},
           {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
           {"model",
            {{"type", "WordPiece"},
@@ -240,7 +233,7 @@ std::optional<Ranked> ranked_in(std::string_view line) {
 
 Ranks ranks_in(const fs::path& file) {
   Ranks ranks;
-  const std::string where = printable(file.string(), 0);
+  const std::string where = printable_path(file);
   for (const std::string& line : lines_of(file)) {
     auto found = ranked_in(line);
     if (!found || found->rank >= kMostTokens || !ranks.emplace(found->token, found->rank).second) {
@@ -268,7 +261,7 @@ json merges_of_ranks(const Ranks& ranks) {
       }
     }
   }
-  std::sort(merges.begin(), merges.end());
+  std::ranges::sort(merges);
   json listed = json::array();
   for (Merge& merge : merges) {
     listed.push_back(std::move(std::get<3>(merge)));
@@ -294,9 +287,7 @@ json tokenizer_of_ranks(const fs::path& file) {
 }
 
 bool is_tiktoken_file(const fs::path& file) {
-  const File opened = File::open(file);
-  std::string first(std::min<std::uint64_t>(opened.size(), 2 * kLongestToken), '\0');
-  opened.read_at(0, std::as_writable_bytes(std::span(first)));
+  std::string first = read_start(File::open(file), 2 * kLongestToken);
   first.erase(std::min(first.find('\n'), first.size()));
   return ranked_in(first.substr(0, first.find_last_not_of('\r') + 1)).has_value();
 }
@@ -312,9 +303,8 @@ std::optional<fs::path> tokenizer_file_in(const fs::path& directory, bool reads_
     names.emplace_back("vocab.json");
   }
   names.emplace_back("vocab.txt");
-  const auto found = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
-    return path_exists(directory / name);
-  });
+  const auto found = std::ranges::find_if(
+      names, [&](const std::string& name) { return path_exists(directory / name); });
   return found == names.end() ? std::nullopt : std::optional(directory / *found);
 }
 
@@ -334,10 +324,10 @@ json tokenizer_json_from(const fs::path& file) {
   const bool words = kind.pre.empty();
   const json vocab =
       words ? words_in(file)
-            : parse_sorted_json_object(read_text(file, kMaxFileBytes), printable(file.string(), 0));
+            : parse_sorted_json_object(read_text(file, kMaxFileBytes), printable_path(file));
   json tokenizer = words ? words_tokenizer(vocab, config, named_token(directory, "unk"))
                          : bytes_tokenizer(vocab, merges_in(directory / "merges.txt"), kind.pre,
-                                           flag_of_config(config, "add_prefix_space", false));
+                                           flag_in(config, "add_prefix_space").value_or(false));
   tokenizer["added_tokens"] = special_tokens_of(directory, vocab, kind);
   tokenizer["post_processor"] = edges_of(directory, vocab, kind);
   return tokenizer;

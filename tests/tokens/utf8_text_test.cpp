@@ -1,5 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 
+#include "formats/base/printable.h"
 #include "tokens/text_stream.h"
 
 namespace regroup {

@@ -130,10 +130,12 @@ struct BpeSettings {
   bool fuse_unknown = false, byte_fallback = false, whole_words = false;
 };
 
-class BpeModel : public VocabularyModel {
+class BpeModel : public TokenModel {
  public:
   BpeModel(const JsonFields& fields, BpeSettings settings, const TokenTexts& special)
-      : VocabularyModel(fields), settings_(std::move(settings)), where_(fields.where()) {
+      : TokenModel(read_vocabulary_ids(fields)),
+        settings_(std::move(settings)),
+        where_(fields.where()) {
     bytes_ = settings_.byte_fallback ? byte_ids_in(ids_) : ByteIds{};
     if (settings_.unknown && !ids_.contains(*settings_.unknown)) {
       fields.refuse("unk_token", "a token of the vocabulary");

@@ -19,12 +19,6 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-void replace_all(std::string& text, std::string_view from, std::string_view to) {
-  for (std::size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size()) {
-    text.replace(at, from.size(), to);
-  }
-}
-
 std::string joined(const Texts& texts, std::string_view between = "") {
   std::string text;
   for (const std::string& each : texts) {
@@ -94,7 +88,7 @@ std::string bytes_of(const std::string& token) {
   return bytes;
 }
 
-void decode_byte_level(Texts& texts) {
+void decode_byte_level(Texts& texts, const JsonFields&) {
   std::string bytes;
   for (const std::string& token : texts) {
     bytes += bytes_of(token);
@@ -114,7 +108,7 @@ std::optional<char> byte_in(const std::string& token) {
 }
 
 // A run of bytes that is not UTF-8 becomes one U+FFFD for each byte.
-void decode_bytes(Texts& texts) {
+void decode_bytes(Texts& texts, const JsonFields&) {
   Texts result;
   std::string run;
   const auto flush = [&] {
@@ -211,28 +205,21 @@ void decode_strip(Texts& texts, const JsonFields& fields) {
   }
 }
 
+void fuse(Texts& texts, const JsonFields&) { texts = {joined(texts)}; }
+
 void decode(Texts& texts, const JsonFields& fields) {
+  static const std::unordered_map<std::string, void (*)(Texts&, const JsonFields&)> decoders{
+      {"BPEDecoder", decode_suffixes},  {"ByteFallback", decode_bytes},
+      {"ByteLevel", decode_byte_level}, {"Fuse", fuse},
+      {"Metaspace", decode_metaspace},  {"Replace", decode_replacements},
+      {"Strip", decode_strip},          {"WordPiece", decode_word_pieces}};
   const std::string type = fields.text("type");
   if (type == "Sequence") {
     for (const JsonFields& step : fields.objects("decoders")) {
       decode(texts, step);
     }
-  } else if (type == "ByteLevel") {
-    decode_byte_level(texts);
-  } else if (type == "ByteFallback") {
-    decode_bytes(texts);
-  } else if (type == "WordPiece") {
-    decode_word_pieces(texts, fields);
-  } else if (type == "Metaspace") {
-    decode_metaspace(texts, fields);
-  } else if (type == "BPEDecoder") {
-    decode_suffixes(texts, fields);
-  } else if (type == "Replace") {
-    decode_replacements(texts, fields);
-  } else if (type == "Strip") {
-    decode_strip(texts, fields);
-  } else if (type == "Fuse") {
-    texts = {joined(texts)};
+  } else if (const auto decoder = decoders.find(type); decoder != decoders.end()) {
+    decoder->second(texts, fields);
   } else {
     fields.refuse("type", "a decoder that regroup supports");
   }

@@ -9,14 +9,10 @@
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
 namespace {
-
-const nlohmann::json& null_json() {
-  static const nlohmann::json null;
-  return null;
-}
 
 // Lists and objects may be as large as a vocabulary, and are not shown.
 std::string shown(const nlohmann::json& value) {
@@ -49,15 +45,14 @@ void JsonFields::refuse_all(std::string_view why) const {
 
 void JsonFields::allow(std::initializer_list<std::string_view> keys) const {
   for (const auto& [key, value] : object_->items()) {
-    if (!value.is_null() && std::find(keys.begin(), keys.end(), key) == keys.end()) {
+    if (!value.is_null() && std::ranges::find(keys, key) == keys.end()) {
       throw_bad_input("{}: {} is not supported", where_, name_of(key));
     }
   }
 }
 
 const nlohmann::json& JsonFields::at(std::string_view key) const {
-  const auto found = object_->find(key);
-  return found == object_->end() ? null_json() : *found;
+  return member_of(*object_, key);
 }
 
 JsonFields JsonFields::object(std::string_view key) const {

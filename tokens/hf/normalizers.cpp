@@ -1,13 +1,14 @@
-#include <array>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
 #include "formats/base/error.h"
+#include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/vocabulary/sentencepiece.h"
 #include "formats/vocabulary/tokenizer_files.h"
@@ -24,17 +25,6 @@ namespace {
 constexpr std::size_t kMaxNormalizers = 32;
 constexpr std::size_t kMaxReplacement = 256;
 
-// A normalizer made of a function.
-class FunctionNormalizer : public Normalizer {
- public:
-  explicit FunctionNormalizer(std::function<void(NormalText&)> change)
-      : change_(std::move(change)) {}
-  void apply(NormalText& text) const override { change_(text); }
-
- private:
-  std::function<void(NormalText&)> change_;
-};
-
 // Keeps each character, replaces it or leaves it out. `change` returns what becomes of it; nothing
 // drops it.
 template <typename Change>
@@ -48,7 +38,7 @@ void map_characters(NormalText& text, Change&& change) {
     if (changed == character) {
       mapped.append(text.text, begin, at - begin);
     } else if (changed) {
-      append_character(mapped, *changed);
+      append_utf8(mapped, *changed);
     } else if (begin == 0) {
       text.origin.at_start = false;
     }
@@ -139,7 +129,7 @@ void strip(NormalText& text, bool left, bool right) {
   text.text = text.text.substr(begin, end - begin);
 }
 
-void replace(const Pattern& pattern, const std::string& content, NormalText& text) {
+void replace(const Regex& pattern, const std::string& content, NormalText& text) {
   const Work& work = Work::of_thread();
   std::string replaced;
   std::size_t done = 0;
@@ -166,10 +156,9 @@ void remove_marks(NormalText& text) {
   });
 }
 
-using Change = std::function<void(NormalText&)>;
-using Maker = std::function<Change(const JsonFields&)>;
+using Maker = std::function<Normalizer(const JsonFields&)>;
 
-Maker without_settings(Change change) {
+Maker without_settings(Normalizer change) {
   return [change = std::move(change)](const JsonFields& fields) {
     fields.allow({"type"});
     return change;
@@ -180,16 +169,16 @@ Maker form_maker(NormalForm form) {
   return without_settings([form](NormalText& text) { text.text = normal_form(text.text, form); });
 }
 
-Change read_strip(const JsonFields& fields) {
+Normalizer read_strip(const JsonFields& fields) {
   fields.allow({"type", "strip_left", "strip_right"});
   return [left = fields.flag("strip_left"), right = fields.flag("strip_right")](NormalText& text) {
     strip(text, left, right);
   };
 }
 
-Change read_replace(const JsonFields& fields) {
+Normalizer read_replace(const JsonFields& fields) {
   fields.allow({"type", "pattern", "content"});
-  auto pattern = std::make_shared<const Pattern>(fields.object("pattern"));
+  const auto pattern = read_pattern(fields.object("pattern"));
   std::string content = fields.text("content");
   if (content.size() > kMaxReplacement) {
     fields.refuse("content", "a text of at most 256 bytes");
@@ -199,7 +188,7 @@ Change read_replace(const JsonFields& fields) {
   };
 }
 
-Change read_prepend(const JsonFields& fields) {
+Normalizer read_prepend(const JsonFields& fields) {
   fields.allow({"type", "prepend"});
   std::string prefix = fields.text("prepend");
   if (prefix.size() > kMaxReplacement) {
@@ -208,82 +197,30 @@ Change read_prepend(const JsonFields& fields) {
   return [prefix = std::move(prefix)](NormalText& text) { prepend(prefix, text); };
 }
 
-Change read_bert_normalizer(const JsonFields& fields) {
+Normalizer read_bert_normalizer(const JsonFields& fields) {
   return [settings = bert_settings(fields)](NormalText& text) { apply_bert(settings, text); };
-}
-
-const std::unordered_map<std::string_view, Maker>& makers() {
-  static const std::unordered_map<std::string_view, Maker> makers{
-      {"NFC", form_maker(NormalForm::kNfc)},
-      {"NFD", form_maker(NormalForm::kNfd)},
-      {"NFKC", form_maker(NormalForm::kNfkc)},
-      {"NFKD", form_maker(NormalForm::kNfkd)},
-      {"Lowercase", without_settings([](NormalText& text) { text.text = lower_case(text.text); })},
-      {"StripAccents", without_settings(remove_marks)},
-      {"Nmt", without_settings([](NormalText& text) { map_characters(text, nmt_character); })},
-      {"ByteLevel",
-       without_settings([](NormalText& text) { text.text = byte_level_text(text.text); })},
-      {"BertNormalizer", read_bert_normalizer},
-      {"Strip", read_strip},
-      {"Replace", read_replace},
-      {"Prepend", read_prepend},
-  };
-  return makers;
-}
-
-}  // namespace
-
-void read_normalizer(const JsonFields& fields, Normalizers& normalizers) {
-  const std::string type = fields.text("type");
-  if (normalizers.size() == kMaxNormalizers) {
-    fields.refuse_all("more than 32 normalizers");
-  }
-  if (type == "Sequence") {
-    fields.allow({"type", "normalizers"});
-    for (const JsonFields& member : fields.objects("normalizers")) {
-      read_normalizer(member, normalizers);
-    }
-  } else if (type == "Precompiled") {
-    normalizers.push_back(read_charsmap_normalizer(fields));
-  } else if (const auto maker = makers().find(type); maker != makers().end()) {
-    normalizers.push_back(std::make_unique<FunctionNormalizer>(maker->second(fields)));
-  } else {
-    fields.refuse("type", "a normalizer that regroup supports");
-  }
 }
 
 // The normalizer "Precompiled": SentencePiece's rules as a double-array trie, applied as the
 // tokenizers package applies them (not as SentencePiece does).
 
-namespace {
-
 constexpr std::size_t kMaxEncoded = 8U << 20;
 constexpr std::size_t kLongestGrapheme = 5;  // in bytes; longer ones are replaced by character
 
-std::string decoded_base64(const JsonFields& fields, std::string_view key) {
-  const std::string encoded = fields.text(key);
-  const auto bytes = bytes_of_base64(encoded);
-  if (!bytes || encoded.size() > kMaxEncoded) {
-    fields.refuse(key, "base64 of at most 8 MiB");
-  }
-  return *bytes;
-}
-
-class CharsmapNormalizer : public Normalizer {
+class Charsmap {
  public:
   // `rules` have passed check_charsmap().
-  explicit CharsmapNormalizer(std::string_view rules) {
-    std::uint32_t trie_bytes = 0;
-    std::memcpy(&trie_bytes, rules.data(), sizeof(trie_bytes));
+  explicit Charsmap(std::string_view rules) {
+    const auto trie_bytes = number_at<std::uint32_t>(rules);
     rules.remove_prefix(sizeof(trie_bytes));
-    units_.resize(trie_bytes / sizeof(std::uint32_t));
+    units_.resize(trie_bytes / sizeof(CharsmapUnit));
     std::memcpy(units_.data(), rules.data(), trie_bytes);
     replacements_ = rules.substr(trie_bytes);
   }
 
   const std::string& replacements() const { return replacements_; }
 
-  void apply(NormalText& text) const override {
+  void apply(NormalText& text) const {
     const Work& work = Work::of_thread();
     std::string normal;
     normal.reserve(text.text.size());
@@ -320,17 +257,17 @@ class CharsmapNormalizer : public Normalizer {
 
   // The replacement of the shortest rule that `text` begins with.
   std::optional<std::string_view> replacement_of(std::string_view text) const {
-    std::uint32_t place = offset(units_[0]);
+    std::uint32_t place = units_[0].offset();
     for (const char byte : text) {
       const auto label = static_cast<unsigned char>(byte);
       place ^= label;
-      const std::uint32_t unit = units_[place];
-      if (label == 0 || (unit & 0x800000ffU) != label) {
+      const CharsmapUnit unit = units_[place];
+      if (label == 0 || unit.is_value() || unit.label() != label) {
         return std::nullopt;
       }
-      place ^= offset(unit);
-      if ((unit >> 8 & 1) != 0) {
-        return replacement_at(units_[place] & 0x7fffffffU);
+      place ^= unit.offset();
+      if (unit.ends_rule()) {
+        return replacement_at(units_[place].value());
       }
     }
     return std::nullopt;
@@ -344,26 +281,66 @@ class CharsmapNormalizer : public Normalizer {
     return replacements_.c_str() + begin;
   }
 
-  static std::uint32_t offset(std::uint32_t unit) { return unit >> 10 << ((unit & 1U << 9) >> 6); }
-
-  std::vector<std::uint32_t> units_;
+  std::vector<CharsmapUnit> units_;
   std::string replacements_;  // each ends with a zero
 };
 
-}  // namespace
-
-std::unique_ptr<Normalizer> read_charsmap_normalizer(const JsonFields& fields) {
-  fields.allow({"type", "precompiled_charsmap"});
-  const std::string rules = decoded_base64(fields, "precompiled_charsmap");
-  if (rules.empty()) {
-    fields.refuse("precompiled_charsmap", "a set of rules");
+Normalizer read_charsmap(const JsonFields& fields) {
+  constexpr const char* kKey = "precompiled_charsmap";
+  fields.allow({"type", kKey});
+  const std::string encoded = fields.text(kKey);
+  const auto rules = bytes_of_base64(encoded);
+  if (!rules || encoded.size() > kMaxEncoded) {
+    fields.refuse(kKey, "base64 of at most 8 MiB");
   }
-  check_charsmap(rules, fields.where());
-  auto normalizer = std::make_unique<CharsmapNormalizer>(rules);
-  if (!is_utf8(normalizer->replacements())) {
+  if (rules->empty()) {
+    fields.refuse(kKey, "a set of rules");
+  }
+  check_charsmap(*rules, fields.where());
+  const auto charsmap = std::make_shared<const Charsmap>(*rules);
+  if (!is_utf8(charsmap->replacements())) {
     fields.refuse_all("precompiled_charsmap has replacements that are not UTF-8");
   }
-  return normalizer;
+  return [charsmap](NormalText& text) { charsmap->apply(text); };
+}
+
+const std::unordered_map<std::string_view, Maker>& makers() {
+  static const std::unordered_map<std::string_view, Maker> makers{
+      {"NFC", form_maker(NormalForm::kNfc)},
+      {"NFD", form_maker(NormalForm::kNfd)},
+      {"NFKC", form_maker(NormalForm::kNfkc)},
+      {"NFKD", form_maker(NormalForm::kNfkd)},
+      {"Lowercase", without_settings([](NormalText& text) { text.text = lower_case(text.text); })},
+      {"StripAccents", without_settings(remove_marks)},
+      {"Nmt", without_settings([](NormalText& text) { map_characters(text, nmt_character); })},
+      {"ByteLevel",
+       without_settings([](NormalText& text) { text.text = byte_level_text(text.text); })},
+      {"BertNormalizer", read_bert_normalizer},
+      {"Strip", read_strip},
+      {"Replace", read_replace},
+      {"Prepend", read_prepend},
+      {"Precompiled", read_charsmap},
+  };
+  return makers;
+}
+
+}  // namespace
+
+void read_normalizer(const JsonFields& fields, Normalizers& normalizers) {
+  const std::string type = fields.text("type");
+  if (normalizers.size() == kMaxNormalizers) {
+    fields.refuse_all("more than 32 normalizers");
+  }
+  if (type == "Sequence") {
+    fields.allow({"type", "normalizers"});
+    for (const JsonFields& member : fields.objects("normalizers")) {
+      read_normalizer(member, normalizers);
+    }
+  } else if (const auto maker = makers().find(type); maker != makers().end()) {
+    normalizers.push_back(maker->second(fields));
+  } else {
+    fields.refuse("type", "a normalizer that regroup supports");
+  }
 }
 
 }  // namespace regroup

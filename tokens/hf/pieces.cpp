@@ -1,7 +1,6 @@
 #include "tokens/hf/pieces.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 
 #include "tokens/hf/unicode.h"
@@ -20,8 +19,7 @@ struct SharedStart {
 
 ByteTrie::ByteTrie(std::vector<Key> keys) {
   first_.fill(kNone);
-  std::stable_sort(keys.begin(), keys.end(),
-                   [](const Key& left, const Key& right) { return left.first < right.first; });
+  std::ranges::stable_sort(keys, {}, &Key::first);
   std::vector<SharedStart> level{{0, static_cast<std::uint32_t>(keys.size())}}, next;
   for (std::size_t depth = 0; !level.empty(); ++depth, level.swap(next)) {
     next.clear();
@@ -52,13 +50,14 @@ ByteTrie::ByteTrie(std::vector<Key> keys) {
 
 namespace {
 
-// Each of these merges neighbours of `parts` in place.
-void merge_contiguous(std::vector<Part>& parts) {
+// Merges each part with the one before it, in place, if `joins` is true of whether the one before
+// matches and whether the part does.
+void merge_with_previous(std::vector<Part>& parts, bool (*joins)(bool, bool)) {
   std::size_t kept = 0;
   bool before = false;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const Part part = parts[i];
-    if (kept > 0 && part.matches == before) {
+    if (kept > 0 && joins(before, part.matches)) {
       parts[kept - 1].end = part.end;
     } else {
       parts[kept++] = part;
@@ -68,22 +67,7 @@ void merge_contiguous(std::vector<Part>& parts) {
   parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(kept), parts.end());
 }
 
-// Of two matches in a row, only the first is merged, as in the reference.
-void merge_with_previous(std::vector<Part>& parts) {
-  std::size_t kept = 0;
-  bool before = false;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const Part part = parts[i];
-    if (kept > 0 && part.matches && !before) {
-      parts[kept - 1].end = part.end;
-    } else {
-      parts[kept++] = part;
-    }
-    before = part.matches;
-  }
-  parts.erase(parts.begin() + static_cast<std::ptrdiff_t>(kept), parts.end());
-}
-
+// Merges each match with what follows it.
 void merge_with_next(std::vector<Part>& parts) {
   std::size_t kept = parts.size();  // from here on
   bool after = false;
@@ -105,9 +89,14 @@ void merge(std::vector<Part>& parts, SplitBehavior behavior) {
       std::erase_if(parts, [](const Part& part) { return part.matches; });
       return;
     case SplitBehavior::kIsolated: return;
-    case SplitBehavior::kMergedWithPrevious: merge_with_previous(parts); return;
+    case SplitBehavior::kMergedWithPrevious:
+      // Of two matches in a row, only the first is merged, as in the reference.
+      merge_with_previous(parts, [](bool before, bool matches) { return matches && !before; });
+      return;
     case SplitBehavior::kMergedWithNext: merge_with_next(parts); return;
-    case SplitBehavior::kContiguous: merge_contiguous(parts); return;
+    case SplitBehavior::kContiguous:
+      merge_with_previous(parts, [](bool before, bool matches) { return matches == before; });
+      return;
   }
 }
 
@@ -137,20 +126,14 @@ void split_pieces(Pieces& pieces, SplitBehavior behavior, const FindParts& find)
 
 void split_pieces(Pieces& pieces, SplitBehavior behavior, bool (*matches)(char32_t)) {
   split_pieces(pieces, behavior, [matches](std::string_view piece, std::vector<Part>& parts) {
-    std::size_t done = 0;
     for (std::size_t at = 0; at < piece.size();) {
       const std::size_t begin = at;
       if (matches(next_character(piece, at))) {
-        if (done < begin) {
-          parts.push_back({done, begin, false});
-        }
-        parts.push_back({begin, at, true});
-        done = at;
+        append_until(parts, begin, false);
+        append_until(parts, at, true);
       }
     }
-    if (done < piece.size()) {
-      parts.push_back({done, piece.size(), false});
-    }
+    append_until(parts, piece.size(), false);
   });
 }
 

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -112,6 +111,14 @@ struct Part {
   std::uint32_t begin, end;  ///< relative to the piece
   bool matches;
 };
+
+/// Appends what lies between the end of the last part and `end`, if it is not empty.
+inline void append_until(std::vector<Part>& parts, std::size_t end, bool matches) {
+  const std::size_t begin = parts.empty() ? 0 : parts.back().end;
+  if (begin < end) {
+    parts.push_back({begin, end, matches});
+  }
+}
 
 /// Appends the parts of a piece to a list. The parts cover the piece.
 using FindParts = std::function<void(std::string_view piece, std::vector<Part>& parts)>;

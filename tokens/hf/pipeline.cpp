@@ -69,6 +69,8 @@ EndTokens read_template(const JsonFields& fields) {
   return ends;
 }
 
+EndTokens read_post_processor(const JsonFields& fields);
+
 EndTokens read_sequence(const JsonFields& fields) {
   fields.allow({"type", "processors"});
   EndTokens ends;
@@ -83,8 +85,8 @@ EndTokens read_sequence(const JsonFields& fields) {
   return ends;
 }
 
-}  // namespace
-
+// What a "post_processor" object adds to a single text. Throws kBadInput for kinds that are not
+// supported, and for more than one token at an end.
 EndTokens read_post_processor(const JsonFields& fields) {
   const std::string type = fields.text("type");
   if (type == "ByteLevel") {  // changes offsets only
@@ -103,8 +105,6 @@ EndTokens read_post_processor(const JsonFields& fields) {
   }
   fields.refuse("type", "a post-processor that regroup supports");
 }
-
-namespace {
 
 constexpr std::size_t kMaxNormalized = 10'000;  // bytes of an added token
 constexpr std::size_t kMaxAdded = 16U << 20;    // bytes of all added tokens
@@ -211,7 +211,7 @@ void Pipeline::normalize(NormalText& text) const {
   Work& work = Work::of_thread();
   for (const auto& normalizer : normalizers_) {
     work.step(1 + text.text.size() / 2);
-    normalizer->apply(text);
+    normalizer(text);
     work.check_size(text.text.size());
   }
 }
@@ -256,7 +256,7 @@ void Pipeline::encode_normal(std::string_view section, const Origin& origin, Out
   }
   Pieces pieces{std::string(section), {{0, static_cast<std::uint32_t>(section.size()), origin}}};
   for (const auto& pre_tokenizer : pre_tokenizers_) {
-    pre_tokenizer->apply(pieces);
+    pre_tokenizer(pieces);
   }
   for (const Piece& piece : pieces.list) {
     encode_word(pieces.view(piece), output);

@@ -21,21 +21,13 @@
 
 namespace regroup {
 
-// The post-processors of tokenizer.json, as far as they concern documents: the tokens at both ends.
-
-/// The tokens before and after a document.
+/// The tokens before and after a document, which the post-processor adds.
 struct EndTokens {
   std::optional<std::uint32_t> first, last;
 };
 
-/// What a "post_processor" object adds to a single text. Throws kBadInput for kinds that are not
-/// supported, and for more than one token at an end.
-EndTokens read_post_processor(const JsonFields& fields);
-
-// What a tokenizer.json describes: added tokens, normalizers, pre-tokenizers, a model, and what
-// comes before and after a document.
-
-/// Thread-safe. Each thread uses a cache of up to 16 MiB.
+/// What a tokenizer.json describes: added tokens, normalizers, pre-tokenizers, a model, and what
+/// comes before and after a document. Thread-safe. Each thread uses a cache of up to 16 MiB.
 class Pipeline {
  public:
   /// Error messages begin with `where` (a file name). Throws kBadInput for what is malformed or not

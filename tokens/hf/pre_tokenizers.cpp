@@ -1,4 +1,3 @@
-#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -20,42 +19,23 @@ constexpr std::size_t kMaxPreTokenizers = 32;
 constexpr std::string_view kGpt2Words =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-using Step = std::function<void(Pieces&)>;
-
-class FunctionPreTokenizer : public PreTokenizer {
- public:
-  explicit FunctionPreTokenizer(Step step) : step_(std::move(step)) {}
-  void apply(Pieces& pieces) const override { step_(pieces); }
-
- private:
-  Step step_;
-};
-
-// Parts by the matches of a Regex or a Pattern. `inverted`: what is between them is the match.
-template <typename Matcher>
-FindParts parts_by(std::shared_ptr<const Matcher> matcher, bool inverted) {
-  return
-      [matcher = std::move(matcher), inverted](std::string_view piece, std::vector<Part>& parts) {
-        std::size_t done = 0;
-        matcher->for_each_match(piece, [&](std::size_t begin, std::size_t end) {
-          if (done < begin) {
-            parts.push_back({done, begin, inverted});
-          }
-          parts.push_back({begin, end, !inverted});
-          done = end;
-        });
-        if (done < piece.size()) {
-          parts.push_back({done, piece.size(), inverted});
-        }
-      };
+// Parts by the matches of an expression. `inverted`: what is between them is the match.
+FindParts parts_by(std::shared_ptr<const Regex> regex, bool inverted) {
+  return [regex = std::move(regex), inverted](std::string_view piece, std::vector<Part>& parts) {
+    regex->for_each_match(piece, [&](std::size_t begin, std::size_t end) {
+      append_until(parts, begin, inverted);
+      parts.push_back({begin, end, !inverted});  // even if it is empty
+    });
+    append_until(parts, piece.size(), inverted);
+  };
 }
 
-Step splitter(SplitBehavior behavior, FindParts find) {
+PreTokenizer splitter(SplitBehavior behavior, FindParts find) {
   return
       [behavior, find = std::move(find)](Pieces& pieces) { split_pieces(pieces, behavior, find); };
 }
 
-Step splitter(SplitBehavior behavior, bool (*matches)(char32_t)) {
+PreTokenizer splitter(SplitBehavior behavior, bool (*matches)(char32_t)) {
   return [=](Pieces& pieces) { split_pieces(pieces, behavior, matches); };
 }
 
@@ -73,10 +53,10 @@ SplitBehavior behavior_in(const JsonFields& fields) {
   return found->second;
 }
 
-Step read_byte_level(const JsonFields& fields) {
+PreTokenizer read_byte_level(const JsonFields& fields) {
   fields.allow({"type", "add_prefix_space", "trim_offsets", "use_regex"});
   const bool prefix = fields.flag("add_prefix_space");
-  Step split;
+  PreTokenizer split;
   if (fields.flag("use_regex", true)) {
     split = splitter(SplitBehavior::kIsolated,
                      parts_by(std::make_shared<const Regex>(kGpt2Words, fields.where()), false));
@@ -95,6 +75,16 @@ Step read_byte_level(const JsonFields& fields) {
       append_byte_level(piece, text);
     });
   };
+}
+
+// A text of one character.
+std::string character_in(const JsonFields& fields, std::string_view key) {
+  std::string character = fields.text(key);
+  std::size_t length = 0;
+  if (character.empty() || (next_character(character, length), length != character.size())) {
+    fields.refuse(key, "one character");
+  }
+  return character;
 }
 
 enum class Prepend { kAlways, kFirst, kNever };
@@ -129,31 +119,21 @@ void mark_spaces(Pieces& pieces, const std::string& mark, Prepend prepend) {
   });
 }
 
-Step read_metaspace(const JsonFields& fields) {
+PreTokenizer read_metaspace(const JsonFields& fields) {
   fields.allow({"type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"});
-  const std::string mark = fields.text("replacement");
-  std::size_t length = 0;
-  if (mark.empty() || (next_character(mark, length), length != mark.size())) {
-    fields.refuse("replacement", "one character");
-  }
+  const std::string mark = character_in(fields, "replacement");
   if (fields.optional_text("str_rep").value_or(mark) != mark) {
     fields.refuse("str_rep", "the same as replacement");
   }
   const Prepend prepend = prepend_in(fields);
   const bool split = fields.flag("split", true);
   const FindParts find = [mark](std::string_view piece, std::vector<Part>& parts) {
-    std::size_t done = 0;
     for (std::size_t at = piece.find(mark); at != std::string_view::npos;
-         at = piece.find(mark, done)) {
-      if (done < at) {
-        parts.push_back({done, at, false});
-      }
-      done = at + mark.size();
-      parts.push_back({at, done, true});
+         at = piece.find(mark, at + mark.size())) {
+      append_until(parts, at, false);
+      append_until(parts, at + mark.size(), true);
     }
-    if (done < piece.size()) {
-      parts.push_back({done, piece.size(), false});
-    }
+    append_until(parts, piece.size(), false);
   };
   return [=](Pieces& pieces) {
     mark_spaces(pieces, mark, prepend);
@@ -163,46 +143,39 @@ Step read_metaspace(const JsonFields& fields) {
   };
 }
 
-Step read_split(const JsonFields& fields) {
+PreTokenizer read_split(const JsonFields& fields) {
   fields.allow({"type", "pattern", "behavior", "invert"});
-  auto pattern = std::make_shared<const Pattern>(fields.object("pattern"));
+  auto pattern = read_pattern(fields.object("pattern"));
   return splitter(behavior_in(fields), parts_by(std::move(pattern), fields.flag("invert")));
 }
 
-Step read_digits(const JsonFields& fields) {
+PreTokenizer read_digits(const JsonFields& fields) {
   fields.allow({"type", "individual_digits"});
   return splitter(
       fields.flag("individual_digits") ? SplitBehavior::kIsolated : SplitBehavior::kContiguous,
       is_numeric);
 }
 
-Step read_punctuation(const JsonFields& fields) {
+PreTokenizer read_punctuation(const JsonFields& fields) {
   fields.allow({"type", "behavior"});
   return splitter(fields.at("behavior").is_null() ? SplitBehavior::kIsolated : behavior_in(fields),
                   is_punctuation);
 }
 
-Step read_delimiter(const JsonFields& fields) {
+PreTokenizer read_delimiter(const JsonFields& fields) {
   fields.allow({"type", "delimiter"});
-  const std::string delimiter = fields.text("delimiter");
-  std::size_t length = 0;
-  if (delimiter.empty() || (next_character(delimiter, length), length != delimiter.size())) {
-    fields.refuse("delimiter", "one character");
-  }
-  const nlohmann::json pattern{{"String", delimiter}};
+  const std::string pattern = literal_pattern(character_in(fields, "delimiter"));
   return splitter(SplitBehavior::kRemoved,
-                  parts_by(std::make_shared<const Pattern>(
-                               JsonFields(pattern, fields.where(), fields.name_of("delimiter"))),
-                           false));
+                  parts_by(std::make_shared<const Regex>(pattern, fields.where()), false));
 }
 
-Step read_white_space(const JsonFields& fields) {
+PreTokenizer read_white_space(const JsonFields& fields) {
   fields.allow({"type"});
   return splitter(SplitBehavior::kRemoved, is_white_space);
 }
 
 // Words and runs of signs: what \w+|[^\w\s]+ matches.
-Step read_words(const JsonFields& fields) {
+PreTokenizer read_words(const JsonFields& fields) {
   fields.allow({"type"});
   const auto kind_of = [](char32_t character) {
     return is_white_space(character) ? 0 : is_word_character(character) ? 1 : 2;
@@ -222,7 +195,7 @@ Step read_words(const JsonFields& fields) {
   });
 }
 
-Step read_bert(const JsonFields& fields) {
+PreTokenizer read_bert(const JsonFields& fields) {
   return [spaces = read_white_space(fields)](Pieces& pieces) {
     spaces(pieces);
     split_pieces(pieces, SplitBehavior::kIsolated, is_punctuation);
@@ -232,7 +205,7 @@ Step read_bert(const JsonFields& fields) {
 }  // namespace
 
 void read_pre_tokenizer(const JsonFields& fields, PreTokenizers& pre_tokenizers) {
-  static const std::unordered_map<std::string, Step (*)(const JsonFields&)> readers{
+  static const std::unordered_map<std::string, PreTokenizer (*)(const JsonFields&)> readers{
       {"BertPreTokenizer", read_bert},
       {"ByteLevel", read_byte_level},
       {"CharDelimiterSplit", read_delimiter},
@@ -252,7 +225,7 @@ void read_pre_tokenizer(const JsonFields& fields, PreTokenizers& pre_tokenizers)
       read_pre_tokenizer(member, pre_tokenizers);
     }
   } else if (const auto reader = readers.find(type); reader != readers.end()) {
-    pre_tokenizers.push_back(std::make_unique<FunctionPreTokenizer>(reader->second(fields)));
+    pre_tokenizers.push_back(reader->second(fields));
   } else {
     fields.refuse("type", "a pre-tokenizer that regroup supports");
   }

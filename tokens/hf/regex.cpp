@@ -176,20 +176,15 @@ void Regex::Search::check_result(int result) const {
   }
 }
 
-namespace {
-
-std::string expression_of(const JsonFields& fields) {
+std::shared_ptr<const Regex> read_pattern(const JsonFields& fields) {
   fields.allow({"String", "Regex"});
   const auto literal = fields.optional_text("String");
   if (literal && literal->empty()) {
     fields.refuse("String", "a text to look for");
   }
-  return literal ? literal_pattern(*literal) : fields.text("Regex");
+  return std::make_shared<const Regex>(literal ? literal_pattern(*literal) : fields.text("Regex"),
+                                       fields.where());
 }
-
-}  // namespace
-
-Pattern::Pattern(const JsonFields& fields) : regex_(expression_of(fields), fields.where()) {}
 
 namespace {
 

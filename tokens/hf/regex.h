@@ -57,21 +57,9 @@ class Regex {
 
 // The patterns of tokenizer.json, by which text is split or replaced.
 
-/// A text, {"String": "…"}, or a regular expression, {"Regex": "…"}. Thread-safe.
-class Pattern {
- public:
-  /// Throws kBadInput, as Regex does.
-  explicit Pattern(const JsonFields& fields);
-
-  /// Calls `found`(begin, end) for each match, from left to right.
-  template <typename Found>
-  void for_each_match(std::string_view text, Found&& found) const {
-    regex_.for_each_match(text, found);
-  }
-
- private:
-  Regex regex_;
-};
+/// A text, {"String": "…"}, or a regular expression, {"Regex": "…"}. Throws kBadInput, as Regex
+/// does.
+std::shared_ptr<const Regex> read_pattern(const JsonFields& fields);
 
 // Where a regular expression may run through a whole text, again and again.
 

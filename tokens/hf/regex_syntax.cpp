@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <utility>
 
 #include <fmt/format.h>
@@ -46,7 +45,7 @@ constexpr std::array<std::pair<char, std::string_view>, 8> kControls{{{'n', R"(\
 
 template <typename Names>
 bool lists(const Names& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 class Translator {

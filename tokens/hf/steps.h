@@ -2,7 +2,7 @@
 // tokenizers that split it into the words that a model encodes, and the decoder.
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,38 +19,21 @@ struct NormalText {
   Origin origin;
 };
 
-/// Thread-safe.
-class Normalizer {
- public:
-  Normalizer() = default;
-  Normalizer(const Normalizer&) = delete;
-  Normalizer& operator=(const Normalizer&) = delete;
-  virtual ~Normalizer() = default;
-  virtual void apply(NormalText& text) const = 0;
-};
+/// Changes a text. Thread-safe.
+using Normalizer = std::function<void(NormalText&)>;
 
 /// Applied one after another.
-using Normalizers = std::vector<std::unique_ptr<Normalizer>>;
+using Normalizers = std::vector<Normalizer>;
 
 /// Appends what a "normalizer" object describes, and the members of sequences. Throws kBadInput for
 /// kinds and settings that are not supported.
 void read_normalizer(const JsonFields& fields, Normalizers& normalizers);
 
-/// SentencePiece's rules, from the object of a Precompiled normalizer.
-std::unique_ptr<Normalizer> read_charsmap_normalizer(const JsonFields& fields);
-
-/// Thread-safe.
-class PreTokenizer {
- public:
-  PreTokenizer() = default;
-  PreTokenizer(const PreTokenizer&) = delete;
-  PreTokenizer& operator=(const PreTokenizer&) = delete;
-  virtual ~PreTokenizer() = default;
-  virtual void apply(Pieces& pieces) const = 0;
-};
+/// Splits or rewrites pieces. Thread-safe.
+using PreTokenizer = std::function<void(Pieces&)>;
 
 /// Applied one after another.
-using PreTokenizers = std::vector<std::unique_ptr<PreTokenizer>>;
+using PreTokenizers = std::vector<PreTokenizer>;
 
 /// Appends what a "pre_tokenizer" object describes, and the members of sequences. Throws kBadInput
 /// for kinds and settings that are not supported.

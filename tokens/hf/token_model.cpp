@@ -4,7 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <limits>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,23 +16,34 @@
 
 namespace regroup {
 
-std::unique_ptr<TokenModel> read_token_model(const JsonFields& fields, const TokenTexts& special) {
-  // Files before version 0.9 do not name the kind of a BPE.
-  const std::string type =
-      fields.optional_text("type").value_or(fields.at("merges").is_null() ? "" : "BPE");
-  if (type == "BPE") {
-    return read_bpe(fields, special);
+namespace {
+
+// Throws kBadInput if the texts of a vocabulary have more than 16 MiB: a trie needs up to 64 bytes
+// of memory for each of theirs. Published vocabularies have up to 10 MB.
+void check_vocabulary_bytes(const JsonFields& model, std::size_t bytes) {
+  constexpr std::size_t kMaxBytes = 16U << 20;
+  if (bytes > kMaxBytes) {
+    model.refuse("vocab", "a vocabulary of at most 16 MiB of text");
   }
-  if (type == "Unigram") {
-    return read_unigram(fields, special);
+}
+
+}  // namespace
+
+TokenModel::TokenModel(TokenIds ids) : ids_(std::move(ids)) {
+  for (const auto& [text, id] : ids_) {
+    largest_ = std::max(largest_, id);
   }
-  if (type == "WordPiece") {
-    return read_word_piece(fields, special);
+}
+
+std::optional<std::uint32_t> TokenModel::id_of(std::string_view token) const {
+  const auto found = ids_.find(token);
+  return found == ids_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void TokenModel::for_each_token(const TokenVisitor& visit) const {
+  for (const auto& [text, id] : ids_) {
+    visit(id, text);
   }
-  if (type == "WordLevel") {
-    return read_word_level(fields, special);
-  }
-  fields.refuse("type", "a model that regroup supports");
 }
 
 TokenIds read_vocabulary_ids(const JsonFields& model) {
@@ -53,13 +64,6 @@ TokenIds read_vocabulary_ids(const JsonFields& model) {
   return ids;
 }
 
-void check_vocabulary_bytes(const JsonFields& model, std::size_t bytes) {
-  constexpr std::size_t kMaxBytes = 16U << 20;
-  if (bytes > kMaxBytes) {
-    model.refuse("vocab", "a vocabulary of at most 16 MiB of text");
-  }
-}
-
 ByteIds byte_ids_in(const TokenIds& ids) {
   ByteIds bytes;
   for (int byte = 0; byte < 256; ++byte) {
@@ -73,20 +77,11 @@ ByteIds byte_ids_in(const TokenIds& ids) {
 
 bool append_byte_ids(const ByteIds& bytes, std::string_view text, std::vector<std::uint32_t>& ids) {
   const auto id_of = [&](char byte) { return bytes[static_cast<unsigned char>(byte)]; };
-  const bool whole =
-      std::all_of(text.begin(), text.end(), [&](char byte) { return id_of(byte).has_value(); });
+  const bool whole = std::ranges::all_of(text, [&](char byte) { return id_of(byte).has_value(); });
   for (const char byte : whole ? text : std::string_view()) {
     ids.push_back(*id_of(byte));
   }
   return whole;
-}
-
-std::uint32_t largest_of(const TokenIds& ids) {
-  std::uint32_t largest = 0;
-  for (const auto& [text, id] : ids) {
-    largest = std::max(largest, id);
-  }
-  return largest;
 }
 
 // WordPiece: a word is cut into the longest pieces of the vocabulary, from left to right.
@@ -94,35 +89,32 @@ std::uint32_t largest_of(const TokenIds& ids) {
 
 namespace {
 
-// A vocabulary whose special tokens are not found in text.
-class WordModel : public VocabularyModel {
+// The tokens that are found in text.
+std::vector<ByteTrie::Key> ordinary_tokens(const TokenIds& ids, const TokenTexts& special) {
+  std::vector<ByteTrie::Key> tokens;
+  for (const auto& [text, id] : ids) {
+    if (!text.empty() && !special.contains(text)) {
+      tokens.emplace_back(text, id);
+    }
+  }
+  return tokens;
+}
+
+// A vocabulary of words or of their pieces.
+class WordModel : public TokenModel {
  public:
-  WordModel(const JsonFields& fields, const TokenTexts& special)
-      : VocabularyModel(fields), special_(special) {
-    const auto unknown = ids_.find(fields.text("unk_token"));
-    if (unknown == ids_.end()) {
+  explicit WordModel(const JsonFields& fields) : TokenModel(read_vocabulary_ids(fields)) {
+    const auto unknown = id_of(fields.text("unk_token"));
+    if (!unknown) {
       fields.refuse("unk_token", "a token of the vocabulary");
     }
-    unknown_ = unknown->second;
+    unknown_ = *unknown;
   }
 
  protected:
-  std::optional<std::uint32_t> id_of_text(std::string_view text) const {
-    return special_.contains(text) ? std::nullopt : id_of(text);
-  }
-  // Calls `found`(text, id) for each token that is neither special nor empty.
-  template <typename Found>
-  void for_each_ordinary(Found&& found) const {
-    for (const auto& [text, id] : ids_) {
-      if (!text.empty() && !special_.contains(text)) {
-        found(text, id);
-      }
-    }
-  }
   std::uint32_t unknown() const { return unknown_; }
 
  private:
-  TokenTexts special_;
   std::uint32_t unknown_ = 0;
 };
 
@@ -131,15 +123,14 @@ class WordPieceModel : public WordModel {
   static constexpr std::uint32_t kLongestWord = 1000;  // the work grows with its square
 
   WordPieceModel(const JsonFields& fields, const TokenTexts& special)
-      : WordModel(fields, special), longest_(fields.count("max_input_chars_per_word")) {
+      : WordModel(fields), longest_(fields.count("max_input_chars_per_word")) {
     const std::string prefix = fields.text("continuing_subword_prefix");
-    std::vector<ByteTrie::Key> first, others;
-    for_each_ordinary([&](std::string_view text, std::uint32_t id) {
-      first.emplace_back(text, id);
+    std::vector<ByteTrie::Key> first = ordinary_tokens(ids_, special), others;
+    for (const auto& [text, id] : first) {
       if (text.size() > prefix.size() && text.starts_with(prefix)) {
         others.emplace_back(text.substr(prefix.size()), id);
       }
-    });
+    }
     first_ = ByteTrie(std::move(first));
     others_ = ByteTrie(std::move(others));
     if (longest_ > kLongestWord) {
@@ -191,14 +182,16 @@ class WordPieceModel : public WordModel {
 
 class WordLevelModel : public WordModel {
  public:
-  using WordModel::WordModel;
+  WordLevelModel(const JsonFields& fields, const TokenTexts& special)
+      : WordModel(fields), special_(special) {}
   std::size_t encode(std::string_view word, std::vector<std::uint32_t>& ids) const override {
-    ids.push_back(id_of_text(word).value_or(unknown()));
+    ids.push_back(special_.contains(word) ? unknown() : id_of(word).value_or(unknown()));
     return 0;
   }
-};
 
-}  // namespace
+ private:
+  TokenTexts special_;
+};
 
 std::unique_ptr<TokenModel> read_word_piece(const JsonFields& fields, const TokenTexts& special) {
   fields.allow(
@@ -212,8 +205,6 @@ std::unique_ptr<TokenModel> read_word_level(const JsonFields& fields, const Toke
 }
 
 // Unigram: of all ways to cut a word into pieces, the one whose scores have the largest sum.
-
-namespace {
 
 constexpr double kUnknownPenalty = 10.0;
 constexpr std::size_t kNowhere = ~std::size_t{0};
@@ -248,10 +239,47 @@ double rounded_twice(double number) {
   return std::copysign(value, number);
 }
 
+struct ScoredPieces {
+  TokenIds ids;
+  std::vector<double> scores;  // by id
+};
+
+ScoredPieces read_pieces(const JsonFields& fields) {
+  constexpr std::size_t kMaxPieces = 4U << 20;
+  constexpr std::size_t kMaxPieceBytes = 4096;  // each place of a text may begin one
+  const nlohmann::json& listed = fields.at("vocab");
+  if (!listed.is_array() || listed.empty() || listed.size() > kMaxPieces) {
+    fields.refuse("vocab", "a list of 1 to 4,194,304 pieces");
+  }
+  ScoredPieces pieces;
+  std::size_t bytes = 0;
+  for (const nlohmann::json& piece : listed) {
+    const std::size_t id = pieces.scores.size();
+    if (!piece.is_array() || piece.size() != 2 || !piece[0].is_string() || !piece[1].is_number()) {
+      throw_bad_input("{}: {}[{}] is not a piece and its score", fields.where(),
+                      fields.name_of("vocab"), id);
+    }
+    const auto& text = piece[0].get_ref<const std::string&>();
+    if (text.size() > kMaxPieceBytes) {
+      throw_bad_input("{}: {}[{}] has {} bytes, at most {} are allowed", fields.where(),
+                      fields.name_of("vocab"), id, text.size(), kMaxPieceBytes);
+    }
+    bytes += text.size();
+    // Of two equal pieces the last one counts.
+    pieces.ids.insert_or_assign(text, static_cast<std::uint32_t>(id));
+    pieces.scores.push_back(rounded_twice(piece[1].get<double>()));
+  }
+  check_vocabulary_bytes(fields, bytes);
+  return pieces;
+}
+
 class UnigramModel : public TokenModel {
  public:
-  UnigramModel(const JsonFields& fields, const TokenTexts& special) : where_(fields.where()) {
-    read_pieces(fields);
+  UnigramModel(const JsonFields& fields, ScoredPieces pieces, const TokenTexts& special)
+      : TokenModel(std::move(pieces.ids)),
+        where_(fields.where()),
+        scores_(std::move(pieces.scores)),
+        unknown_score_(*std::ranges::min_element(scores_) - kUnknownPenalty) {
     if (!fields.at("unk_id").is_null()) {
       unknown_ = fields.count("unk_id");
       if (*unknown_ >= scores_.size()) {
@@ -259,33 +287,14 @@ class UnigramModel : public TokenModel {
       }
     }
     bytes_ = fields.flag("byte_fallback", false) ? byte_ids_in(ids_) : ByteIds{};
-    std::vector<ByteTrie::Key> keys;
-    for (const auto& [text, id] : ids_) {
-      if (!text.empty() && !special.contains(text)) {
-        keys.emplace_back(text, id);
-      }
-    }
-    trie_ = ByteTrie(std::move(keys));
+    trie_ = ByteTrie(ordinary_tokens(ids_, special));
   }
 
   std::size_t encode(std::string_view word, std::vector<std::uint32_t>& ids) const override;
 
-  std::optional<std::uint32_t> id_of(std::string_view token) const override {
-    const auto found = ids_.find(token);
-    return found == ids_.end() ? std::nullopt : std::optional(found->second);
-  }
-  void for_each_token(const TokenVisitor& visit) const override {
-    for (const auto& [text, id] : ids_) {
-      visit(id, text);
-    }
-  }
   std::size_t size() const override { return scores_.size(); }
-  std::uint32_t largest_id() const override {
-    return static_cast<std::uint32_t>(scores_.size() - 1);
-  }
 
  private:
-  void read_pieces(const JsonFields& fields);
   std::vector<BestStep> best_steps(std::string_view word) const;
   std::uint32_t unknown() const {
     if (!unknown_) {
@@ -297,42 +306,12 @@ class UnigramModel : public TokenModel {
   void append_unknown(std::string_view text, std::vector<std::uint32_t>& ids) const;
 
   std::string where_;
-  TokenIds ids_;
   std::vector<double> scores_;
-  double unknown_score_ = 0;
+  double unknown_score_;
   std::optional<std::uint32_t> unknown_;
   ByteIds bytes_;
   ByteTrie trie_;
 };
-
-void UnigramModel::read_pieces(const JsonFields& fields) {
-  constexpr std::size_t kMaxPieces = 4U << 20;
-  constexpr std::size_t kMaxPieceBytes = 4096;  // each place of a text may begin one
-  std::size_t bytes = 0;
-  const nlohmann::json& pieces = fields.at("vocab");
-  if (!pieces.is_array() || pieces.empty() || pieces.size() > kMaxPieces) {
-    fields.refuse("vocab", "a list of 1 to 4,194,304 pieces");
-  }
-  double least = std::numeric_limits<double>::infinity();
-  for (const nlohmann::json& piece : pieces) {
-    if (!piece.is_array() || piece.size() != 2 || !piece[0].is_string() || !piece[1].is_number()) {
-      throw_bad_input("{}: {}[{}] is not a piece and its score", where_, fields.name_of("vocab"),
-                      scores_.size());
-    }
-    const auto& text = piece[0].get_ref<const std::string&>();
-    if (text.size() > kMaxPieceBytes) {
-      throw_bad_input("{}: {}[{}] has {} bytes, at most {} are allowed", where_,
-                      fields.name_of("vocab"), scores_.size(), text.size(), kMaxPieceBytes);
-    }
-    bytes += text.size();
-    // Of two equal pieces the last one counts.
-    ids_.insert_or_assign(text, static_cast<std::uint32_t>(scores_.size()));
-    scores_.push_back(rounded_twice(piece[1].get<double>()));
-    least = std::min(least, scores_.back());
-  }
-  check_vocabulary_bytes(fields, bytes);
-  unknown_score_ = least - kUnknownPenalty;
-}
 
 // The best step to each place of the word (Viterbi's algorithm).
 std::vector<BestStep> UnigramModel::best_steps(std::string_view word) const {
@@ -390,11 +369,27 @@ std::size_t UnigramModel::encode(std::string_view word, std::vector<std::uint32_
   return 0;
 }
 
-}  // namespace
-
 std::unique_ptr<TokenModel> read_unigram(const JsonFields& fields, const TokenTexts& special) {
   fields.allow({"type", "unk_id", "vocab", "byte_fallback"});
-  return std::make_unique<UnigramModel>(fields, special);
+  return std::make_unique<UnigramModel>(fields, read_pieces(fields), special);
+}
+
+}  // namespace
+
+std::unique_ptr<TokenModel> read_token_model(const JsonFields& fields, const TokenTexts& special) {
+  static const std::unordered_map<std::string, decltype(&read_bpe)> readers{
+      {"BPE", read_bpe},
+      {"Unigram", read_unigram},
+      {"WordPiece", read_word_piece},
+      {"WordLevel", read_word_level}};
+  // Files before version 0.9 do not name the kind of a BPE.
+  const std::string type =
+      fields.optional_text("type").value_or(fields.at("merges").is_null() ? "" : "BPE");
+  const auto reader = readers.find(type);
+  if (reader == readers.end()) {
+    fields.refuse("type", "a model that regroup supports");
+  }
+  return reader->second(fields, special);
 }
 
 }  // namespace regroup
