@@ -124,7 +124,7 @@ Table table_of(const std::vector<BenchRow>& rows, bool prefilled) {
         printable(row.variant->name, 0),
         text_of_heads(row.variant->model.spec().kv_heads),
         std::to_string(row.load.batch),
-        with_thousands(static_cast<std::uint64_t>(row.load.context)),
+        with_thousands(row.load.context),
         text_of_bytes(row.speed.cache_bytes),
         text_of_bytes(row.variant->weight_bytes),
         fmt::format("{:.2f}", 1000 * row.speed.seconds_per_token),

@@ -83,11 +83,11 @@ std::string text_of(const BenchTrainOptions& options, const Model& source,
       "step      {:.4g} s for {} tokens (median of {})\n"
       "speed     {} tokens/s\n"
       "compute   {:.4g} TFLOP/s, {:.1f} % of this machine's {} matrix product in the same run\n",
-      text_of_count(static_cast<double>(count_parameters(source.spec))),
-      name_of(options.settings.precision), options.settings.device.str(), speed.median_seconds(),
-      text_of_count(static_cast<double>(speed.tokens_per_step)), speed.step_seconds.size(),
-      text_of_count(speed.tokens_per_second()), speed.flops_per_second() / 1e12,
-      100 * speed.fraction_of_matmul(), name_of(options.settings.precision));
+      text_of_count(count_parameters(source.spec)), name_of(options.settings.precision),
+      options.settings.device.str(), speed.median_seconds(), text_of_count(speed.tokens_per_step),
+      speed.step_seconds.size(), text_of_count(speed.tokens_per_second()),
+      speed.flops_per_second() / 1e12, 100 * speed.fraction_of_matmul(),
+      name_of(options.settings.precision));
   if (options.peak_flops > 0) {
     text +=
         fmt::format("MFU       {:.1f} % of {:.4g} TFLOP/s\n",
@@ -115,12 +115,10 @@ void run_bench_train(BenchTrainOptions options, const Console& console) {
   const Model source = open_predicting_model(settings.model);
   const DataLoader data = open_training_data(settings, source.spec);
   const double estimate = estimated_memory(options, source, data.sequence_length(), console);
-  Progress progress(console, "bench train",
-                    static_cast<std::uint64_t>(options.warmup + options.steps), "steps");
+  Progress progress(console, "bench train", options.warmup + options.steps, "steps");
   const TrainingSpeed speed = measure_training(
       source, settings, data, options.warmup, options.steps,
-      [&](std::int64_t step) { progress.update(static_cast<std::uint64_t>(step), ""); },
-      interrupt_requested());
+      [&](std::int64_t step) { progress.update(step, ""); }, interrupt_requested());
   progress.finish();
   if (options.json) {
     console.print(text_of_json(json_of(options, source, speed, estimate)));

@@ -63,11 +63,10 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
   const TokenFile data = TokenFile::open(input.path());
   const std::int64_t tokens = count_windows(data, settings) * settings.context;
   const auto layers = std::ssize(source.spec.layers) + std::ssize(source.spec.encoder_layers);
-  Progress progress(console, "calibrate", static_cast<std::uint64_t>(layers), "layers");
+  Progress progress(console, "calibrate", layers, "layers");
   calibrate(
       source, data, settings, device, options.output,
-      [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); },
-      interrupt_requested());
+      [&](std::int64_t done, std::int64_t) { progress.update(done); }, interrupt_requested());
   progress.finish();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   if (options.json) {
@@ -81,7 +80,7 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
          {"seconds", elapsed.count()}}));
   }
   console.note(fmt::format("wrote {}: {} layers over {} tokens", printable(options.output, 0),
-                           layers, with_thousands(static_cast<std::uint64_t>(tokens))));
+                           layers, with_thousands(tokens)));
 }
 
 }  // namespace

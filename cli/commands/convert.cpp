@@ -138,7 +138,7 @@ std::vector<std::string> stages_of(const Model& source, const ConversionRequest&
 // What is going to be done with the text.
 std::string work_on(const PreparedText& text, const ConvertOptions& options) {
   const auto tokens_in = [&](std::int64_t windows) {
-    return with_thousands(static_cast<std::uint64_t>(windows * text.context));
+    return with_thousands(windows * text.context);
   };
   const std::string refit =
       options.refit.data.empty()
@@ -252,8 +252,7 @@ ConversionPlan make_plan(const Model& source, ConversionRequest& request,
   }
   Progress progress(console, "group", pooled_layers(contiguous).size(), "layers");
   SimilarGrouping found = find_similar_grouping(
-      contiguous, source.checkpoint,
-      [&](std::int64_t done) { progress.update(static_cast<std::uint64_t>(done)); },
+      contiguous, source.checkpoint, [&](std::int64_t done) { progress.update(done); },
       interrupt_requested());
   progress.finish();
   groupings = std::move(found.layers);

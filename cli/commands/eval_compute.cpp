@@ -116,7 +116,7 @@ std::string table_of(const std::vector<ContextResult>& results, const Console& c
   }
   std::string obstacles;
   for (const ContextResult& result : results) {
-    const std::string context = with_thousands(static_cast<std::uint64_t>(result.context));
+    const std::string context = with_thousands(result.context);
     if (!result.evaluation) {
       table.add_row({context, "-", "-", "-"});
       obstacles += fmt::format("\n{}: {}", context, result.obstacle);
@@ -124,7 +124,7 @@ std::string table_of(const std::vector<ContextResult>& results, const Console& c
     }
     table.add_row({context, fmt::format("{:.4f}", result.evaluation->loss),
                    fmt::format("{:#.6g}", result.evaluation->perplexity),
-                   with_thousands(static_cast<std::uint64_t>(result.evaluation->tokens))});
+                   with_thousands(result.evaluation->tokens)});
   }
   return table.text(console) + obstacles;
 }
@@ -137,12 +137,11 @@ void print_eval_report(const EvalReport& done, bool json, const Console& console
     console.print(table_of(done.results, console));
   } else {
     const Evaluation& evaluation = *done.results.front().evaluation;
-    console.print(fmt::format(
-        "loss        {:.4f} nats per token\nperplexity  {:#.6g}\n"
-        "tokens      {}{} in windows of {}",
-        evaluation.loss, evaluation.perplexity,
-        with_thousands(static_cast<std::uint64_t>(evaluation.tokens)), text_of(done.objective),
-        with_thousands(static_cast<std::uint64_t>(done.results.front().context))));
+    console.print(
+        fmt::format("loss        {:.4f} nats per token\nperplexity  {:#.6g}\n"
+                    "tokens      {}{} in windows of {}",
+                    evaluation.loss, evaluation.perplexity, with_thousands(evaluation.tokens),
+                    text_of(done.objective), with_thousands(done.results.front().context)));
   }
 }
 
@@ -300,7 +299,7 @@ std::vector<ContextResult> evaluate_contexts(const EvalOptions& options, const E
       std::int64_t windows = 0;
       const EvaluationProgress on_progress = [&](std::int64_t done, std::int64_t) {
         windows = done;
-        progress.update(static_cast<std::uint64_t>(read + done * context));
+        progress.update(read + done * context);
       };
       result.evaluation = evaluate(model, request.data, request.settings_at(context), on_progress,
                                    interrupt_requested());
@@ -317,10 +316,9 @@ std::vector<ContextResult> evaluate_contexts(const EvalOptions& options, const E
 void run_logits(const EvalOptions& options, const EvalRequest& request, const Console& console) {
   const std::int64_t windows = logits_windows(request.data, request.settings, request.source.spec);
   const Transformer model = load_transformer(request.source, request.type, request.device);
-  Progress progress(console, "logits",
-                    static_cast<std::uint64_t>(windows * request.settings.context), "tokens");
+  Progress progress(console, "logits", windows * request.settings.context, "tokens");
   const EvaluationProgress on_progress = [&](std::int64_t done, std::int64_t) {
-    progress.update(static_cast<std::uint64_t>(done * request.settings.context));
+    progress.update(done * request.settings.context);
   };
   write_logits(model, request.data, request.settings, options.logits, on_progress,
                interrupt_requested());

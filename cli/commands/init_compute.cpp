@@ -58,8 +58,7 @@ void run_init(const InitOptions& options, const Console& console) {
                                 {"seed", options.seed}}));
   }
   console.note(fmt::format("wrote {}: {}, {} parameters", printable(options.output, 0),
-                           printable(made.spec.architecture),
-                           text_of_count(static_cast<double>(parameters))));
+                           printable(made.spec.architecture), text_of_count(parameters)));
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ void run_prompt(const SampleOptions& options, bool tokens_given, bool temperatur
   text.temperature = temperature_given ? options.settings.temperature : text.temperature;
   put_prompt(options.prompt, *tokenizer, chat, text);
   const c10::Device device = parse_device(options.device);
-  Progress progress(console, "write", static_cast<std::uint64_t>(text.tokens), "tokens");
+  Progress progress(console, "write", text.tokens, "tokens");
   std::uint64_t done = 0;
   const std::vector<std::uint32_t> written =
       continue_texts(
@@ -137,8 +137,8 @@ void run_sample(const SampleOptions& options, const Console& console) {
                                 {"temperature", settings.temperature},
                                 {"seed", settings.seed}}));
   }
-  console.note(fmt::format("wrote {}: {} tokens", printable(options.output, 0),
-                           with_thousands(static_cast<std::uint64_t>(tokens))));
+  console.note(
+      fmt::format("wrote {}: {} tokens", printable(options.output, 0), with_thousands(tokens)));
 }
 
 }  // namespace

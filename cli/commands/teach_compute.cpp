@@ -50,16 +50,13 @@ Json json_of(const TeachPlan& plan, const std::string& output) {
 
 std::string text_of(const TeachPlan& plan) {
   const TeacherLogitsFacts& facts = plan.facts;
-  const auto digits = [](std::int64_t count) {
-    return with_thousands(static_cast<std::uint64_t>(count));
-  };
   return fmt::format(
       "windows   {} of {} tokens, {} predictions in each ({}), seed {}\n"
       "stored    the {} most likely of {} tokens and the sum of the rest, temperature {:g}\n"
       "size      {}, {:.3g} bytes per prediction, in {} file{}",
-      digits(facts.samples), digits(*plan.run.sequence_length), digits(facts.predictions),
-      name_of(plan.task.objective), plan.run.seed, facts.top, digits(facts.vocab_size),
-      facts.temperature, text_of_bytes(plan.bytes()),
+      with_thousands(facts.samples), with_thousands(*plan.run.sequence_length),
+      with_thousands(facts.predictions), name_of(plan.task.objective), plan.run.seed, facts.top,
+      with_thousands(facts.vocab_size), facts.temperature, text_of_bytes(plan.bytes()),
       static_cast<double>(facts.sample_bytes()) / static_cast<double>(facts.predictions),
       facts.files(), facts.files() == 1 ? "" : "s");
 }
@@ -87,11 +84,10 @@ void run_teach(TeachOptions options, const Console& console) {
     return;
   }
   console.note(text_of(plan), 10);
-  Progress progress(console, "teach", static_cast<std::uint64_t>(plan.facts.samples), "windows");
+  Progress progress(console, "teach", plan.facts.samples, "windows");
   teach(
       plan, teacher, data, options.output,
-      [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); },
-      interrupt_requested());
+      [&](std::int64_t done, std::int64_t) { progress.update(done); }, interrupt_requested());
   progress.finish();
   if (options.json) {
     console.print(text_of_json(json_of(plan, options.output)));

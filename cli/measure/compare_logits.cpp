@@ -26,9 +26,9 @@ namespace {
 
 std::string tokens_text(const LogitsResult& result) {
   return fmt::format(
-      "{} {} in windows of {}", with_thousands(static_cast<std::uint64_t>(result.tokens)),
+      "{} {} in windows of {}", with_thousands(result.tokens),
       result.data.empty() ? "random tokens" : "tokens of " + printable(result.data, 0),
-      with_thousands(static_cast<std::uint64_t>(result.context)));
+      with_thousands(result.context));
 }
 
 }  // namespace

@@ -68,8 +68,7 @@ void share_windows(const TokenFile& text, const Effort& effort, std::int64_t bat
   const std::int64_t fewest = 2 * batch + 1;  // refitting holds out a batch of its own
   if (all < fewest) {
     throw_bad_input("--text: {} tokens are too few; {} windows of {} tokens are needed, better {}",
-                    text.size(), fewest, context,
-                    with_thousands(static_cast<std::uint64_t>(effort.tokens + effort.held_out)));
+                    text.size(), fewest, context, with_thousands(effort.tokens + effort.held_out));
   }
   prepared.held_out = std::clamp<std::int64_t>(all / 10, 1, (effort.held_out - 1) / context + 1);
   const std::int64_t wanted = (effort.tokens - 1) / context + 1;
@@ -262,8 +261,7 @@ void calibrate_on_text(const Model& source, const RefitOptions& refit, PreparedT
   with_torch_errors([&] {
     calibrate(
         source, data, windows, parse_device(refit.device), output,
-        [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); },
-        interrupt_requested());
+        [&](std::int64_t done, std::int64_t) { progress.update(done); }, interrupt_requested());
   });
   progress.finish();
   prepared.statistics = output.string();

@@ -78,8 +78,7 @@ std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
   const DistillMemory memory = distill_memory(source, source.spec, settings_of(source, options));
   return memory.fits() ? ""
                        : fmt::format("it takes about {} of memory, more than is free",
-                                     text_of_bytes(static_cast<std::uint64_t>(memory.need.device +
-                                                                              memory.need.host)));
+                                     text_of_bytes(memory.need.device + memory.need.host));
 }
 
 namespace {
@@ -167,13 +166,12 @@ DistillOutcome distill_on_text(const Model& source, const ConversionPlan& plan,
   for (const auto& [name, checksum] : checksums_to_come(plan)) {
     tensors.push_back(name);
   }
-  Progress progress(console, "distill", static_cast<std::uint64_t>(settings.steps), "steps");
+  Progress progress(console, "distill", settings.steps, "steps");
   const DistillReport report = distill(
       source, open_model(result), tensors, settings,
       [&](bool trial, const StepReport& step) {
         const std::string loss = fmt::format("loss {:.4f}", step.loss);
-        progress.update(trial ? 0 : static_cast<std::uint64_t>(step.step),
-                        trial ? "trial of a learning rate, " + loss : loss);
+        progress.update(trial ? 0 : step.step, trial ? "trial of a learning rate, " + loss : loss);
       },
       interrupt_requested());
   progress.finish();

@@ -36,8 +36,7 @@ Progress ConversionProgressBar::progress_of(const Console& console, const Conver
   const std::uint64_t layers = pooled_layers(plan).size();
   switch (unit) {
     case Unit::kRefitSteps:
-      return {console, "refit", layers * static_cast<std::uint64_t>(plan.request.refiner->steps()),
-              "steps"};
+      return {console, "refit", layers * plan.request.refiner->steps(), "steps"};
     case Unit::kSolvedLayers: return {console, "convert", layers, "layers"};
     case Unit::kBytes: break;
   }
@@ -73,9 +72,9 @@ void ConversionProgressBar::wrote(std::uint64_t bytes, std::string_view tensor) 
 void ConversionProgressBar::refined(const RefinementStep& step) {
   layers_.insert({step.role, step.layer});
   const std::int64_t each = plan_.request.refiner->steps();
-  const auto before = static_cast<std::int64_t>(layers_.size() - 1) * each;
+  const std::int64_t before = (std::ssize(layers_) - 1) * each;
   progress_.update(
-      static_cast<std::uint64_t>(before + step.step),
+      before + step.step,
       fmt::format("{}layer {}/{}, step {}/{}, error {:.3g} %",
                   plan_.spec.has_encoder() ? fmt::format("{} ", name_of(step.role)) : "",
                   step.layer + 1, plan_.spec.stack(step.role).size(), step.step, each,

@@ -120,7 +120,7 @@ std::string parts_text(const ModelSummary& summary) {
   std::sort(parts.begin(), parts.end(), std::greater<>());
   std::vector<std::string> shares;
   for (const auto& [count, part] : parts) {
-    shares.push_back(fmt::format("{} {}", part, text_of_count(static_cast<double>(count))));
+    shares.push_back(fmt::format("{} {}", part, text_of_count(count)));
   }
   return fmt::format("{}", fmt::join(shares, ", "));
 }
@@ -207,10 +207,9 @@ std::string experts_text(const ModelSummary& summary) {
 std::string parameters_text(const ModelSummary& summary) {
   const std::string active =
       summary.active_parameters
-          ? fmt::format(", {} for each token",
-                        text_of_count(static_cast<double>(*summary.active_parameters)))
+          ? fmt::format(", {} for each token", text_of_count(*summary.active_parameters))
           : "";
-  return fmt::format("{} ({}){}", text_of_count(static_cast<double>(summary.parameters)),
+  return fmt::format("{} ({}){}", text_of_count(summary.parameters),
                      with_thousands(summary.parameters), active);
 }
 

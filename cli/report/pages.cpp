@@ -212,7 +212,7 @@ Chart speed_chart(const ServingPlan& plan) {
 Facts facts_of(const ServingPlan& plan) {
   const ModelSpec& spec = plan.costs.front().spec;
   const auto count = [](const std::optional<std::int64_t>& number) {
-    return number ? with_thousands(static_cast<std::uint64_t>(*number)) + " tokens" : "";
+    return number ? with_thousands(*number) + " tokens" : "";
   };
   return {{"model", fmt::format("{} ({})", plan.path, spec.architecture)},
           {"layers", std::to_string(spec.layer_count())},

@@ -259,7 +259,7 @@ Table layers_table(const std::vector<LayerSummary>& layers, std::int64_t head_di
         : agrees               ? std::to_string(layer.kv_heads)
                  : fmt::format("{} (config {})", layer.kv_heads, layer.config_kv_heads),
         layer.query_heads == 0 ? "-" : std::to_string(head_dim),
-        text_of_count(static_cast<double>(layer.parameters)),
+        text_of_count(layer.parameters),
         text_of_bytes(layer.bytes),
         layer.kv_bytes_per_token ? text_of_bytes(*layer.kv_bytes_per_token) : "-"};
     if (windows) {

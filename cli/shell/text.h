@@ -18,6 +18,9 @@ std::string text_of_bytes(std::integral auto bytes) {
 }
 /// "6.74 B", "124 M", "812 K": a count of parameters or tokens.
 std::string text_of_count(double count);
+std::string text_of_count(std::integral auto count) {
+  return text_of_count(static_cast<double>(count));
+}
 /// "12,345".
 std::string with_thousands(std::uint64_t number);
 /// "42 s", "3 min 20 s", "2 h 05 min".
