@@ -110,13 +110,11 @@ std::vector<BenchRow> measure(const BenchDecodeOptions& options,
 
 Table table_of(const std::vector<BenchRow>& rows, bool prefilled) {
   Table table(/*keys=*/4);
-  table.add_column("model", Table::Align::kLeft);
-  for (const char* column : {"kv heads", "batch", "context", "cache", "weights", "ms/token",
-                             "tokens/s", "speed-up", "read/s"}) {
-    table.add_column(column, Table::Align::kRight);
-  }
+  table.add_texts({"model"});
+  table.add_numbers({"kv heads", "batch", "context", "cache", "weights", "ms/token", "tokens/s",
+                     "speed-up", "read/s"});
   if (prefilled) {
-    table.add_column("prefill tokens/s", Table::Align::kRight);
+    table.add_numbers({"prefill tokens/s"});
   }
   for (const BenchRow& row : rows) {
     const auto context_tokens = static_cast<double>(row.load.batch * row.load.context);

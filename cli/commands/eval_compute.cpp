@@ -111,9 +111,7 @@ Json report_json(const EvalReport& done) {
 
 std::string table_of(const std::vector<ContextResult>& results, const Console& console) {
   Table table;
-  for (const char* column : {"context", "loss", "perplexity", "tokens"}) {
-    table.add_column(column, Table::Align::kRight);
-  }
+  table.add_numbers({"context", "loss", "perplexity", "tokens"});
   std::string obstacles;
   for (const ContextResult& result : results) {
     const std::string context = with_thousands(result.context);
@@ -342,9 +340,7 @@ void run_eval(const EvalOptions& options, const Console& console) {
   const EvalRequest request = make_request(options);
   check_data_origin(request.source, options.data, console);
   warn_of_precision(parse_precision(options.precision), request.device, console);
-  for (const std::string& warning : warnings_of(request)) {
-    console.note("warning: " + warning);
-  }
+  console.notes("warning", warnings_of(request));
   if (!options.logits.empty()) {
     run_logits(options, request, console);
     return;

@@ -45,10 +45,7 @@ void run_init(const InitOptions& options, const Console& console) {
         options.seed, kDtypes.at(options.dtype), options.output);
   }
   const Model made = open_model(options.output);
-  for (const std::string& note :
-       notes_on_code(code_in(made.config, made.path, made.companions, {}))) {
-    console.note("note: " + note);
-  }
+  console.notes("note", notes_on_code(code_in(made.config, made.path, made.companions, {})));
   const std::int64_t parameters = count_parameters(made.spec);
   if (options.json) {
     console.print(text_of_json({{"config", options.config},

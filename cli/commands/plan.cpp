@@ -51,9 +51,7 @@ std::size_t choose(const ServingPlan& plan) {
 }
 
 void run_plan(const PlanOptions& options, bool one_case, const Console& console) {
-  if (!options.html.empty()) {
-    check_page_path(options.html);
-  }
+  check_page_path(options.html);
   ServingQuestion settings;
   if (!options.cache_dtype.empty()) {
     settings.cache_dtype = kCacheDtypes.at(options.cache_dtype);
@@ -71,9 +69,7 @@ void run_plan(const PlanOptions& options, bool one_case, const Console& console)
     plan.chosen = choose(plan);
   }
   print_plan(plan, options.json, console);
-  for (const std::string& fault : disagreements_in(model.spec, model.checkpoint, model.config)) {
-    console.note("warning: " + fault);
-  }
+  console.notes("warning", disagreements_in(model.spec, model.checkpoint, model.config));
   if (!options.html.empty()) {
     write_page(options.html, plan_page(plan), console);
   }

@@ -298,9 +298,7 @@ void plan_and_train(UptrainOptions& options, const Launch& launch,
     }
     return;
   }
-  for (const std::string& note : plan.notes) {
-    console.note("note: " + note);
-  }
+  console.notes("note", plan.notes);
   if (options.dry_run) {
     print_dry_run(plan, options.json, console);
     return;

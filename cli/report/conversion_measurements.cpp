@@ -34,9 +34,7 @@ std::string answers_text(const HeldOut& report) {
 
 Table answers_rows(const HeldOut& report) {
   Table table;
-  for (const char* title : {"after", "source", "result"}) {
-    table.add_column(title, Table::Align::kLeft);
-  }
+  table.add_texts({"after", "source", "result"});
   for (const HeldOutAnswer& answer : report.answers.value_or(std::vector<HeldOutAnswer>())) {
     table.add_row({text_of_answer(answer.prompt), text_of_answer(answer.source),
                    text_of_answer(answer.result)});
@@ -49,16 +47,14 @@ Table held_out_rows(const HeldOut& report) {
   const bool predicts = std::any_of(models.begin(), models.end(),
                                     [](const HeldOutModel& row) { return row.loss.has_value(); });
   Table table;
-  table.add_column("model", Table::Align::kLeft);
+  table.add_texts({"model"});
   if (predicts) {
-    table.add_column("loss", Table::Align::kRight);
-    table.add_column("perplexity", Table::Align::kRight);
-    table.add_column("divergence", Table::Align::kRight);
+    table.add_numbers({"loss", "perplexity", "divergence"});
   }
   if (report.own_tokens) {
-    table.add_column("on own text", Table::Align::kRight);
+    table.add_numbers({"on own text"});
   }
-  table.add_column("cosine to source", Table::Align::kRight);
+  table.add_numbers({"cosine to source"});
   for (const HeldOutModel& row : models) {
     std::vector<std::string> cells{row.model.value_or("?")};
     if (predicts) {
@@ -120,10 +116,8 @@ Json layers_json(const std::vector<LayerReport>& layers) {
 
 Table layers_table(const std::vector<LayerReport>& layers) {
   Table table(/*keys=*/2);
-  table.add_column("attention", Table::Align::kLeft);
-  for (const char* title : {"layer", "K energy kept", "V energy kept", "K norm", "V norm"}) {
-    table.add_column(title, Table::Align::kRight);
-  }
+  table.add_texts({"attention"});
+  table.add_numbers({"layer", "K energy kept", "V energy kept", "K norm", "V norm"});
   for (const LayerReport& layer : layers) {
     if (layer.groups.empty() || !layer.over_text) {
       continue;

@@ -230,10 +230,8 @@ std::string summary_text(const ConversionPlan& plan) {
 // Every tensor that changes, with its shape before and after.
 Table steps_table(const ConversionPlan& plan, const Checkpoint& source) {
   Table table;
-  table.add_column("tensor", Table::Align::kLeft);
-  table.add_column("dtype", Table::Align::kLeft);
-  table.add_column("shape", Table::Align::kRight);
-  table.add_column("becomes", Table::Align::kRight);
+  table.add_texts({"tensor", "dtype"});
+  table.add_numbers({"shape", "becomes"});
   for (const TensorStep& step : plan.steps) {
     if (!step.unchanged()) {
       const TensorInfo* before =
@@ -285,17 +283,13 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
       console.print("\n" + held_out_table(*done.held_out, console));
     }
   }
-  for (const std::string& note : plan.notes) {
-    console.note("note: " + note);
-  }
+  console.notes("note", plan.notes);
   for (const std::string& name : plan.dropped) {
     console.note("dropped: " + printable(name));
   }
   console.note(done.dry_run ? "dry run: nothing was written"
                             : fmt::format("wrote {}", printable(done.destination, 0)));
-  for (const std::string& warning : done.warnings) {  // last: what the result is not good for
-    console.note("warning: " + warning);
-  }
+  console.notes("warning", done.warnings);  // last: what the result is not good for
 }
 
 }  // namespace regroup

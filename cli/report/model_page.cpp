@@ -287,8 +287,7 @@ void add_training(Page& page, const TrainingCurve& curve, bool converted) {
   page.add_charts(training_charts({{"", curve}}));
   if (!curve.recipe.empty()) {
     Table recipe;
-    recipe.add_column("setting", Table::Align::kLeft);
-    recipe.add_column("value", Table::Align::kLeft);
+    recipe.add_texts({"setting", "value"});
     for (const auto& [name, value] : curve.recipe) {
       recipe.add_row({name, value});
     }

@@ -37,13 +37,15 @@ std::string summary_text(const ModelSummary& summary, const CacheLoad& load);
 
 // The differences between two checkpoints, as tables and as JSON.
 
-Table differences_table(const std::vector<TensorDifference>& differences);
-/// The same for a terminal, in up to two tables: only tensors whose values were compared have the
-/// columns for values, which leaves room for the names of the others. `differences` is not empty.
-std::string differences_text(const std::vector<TensorDifference>& differences,
-                             const Console& console);
+/// `with_values` adds the columns for differences between values.
+Table differences_table(const std::vector<TensorDifference>& differences, bool with_values = true);
 /// Shortens values to `max_bytes` (0: never).
 Table settings_table(const std::vector<JsonDifference>& differences, std::size_t max_bytes = 60);
+
+/// Prints the tables. Tensors are in up to two: only those whose values were compared have the
+/// columns for values, which leaves room for the names of the others.
+void print_differences(const std::vector<TensorDifference>& tensors,
+                       const std::vector<JsonDifference>& settings, const Console& console);
 
 Json differences_json(const std::vector<TensorDifference>& differences);
 Json settings_json(const std::vector<JsonDifference>& differences);

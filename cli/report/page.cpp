@@ -117,10 +117,10 @@ std::string scrolling_table(const Table& table, const std::string& caption) {
 // A row for each x, a column for each series.
 Table numbers_of(const Chart& chart) {
   Table table;
-  table.add_column(chart.x.title, Table::Align::kRight);
+  table.add_numbers({chart.x.title});
   std::map<double, std::vector<std::string>> rows;
   for (std::size_t s = 0; s < chart.series.size(); ++s) {
-    table.add_column(chart.series[s].name, Table::Align::kRight);
+    table.add_numbers({chart.series[s].name});
     for (const ChartPoint& point : chart.series[s].points) {
       auto& row = rows[point.x];
       row.resize(chart.series.size(), "-");
@@ -291,7 +291,11 @@ void write(const Kind& kind, const fs::path& path, std::string_view text, const 
 
 }  // namespace
 
-void check_page_path(const fs::path& path) { check_path(kPage, path); }
+void check_page_path(const fs::path& path) {
+  if (!path.empty()) {
+    check_path(kPage, path);
+  }
+}
 
 void write_page(const fs::path& path, std::string_view page, const Console& console) {
   write(kPage, path, page, console);

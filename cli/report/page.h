@@ -72,7 +72,7 @@ void write_page(const std::filesystem::path& path, std::string_view page, const 
 void write_drawing(const std::filesystem::path& path, std::string_view drawing,
                    const Console& console);
 
-/// Throws kUsage as write_page() does. For use before long work.
+/// Throws kUsage as write_page() does, unless the path is empty. For use before long work.
 void check_page_path(const std::filesystem::path& path);
 
 }  // namespace regroup

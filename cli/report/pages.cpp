@@ -41,10 +41,9 @@ std::string verdict(std::uint64_t differing) {
 // One row for each kind of check: what was compared, with what, and the outcome.
 Table checks_table(const Verification& found) {
   Table table;
-  table.add_column("what", Table::Align::kLeft);
-  table.add_column("how many", Table::Align::kRight);
-  table.add_column("compared with", Table::Align::kLeft);
-  table.add_column("verdict", Table::Align::kLeft);
+  table.add_texts({"what"});
+  table.add_numbers({"how many"});
+  table.add_texts({"compared with", "verdict"});
   table.add_row({"copied tensors", with_thousands(found.copied), "the source's, byte for byte",
                  verdict(found.copied_differing)});
   table.add_row({"pooled or moved tensors", with_thousands(found.computed),

@@ -25,12 +25,10 @@ Table table_of(const ServingPlan& plan, const std::vector<std::string>& first,
                const std::function<std::vector<std::string>(const ServingCost&)>& facts,
                const std::function<std::string(const ServingCost&, std::uint64_t)>& cell) {
   Table table;
-  table.add_column("kv heads", Table::Align::kRight);
-  for (const std::string& heading : first) {
-    table.add_column(heading, Table::Align::kRight);
-  }
+  table.add_numbers({"kv heads"});
+  table.add_numbers(first);
   for (const std::uint64_t context : plan.contexts) {
-    table.add_column(tokens(context), Table::Align::kRight);
+    table.add_numbers({tokens(context)});
   }
   for (const ServingCost& cost : plan.costs) {
     std::vector<std::string> row{heads_text(cost)};
@@ -180,19 +178,18 @@ Json cost_json(const ServingPlan& plan, const ServingCost& cost) {
 
 Json plan_json(const ServingPlan& plan) {
   const ModelSpec& spec = plan.costs.front().spec;
-  Json report = {
-      {"model", plan.path},
-      {"architecture", spec.architecture},
-      {"layers", spec.layer_count()},
-      {"query_heads", spec.query_heads},
-      {"head_dim", spec.head_dim},
-      {"max_positions", or_null(spec.max_positions)},
-      {"sliding_window", or_null(spec.sliding_window)},
-      {"cache_dtype", name_of(plan.cache_dtype)},
-      {"batch", plan.batch},
-      {"vram", or_null(plan.vram)},
-      {"bandwidth", or_null(plan.bandwidth)},
-      {"costs", Json::array()}};
+  Json report = {{"model", plan.path},
+                 {"architecture", spec.architecture},
+                 {"layers", spec.layer_count()},
+                 {"query_heads", spec.query_heads},
+                 {"head_dim", spec.head_dim},
+                 {"max_positions", or_null(spec.max_positions)},
+                 {"sliding_window", or_null(spec.sliding_window)},
+                 {"cache_dtype", name_of(plan.cache_dtype)},
+                 {"batch", plan.batch},
+                 {"vram", or_null(plan.vram)},
+                 {"bandwidth", or_null(plan.bandwidth)},
+                 {"costs", Json::array()}};
   for (const ServingCost& cost : plan.costs) {
     report["costs"].push_back(cost_json(plan, cost));
   }

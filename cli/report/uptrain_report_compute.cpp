@@ -187,10 +187,10 @@ std::string plan_text(const UptrainPlan& plan) {
       "memory    {}\n"
       "states    {}",
       with_thousands(plan.steps), with_thousands(plan.tokens_per_step),
-      text_of_sequences(settings.batch * settings.accumulation), with_thousands(plan.sequence_length),
-      text_of_count(plan.tokens), published_text(settings), ranks_text(plan),
-      text_of_count(plan.data_tokens), reading_text(plan.epochs), sources_text(plan),
-      padding_text(plan), recipe_text(plan), text_of_count(plan.parameters),
+      text_of_sequences(settings.batch * settings.accumulation),
+      with_thousands(plan.sequence_length), text_of_count(plan.tokens), published_text(settings),
+      ranks_text(plan), text_of_count(plan.data_tokens), reading_text(plan.epochs),
+      sources_text(plan), padding_text(plan), recipe_text(plan), text_of_count(plan.parameters),
       name_of(settings.precision), settings.device.str(), plan.flops, evaluations_text(plan),
       memory_text(plan), saving_text(plan));
 }
@@ -297,15 +297,15 @@ double ConsoleObserver::tokens_per_second() const {
 namespace {
 
 // Of a run after which the model predicts the held-out text worse than before it; else empty.
-std::string loss_warning(const UptrainPlan& plan, const UptrainResult& result) {
+std::vector<std::string> loss_warnings(const UptrainPlan& plan, const UptrainResult& result) {
   if (!result.before || !result.after || result.after->loss <= result.before->loss) {
-    return "";
+    return {};
   }
-  return fmt::format(
+  return {fmt::format(
       "the held-out loss rose from {:.4f} to {:.4f}: a lower rate than --lr {:.3g}{} may keep what "
       "the model had",
       result.before->loss, result.after->loss, plan.settings.peak_learning_rate(),
-      plan.settings.teacher.any() ? "" : ", or the source as --teacher with --teacher-weight 1,");
+      plan.settings.teacher.any() ? "" : ", or the source as --teacher with --teacher-weight 1,")};
 }
 
 }  // namespace
@@ -313,10 +313,8 @@ std::string loss_warning(const UptrainPlan& plan, const UptrainResult& result) {
 void report_result(const UptrainPlan& plan, const UptrainResult& result, double tokens_per_second,
                    bool json, const Console& console) {
   const std::string output = plan.settings.output.string();
-  const std::string warning = loss_warning(plan, result);
-  if (!warning.empty()) {
-    console.note("warning: " + warning);
-  }
+  const std::vector<std::string> warnings = loss_warnings(plan, result);
+  console.notes("warning", warnings);
   if (json) {
     Json text = plan_json(plan);
     text["output"] = output;
@@ -325,7 +323,7 @@ void report_result(const UptrainPlan& plan, const UptrainResult& result, double 
     text["before"] = evaluation_json(result.before);
     text["after"] = evaluation_json(result.after);
     text["tokens_per_second"] = tokens_per_second;
-    text["warnings"] = warning.empty() ? Json::array() : Json::array({warning});
+    text["warnings"] = warnings;
     console.print(text_of_json(text));
     return;
   }
