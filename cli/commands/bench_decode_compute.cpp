@@ -35,7 +35,7 @@ struct BenchDecodeOptions {
   std::vector<std::int64_t> contexts{2048};
   DecodeLoad load;
   std::string device = "cpu";
-  std::string precision = "bf16";
+  Precision precision = Precision::kBf16;
   int threads = 0;
   bool json = false;
   bool no_graphs = false;
@@ -72,7 +72,7 @@ Parameters parameters_of(const Model& model, at::ScalarType type, at::Device dev
 
 std::vector<DecodeVariant> make_variants(const BenchDecodeOptions& options) {
   const c10::Device device = parse_device(options.device);
-  const c10::ScalarType type = scalar_type_of(parse_precision(options.precision));
+  const c10::ScalarType type = scalar_type_of(options.precision);
   std::vector<DecodeVariant> variants;
   for (const std::string& path : options.models) {
     const Model model = open_model_outline(path);
@@ -178,12 +178,12 @@ void run_bench_decode(const BenchDecodeOptions& options, const Console& console)
   const std::vector<DecodeVariant> variants = make_variants(options);
   const std::vector<BenchRow> rows = measure(options, variants, console);
   warn_of_launches(rows, console);
-  warn_of_precision(parse_precision(options.precision), parse_device(options.device), console);
+  warn_of_precision(options.precision, parse_device(options.device), console);
   if (!options.json) {
     console.print(table_of(rows, options.load.prefill_chunk.has_value()).text(console));
     return;
   }
-  Json report = {{"device", options.device},         {"dtype", options.precision},
+  Json report = {{"device", options.device},         {"dtype", name_of(options.precision)},
                  {"threads", at::get_num_threads()}, {"tokens", options.load.tokens},
                  {"rounds", options.load.rounds},    {"results", Json::array()}};
   if (options.load.window) {
@@ -232,7 +232,8 @@ void add_bench_decode_command(Command group, Console& console) {
       .required();
   add_load_options(command, *options);
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
-  command.add_option("--dtype", options->precision, "dtype to compute in").one_of({"fp32", "bf16"});
+  add_word(command, "--dtype", options->precision, "dtype to compute in", kPrecisions,
+           parse_precision);
   add_threads_option(command, options->threads);
   command.add_flag("--no-graphs", options->no_graphs,
                    "on a GPU: launch operators one by one instead of as a CUDA graph");

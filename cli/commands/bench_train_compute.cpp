@@ -24,11 +24,6 @@ struct BenchTrainOptions {
   UptrainSettings settings;
   std::vector<std::string> data;
   std::string device = "cpu";
-  std::string precision = "fp32";
-  std::string moments = "fp32";
-  std::string memory = "auto";
-  std::string trained = "all";
-  std::string optimizer = "adamw";
   std::int64_t steps = 10;
   std::int64_t warmup = 2;
   double peak_flops = 0.0;
@@ -104,11 +99,6 @@ void run_bench_train(BenchTrainOptions options, const Console& console) {
   UptrainSettings& settings = options.settings;
   set_data(settings, options.data);
   settings.device = parse_device(options.device);
-  settings.precision = parse_precision(options.precision);
-  settings.optimizer.kind = parse_optimizer(options.optimizer);
-  settings.optimizer.moments = parse_precision(options.moments);
-  settings.trained = parse_trained_weights(options.trained);
-  settings.memory = memory_mode_of(options.memory);
   settings.validate_step();
   warn_of_precision(settings.precision, settings.device, console);
 
@@ -144,14 +134,11 @@ void add_bench_train_command(Command group, Console& console) {
             {0, 1U << 20});
   add_sequence_options(command, settings);
   add_count(command, "--accumulate", settings.accumulation, "batches in one step", {1, kMostBatch});
-  add_optimizer_options(command, options->trained, options->optimizer, options->moments);
+  add_optimizer_options(command, settings);
   command.add_flag("--activation-checkpointing", settings.recomputing,
                    "keep only the inputs of blocks and recompute the rest");
-  command
-      .add_option("--dtype", options->precision,
-                  "dtype to compute in: fp32, or bf16 with fp32 master weights")
-      .one_of({"fp32", "bf16"});
-  add_memory_option(command, options->memory);
+  add_precision_option(command, settings);
+  add_memory_option(command, settings);
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
   add_number(command, "--peak-flops", options->peak_flops,
              "peak FLOP/s of the device according to its vendor, to compute the MFU",

@@ -45,7 +45,7 @@ struct EvalOptions {
   std::optional<std::int64_t> batch;
   std::optional<std::int64_t> max_tokens;
   std::string device = "cpu";
-  std::string precision = "fp32";
+  Precision precision = Precision::kFp32;
   int threads = 0;
   TaskOptions task;
   std::uint64_t seed = 0;
@@ -236,7 +236,7 @@ EvalRequest make_request(const EvalOptions& options) {
                       options.contexts,
                       options.batch,
                       parse_device(options.device),
-                      scalar_type_of(parse_precision(options.precision))};
+                      scalar_type_of(options.precision)};
   if (request.contexts.empty()) {
     request.contexts.push_back(usual_context(request.source, kDefaultContext));
   }
@@ -282,7 +282,8 @@ void check_finite(const EvalOptions& options, std::int64_t context, const Evalua
         "{}: the loss on {} is {} in windows of {}: NaN or infinity in the weights (regroup "
         "inspect --stats finds them) or in the {} computation{}",
         printable(options.model, 0), text_name(options), evaluation.loss, context,
-        options.precision, options.precision == "fp32" ? "" : " (try --dtype fp32)");
+        name_of(options.precision),
+        options.precision == Precision::kFp32 ? "" : " (try --dtype fp32)");
   }
 }
 
@@ -339,7 +340,7 @@ void run_eval(const EvalOptions& options, const Console& console) {
   }
   const EvalRequest request = make_request(options);
   check_data_origin(request.source, options.data, console);
-  warn_of_precision(parse_precision(options.precision), request.device, console);
+  warn_of_precision(options.precision, request.device, console);
   console.notes("warning", warnings_of(request));
   if (!options.logits.empty()) {
     run_logits(options, request, console);
@@ -373,7 +374,8 @@ void add_eval_command(Command program, Console& console) {
             "windows at a time (default: 8, fewer if longer than 1,024 tokens)", {1, kMostBatch});
   add_count(command, "--max-tokens", options->max_tokens, "stop after about this many tokens");
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
-  command.add_option("--dtype", options->precision, "dtype to compute in").one_of({"fp32", "bf16"});
+  add_word(command, "--dtype", options->precision, "dtype to compute in", kPrecisions,
+           parse_precision);
   add_threads_option(command, options->threads);
   add_task_options(command, options->task, "continuation");
   add_count(command, "--seed", options->seed, "seed of the choice of masked tokens and spans",

@@ -28,7 +28,7 @@ struct InitOptions {
   std::string config;
   std::string output;
   std::uint64_t seed = 0;
-  std::string dtype = "fp32";
+  DType dtype = DType::kF32;
   bool json = false;
 };
 
@@ -42,7 +42,7 @@ void run_init(const InitOptions& options, const Console& console) {
     const Progress progress(console, "init", 0, "bytes");
     write_new_model(
         {.text = read_text(options.config, kMaxConfigBytes), .name = printable(options.config, 0)},
-        options.seed, kDtypes.at(options.dtype), options.output);
+        options.seed, options.dtype, options.output);
   }
   const Model made = open_model(options.output);
   console.notes("note", notes_on_code(code_in(made.config, made.path, made.companions, {})));
@@ -69,7 +69,7 @@ void add_init_command(Command program, Console& console) {
       .required();
   add_count(command, "--seed", options->seed,
             "seed of the weights; the same seed gives the same bytes", kAnySeed);
-  command.add_option("--dtype", options->dtype, "store the weights as this type").one_of(kDtypes);
+  add_word(command, "--dtype", options->dtype, "store the weights as this type", kDtypes);
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
       "Example: regroup init config.json untrained --seed 1\n"

@@ -35,7 +35,7 @@ struct SampleOptions {
   TextInput tokenizing;
   SampleSettings settings{.context = 0};
   std::string device = "cpu";
-  std::string precision;
+  std::optional<Precision> precision;  // none: the faster
   int threads = 0;
   bool chats = false;
   bool plain = false;
@@ -54,8 +54,7 @@ std::string shown(const std::string& text) {
 }
 
 Precision precision_of(const SampleOptions& options, c10::Device device, const Console& console) {
-  const Precision precision =
-      options.precision.empty() ? fast_precision(device) : parse_precision(options.precision);
+  const Precision precision = options.precision.value_or(fast_precision(device));
   warn_of_precision(precision, device, console);
   return precision;
 }
@@ -184,10 +183,8 @@ void add_sample_command(Command program, Console& console) {
             "the token that each sequence begins with (default: the config's bos_token_id, or "
             "else its eos_token_id, or else none)",
             kAnyToken);
-  command
-      .add_option("--dtype", options->precision,
-                  "dtype to compute in: fp32 or bf16 (default: the faster)")
-      .one_of({"fp32", "bf16"});
+  add_word(command, "--dtype", options->precision,
+           "dtype to compute in: fp32 or bf16 (default: the faster)", kPrecisions, parse_precision);
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
   add_threads_option(command, options->threads);
   command.add_flag("--json", options->json, "report as JSON");

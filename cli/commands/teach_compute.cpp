@@ -31,7 +31,6 @@ struct TeachOptions {
   TaskOptions task;
   std::string output;
   std::string device = "cpu";
-  std::string precision = "fp32";
   int threads = 0;
   bool dry_run = false;
   bool json = false;
@@ -69,7 +68,6 @@ void run_teach(TeachOptions options, const Console& console) {
   run.documents = options.documents.settings();
   run.task = options.task.settings();
   run.device = parse_device(options.device);
-  run.precision = parse_precision(options.precision);
   const Model teacher = open_predicting_model(run.model);
   for (const auto& path : run.data) {
     check_data_origin(teacher, path, console);
@@ -128,7 +126,7 @@ void add_teach_command(Command program, Console& console) {
             {1, kMostTokenId});
   add_number(command, "--temperature", run.teacher.distillation.temperature,
              "softmax temperature, the same as for uptrain", {0.01, 100.0});
-  command.add_option("--dtype", options->precision, "dtype to compute in").one_of({"fp32", "bf16"});
+  add_word(command, "--dtype", run.precision, "dtype to compute in", kPrecisions, parse_precision);
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
   add_threads_option(command, options->threads);
   command.add_flag("--dry-run", options->dry_run, "show the plan and do nothing");
