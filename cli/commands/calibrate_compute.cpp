@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
+#include "cli/measure/convert_options.h"
 #include "cli/measure/data_origin.h"
-#include "cli/measure/refit_options.h"
 #include "cli/shell/command.h"
 #include "cli/shell/devices.h"
 #include "cli/shell/progress.h"
@@ -53,8 +53,8 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
   const TokenInput input(options.data, options.text, source, options.threads,
                          tokens_to_read(settings.max_tokens));
   if (!options.any_text) {
-    RefitOptions compute;
-    compute.context = settings.context;
+    ConvertOptions compute;
+    compute.refit.context = settings.context;
     compute.device = options.device;
     compute.threads = options.threads;
     check_is_predicted(source, input.path(), options.data.empty() ? "--text" : "--data", compute,

@@ -89,21 +89,6 @@ std::size_t changed_tensors(const ConversionPlan& plan) {
                     [](const TensorStep& step) { return !step.unchanged(); }));
 }
 
-bool pools_heads(const ConversionPlan& plan) {
-  const auto roles = plan.spec.roles();
-  return std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
-    return plan.spec.kv_heads_of(role) != plan.grouped.kv_heads_of(role);
-  });
-}
-
-Json before_or_null(const std::optional<CacheChange>& change) {
-  return change ? Json(change->before) : Json(nullptr);
-}
-
-Json after_or_null(const std::optional<CacheChange>& change) {
-  return change ? Json(change->after) : Json(nullptr);
-}
-
 // Adds what only some conversions have.
 void add_measurements(Json& report, const ConversionReport& done) {
   const ConversionPlan& plan = done.plan;
@@ -142,28 +127,29 @@ void add_measurements(Json& report, const ConversionReport& done) {
 
 Json report_json(const ConversionReport& done) {
   const ConversionPlan& plan = done.plan;
-  Json report = {
-      {"source", done.source_name},
-      {"destination", done.destination},
-      {"dry_run", done.dry_run},
-      {"architecture", plan.target.architecture},
-      {"source_architecture", plan.spec.architecture},
-      {"query_heads", plan.spec.query_heads},
-      {"source_kv_heads", Json::parse(kv_heads_json(plan.spec))},
-      {"kv_heads", Json::parse(kv_heads_json(plan.grouped))},
-      {"stored_kv_heads", Json::parse(kv_heads_json(plan.target))},
-      {"pool", pools_heads(plan) ? Json(name_of(plan.request.pooling.method)) : Json(nullptr)},
-      {"grouping", plan.request.grouping},
-      {"tensors", plan.steps.size()},
-      {"changed_tensors", changed_tensors(plan)},
-      {"dropped_tensors", plan.dropped},
-      {"source_bytes", plan.source_bytes},
-      {"output_bytes", plan.output_bytes},
-      {"kv_bytes_per_token_before", before_or_null(plan.kv_bytes_per_token)},
-      {"kv_bytes_per_token_after", after_or_null(plan.kv_bytes_per_token)},
-      {"notes", plan.notes},
-      {"warnings", done.warnings},
-      {"seconds", done.seconds}};
+  const auto& cache = plan.kv_bytes_per_token;
+  const bool pools = !pooled_layers(plan).empty();
+  Json report = {{"source", done.options.source},
+                 {"destination", done.options.destination},
+                 {"dry_run", done.options.dry_run},
+                 {"architecture", plan.target.architecture},
+                 {"source_architecture", plan.spec.architecture},
+                 {"query_heads", plan.spec.query_heads},
+                 {"source_kv_heads", Json::parse(kv_heads_json(plan.spec))},
+                 {"kv_heads", Json::parse(kv_heads_json(plan.grouped))},
+                 {"stored_kv_heads", Json::parse(kv_heads_json(plan.target))},
+                 {"pool", pools ? Json(name_of(plan.request.pooling.method)) : Json(nullptr)},
+                 {"grouping", plan.request.grouping},
+                 {"tensors", plan.steps.size()},
+                 {"changed_tensors", changed_tensors(plan)},
+                 {"dropped_tensors", plan.dropped},
+                 {"source_bytes", plan.source_bytes},
+                 {"output_bytes", plan.output_bytes},
+                 {"kv_bytes_per_token_before", cache ? Json(cache->before) : Json(nullptr)},
+                 {"kv_bytes_per_token_after", cache ? Json(cache->after) : Json(nullptr)},
+                 {"notes", plan.notes},
+                 {"warnings", done.warnings},
+                 {"seconds", done.seconds}};
   add_measurements(report, done);
   return report;
 }
@@ -259,15 +245,16 @@ std::string exactness_text(const OutputComparison& comparison, const ConversionP
 
 }  // namespace
 
-void print_report(const ConversionReport& done, bool json, const Console& console) {
+void print_report(const ConversionReport& done, const Console& console) {
   const ConversionPlan& plan = done.plan;
-  if (json) {
+  if (done.options.json) {
     console.print(text_of_json(report_json(done)));
   } else {
-    if (done.dry_run && changed_tensors(plan) > 0) {
+    if (done.options.dry_run && changed_tensors(plan) > 0) {
       console.print(steps_table(plan, done.source.checkpoint).text(console) + "\n");
     }
-    if (!done.layers.empty() && (done.measured || console.verbosity() == Verbosity::kVerbose)) {
+    if (!done.layers.empty() &&
+        (done.options.measure || console.verbosity() == Verbosity::kVerbose)) {
       console.print(layers_table(done.layers).text(console) + "\n");
     }
     if (done.budget) {
@@ -287,8 +274,9 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
   for (const std::string& name : plan.dropped) {
     console.note("dropped: " + printable(name));
   }
-  console.note(done.dry_run ? "dry run: nothing was written"
-                            : fmt::format("wrote {}", printable(done.destination, 0)));
+  console.note(done.options.dry_run
+                   ? "dry run: nothing was written"
+                   : fmt::format("wrote {}", printable(done.options.destination, 0)));
   console.notes("warning", done.warnings);  // last: what the result is not good for
 }
 

@@ -1,4 +1,4 @@
-#include "cli/measure/refit_options.h"
+#include "cli/measure/convert_options.h"
 
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
@@ -12,9 +12,9 @@
 
 namespace regroup {
 
-std::int64_t context_of(const Model& source, const RefitOptions& options) {
+std::int64_t context_of(const Model& source, const ConvertOptions& options) {
   const std::int64_t default_context = WindowSettings().context;
-  return options.context > 0 ? options.context : usual_context(source, default_context);
+  return options.refit.context > 0 ? options.refit.context : usual_context(source, default_context);
 }
 
 void check_computable(const char* option, const Model& source) {
@@ -24,40 +24,40 @@ void check_computable(const char* option, const Model& source) {
   }
 }
 
-std::string solving_device(const RefitOptions& options) {
+std::string solving_device(const ConvertOptions& options) {
   return parse_device(options.device).str();
 }
 
-std::shared_ptr<AttentionRefiner> make_refiner(const Model& source, const RefitOptions& options,
+std::shared_ptr<AttentionRefiner> make_refiner(const Model& source, const ConvertOptions& options,
                                                const std::atomic<bool>& stop) {
   check_computable("--refit", source);
   set_compute_threads(options.threads);
   RefitSettings settings;
   settings.windows.context = context_of(source, options);
-  settings.windows.batch = options.batch;
-  settings.windows.max_tokens = options.max_tokens;
-  settings.steps = options.steps;
-  settings.learning_rate = options.learning_rate;
+  settings.windows.batch = options.refit.batch;
+  settings.windows.max_tokens = options.refit.max_tokens;
+  settings.steps = options.refit.steps;
+  settings.learning_rate = options.refit.learning_rate;
   settings.device = parse_device(options.device);
   std::shared_ptr<AttentionRefiner> refiner;
   with_torch_errors([&] {
-    refiner = std::make_shared<Refit>(source, TokenFile::open(options.data), settings, stop);
+    refiner = std::make_shared<Refit>(source, TokenFile::open(options.refit.data), settings, stop);
   });
   return refiner;
 }
 
 void check_is_predicted(const Model& source, const std::filesystem::path& data, const char* option,
-                        const RefitOptions& compute, const Console& console) {
+                        const ConvertOptions& options, const Console& console) {
   if (!source.spec.not_computable.empty()) {
     return;  // what needs the text says why
   }
-  set_compute_threads(compute.threads);
+  set_compute_threads(options.threads);
   Progress progress(console, "check text", source.spec.layers.size(), "layers");
   std::uint64_t done = 0;
   std::optional<TextChance> found;
   with_torch_errors([&] {
-    found = compare_with_chance(source, TokenFile::open(data), context_of(source, compute),
-                                parse_device(compute.device), interrupt_requested(),
+    found = compare_with_chance(source, TokenFile::open(data), context_of(source, options),
+                                parse_device(options.device), interrupt_requested(),
                                 [&] { progress.update(++done); });
   });
   progress.finish();
