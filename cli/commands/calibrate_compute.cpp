@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/measure/convert_options.h"
+#include "cli/measure/conversion_options.h"
 #include "cli/measure/data_origin.h"
 #include "cli/shell/command.h"
 #include "cli/shell/devices.h"

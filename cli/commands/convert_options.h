@@ -1,7 +1,7 @@
 // Options of `regroup convert` and `regroup expand`.
 #pragma once
 
-#include "cli/measure/convert_options.h"
+#include "cli/measure/conversion_options.h"
 #include "cli/shell/command.h"
 
 namespace regroup {

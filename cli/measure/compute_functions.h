@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cli/measure/compare_logits.h"
-#include "cli/measure/convert_options.h"
+#include "cli/measure/conversion_options.h"
 #include "cli/measure/kv_budget.h"
 #include "cli/measure/text_conversion.h"
 

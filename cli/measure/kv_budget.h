@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/measure/convert_options.h"
+#include "cli/measure/conversion_options.h"
 #include "cli/shell/console.h"
 #include "formats/base/json.h"
 #include "formats/model/model.h"

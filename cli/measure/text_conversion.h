@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/measure/convert_options.h"
+#include "cli/measure/conversion_options.h"
 #include "cli/shell/console.h"
 #include "converter/convert/conversion_plan.h"
 #include "formats/base/staged_directory.h"

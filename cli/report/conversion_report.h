@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cli/measure/compare_logits.h"
-#include "cli/measure/convert_options.h"
+#include "cli/measure/conversion_options.h"
 #include "cli/measure/kv_budget.h"
 #include "cli/shell/console.h"
 #include "cli/shell/progress.h"

@@ -1,4 +1,4 @@
-#include "cli/measure/convert_options.h"
+#include "cli/measure/conversion_options.h"
 
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
