@@ -12,7 +12,6 @@
 #include "cli/shell/standard_streams.h"
 #include "cli/shell/text.h"
 #include "cli/shell/uptrain_options.h"
-#include "formats/base/printable.h"
 #include "uptrain/run/training_speed.h"
 #include "uptrain/run/uptrain_plan.h"
 #include "uptrain/train/metrics.h"

@@ -1,7 +1,6 @@
 // regroup calibrate DIR --data FILE -o STATS
 #include "uptrain/train/calibrate.h"
 
-#include <algorithm>
 #include <chrono>
 #include <memory>
 

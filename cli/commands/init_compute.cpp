@@ -1,6 +1,5 @@
 // regroup init CONFIG OUT --seed N
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,7 +16,6 @@
 #include "formats/base/printable.h"
 #include "formats/families/loader_code.h"
 #include "uptrain/model/device.h"
-#include "uptrain/model/language_model.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/train/metrics.h"
 

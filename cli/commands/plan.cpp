@@ -2,10 +2,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <optional>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "cli/commands/commands.h"
 #include "cli/report/page.h"

@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "cli/measure/conversion_options.h"
 #include "cli/shell/console.h"

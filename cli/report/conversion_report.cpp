@@ -26,19 +26,14 @@ ConversionProgressBar::solved_tensors(const ConversionPlan& plan) {
   return solved;
 }
 
-ConversionProgressBar::Unit ConversionProgressBar::unit_of(const ConversionPlan& plan,
-                                                           bool solves) {
-  return plan.request.refiner ? Unit::kRefitSteps : solves ? Unit::kSolvedLayers : Unit::kBytes;
-}
-
 Progress ConversionProgressBar::progress_of(const Console& console, const ConversionPlan& plan,
-                                            Unit unit) {
+                                            bool solves) {
   const std::uint64_t layers = pooled_layers(plan).size();
-  switch (unit) {
-    case Unit::kRefitSteps:
-      return {console, "refit", layers * plan.request.refiner->steps(), "steps"};
-    case Unit::kSolvedLayers: return {console, "convert", layers, "layers"};
-    case Unit::kBytes: break;
+  if (plan.request.refiner) {
+    return {console, "refit", layers * plan.request.refiner->steps(), "steps"};
+  }
+  if (solves) {
+    return {console, "convert", layers, "layers"};
   }
   return {console, "convert", plan.output_bytes, "bytes"};
 }
@@ -46,8 +41,7 @@ Progress ConversionProgressBar::progress_of(const Console& console, const Conver
 ConversionProgressBar::ConversionProgressBar(const Console& console, const ConversionPlan& plan)
     : plan_(plan),
       solved_(solved_tensors(plan)),
-      unit_(unit_of(plan, !solved_.empty())),
-      progress_(progress_of(console, plan, unit_)) {
+      progress_(progress_of(console, plan, !solved_.empty())) {
   if (plan.request.refiner) {
     plan.request.refiner->report_to([this](const RefinementStep& step) { refined(step); });
   }
@@ -60,10 +54,12 @@ ConversionProgressBar::~ConversionProgressBar() {
 }
 
 void ConversionProgressBar::wrote(std::uint64_t bytes, std::string_view tensor) {
-  if (unit_ == Unit::kBytes) {
+  if (plan_.request.refiner) {
+    return;  // see refined()
+  }
+  if (solved_.empty()) {
     progress_.update(bytes, printable(tensor, 60));
-  } else if (const auto found = solved_.find(tensor);
-             unit_ == Unit::kSolvedLayers && found != solved_.end()) {
+  } else if (const auto found = solved_.find(tensor); found != solved_.end()) {
     layers_.insert(found->second);
     progress_.update(layers_.size());
   }

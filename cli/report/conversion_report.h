@@ -43,16 +43,13 @@ class ConversionProgressBar {
 
  private:
   using Place = std::pair<AttentionRole, std::size_t>;
-  enum class Unit { kRefitSteps, kSolvedLayers, kBytes };
 
   static std::map<std::string, Place, std::less<>> solved_tensors(const ConversionPlan& plan);
-  static Unit unit_of(const ConversionPlan& plan, bool solves);
-  static Progress progress_of(const Console& console, const ConversionPlan& plan, Unit unit);
+  static Progress progress_of(const Console& console, const ConversionPlan& plan, bool solves);
   void refined(const RefinementStep& step);
 
   const ConversionPlan& plan_;
   std::map<std::string, Place, std::less<>> solved_;  // tensors of solved layers
-  Unit unit_;
   Progress progress_;
   std::set<Place> layers_;  // done or in progress
 };

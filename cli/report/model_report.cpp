@@ -144,11 +144,9 @@ std::string slopes_text(const std::vector<double>& slopes) {
       slopes.size() > kShown ? fmt::format(" ... ({} heads; all with --json)", slopes.size()) : "");
 }
 
-using Lines = std::vector<std::pair<std::string, std::string>>;
-
 // One line about the attention, or one for each role.
-Lines attention_lines(const ModelSummary& summary) {
-  Lines lines;
+Facts attention_lines(const ModelSummary& summary) {
+  Facts lines;
   if (summary.roles.empty()) {
     lines.emplace_back("attention", attention_text(summary, summary.attention, summary.kv_heads));
   }
@@ -159,7 +157,7 @@ Lines attention_lines(const ModelSummary& summary) {
 }
 
 // The recorded conversion, on one or two lines, and what else is recorded.
-void add_conversion(Lines& lines, const ModelSummary& summary) {
+void add_conversion(Facts& lines, const ModelSummary& summary) {
   const std::string text = conversion_text(summary.record);
   const std::size_t end = std::min(text.find('\n'), text.size());
   lines.emplace_back("converted", text.substr(0, end));
@@ -259,9 +257,8 @@ Json summary_json(const ModelSummary& summary, const CacheLoad& load) {
       {"disagreements", summary.disagreements}};
 }
 
-std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummary& summary,
-                                                               const CacheLoad& load) {
-  Lines lines{
+Facts summary_facts(const ModelSummary& summary, const CacheLoad& load) {
+  Facts lines{
       {"model",
        fmt::format("{} ({})", printable(summary.path.string(), 0),
                    summary.architecture.empty() ? "no config" : printable(summary.architecture))},
@@ -283,13 +280,7 @@ std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummar
 }
 
 std::string summary_text(const ModelSummary& summary, const CacheLoad& load) {
-  std::string text;
-  for (const auto& [label, value] : summary_facts(summary, load)) {
-    if (!value.empty()) {
-      text += fmt::format("{}{:<{}}{}", text.empty() ? "" : "\n", label, kFactsIndent, value);
-    }
-  }
-  return text;
+  return text_of_facts(summary_facts(summary, load), kFactsIndent);
 }
 
 }  // namespace regroup

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cli/shell/table.h"
+#include "cli/shell/text.h"
 #include "formats/base/json.h"
 #include "formats/model/model_summary.h"
 #include "formats/model/tensor_comparison.h"
@@ -24,10 +24,8 @@ struct CacheLoad {
 
 Json summary_json(const ModelSummary& summary, const CacheLoad& load);
 
-/// Names and values of facts, in the order to print them. Facts with an empty value are not
-/// printed; a fact without a name continues the previous one.
-std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummary& summary,
-                                                               const CacheLoad& load);
+/// In the order to print them.
+Facts summary_facts(const ModelSummary& summary, const CacheLoad& load);
 
 /// Width of the names of facts in summary_text(), in columns.
 inline constexpr std::size_t kFactsIndent = 12;

@@ -1,6 +1,5 @@
 #include "cli/report/page.h"
 
-#include <cmath>
 #include <map>
 #include <string>
 #include <unistd.h>
@@ -31,6 +30,7 @@ std::string escaped(std::string_view text) {
 
 namespace {
 
+// CSS for narrow and wide screens, light and dark schemes and print. Charts have their own.
 constexpr std::string_view kStyle = R"(
 :root{color-scheme:light dark;--ground:#fff;--card:#f6f8fa;--ink:#1b1f24;--soft:#57606a;--rule:#d8dee4;--link:#0068a8;
 --edge:#0003;--warn:#8a4b00;--warn-ground:#fff4e0;--good:#00694e;--bad:#a3261d}
@@ -80,12 +80,6 @@ table{font-size:7.5pt}th,td{white-space:normal;overflow-wrap:anywhere;padding-ri
 pre{white-space:pre-wrap;overflow-wrap:anywhere}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )";
-
-}  // namespace
-
-std::string_view page_style() { return kStyle; }
-
-namespace {
 
 // A table that scrolls within the page if the window is too narrow, also by keyboard.
 std::string scrolling_table(const Table& table, const std::string& caption) {
@@ -228,8 +222,8 @@ std::string Page::text() const {
       "{}</title>\n<style>{}{}</style>\n</head>\n<body>\n"
       "<a class=\"skip\" href=\"#main\">Skip to the content</a>\n"
       "<header><p>{}</p><h1>{}</h1></header>\n{}<main id=\"main\">\n",
-      kVersion, escaped(title_), escaped(subtitle_), page_style(), chart_style(),
-      escaped(subtitle_), escaped(title_), contents());
+      kVersion, escaped(title_), escaped(subtitle_), kStyle, chart_style(), escaped(subtitle_),
+      escaped(title_), contents());
   for (const Section& section : sections_) {
     html += fmt::format(
         "<section id=\"{}\" aria-labelledby=\"{}-heading\">\n<h2 id=\"{}-heading\">{}</h2>\n{}"

@@ -8,7 +8,6 @@
 #include "cli/report/model_report.h"
 #include "cli/report/page.h"
 #include "cli/shell/text.h"
-#include "formats/base/printable.h"
 
 namespace regroup {
 

@@ -2,8 +2,6 @@
 
 #include <cmath>
 #include <optional>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>

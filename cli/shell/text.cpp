@@ -177,6 +177,16 @@ std::string text_of_heads(const std::vector<std::int64_t>& heads) {
                      many ? ", not in their order" : "");
 }
 
+std::string text_of_facts(const Facts& facts, std::size_t indent) {
+  std::string text;
+  for (const auto& [name, value] : facts) {
+    if (!value.empty()) {
+      text += fmt::format("{}{:<{}}{}", text.empty() ? "" : "\n", name, indent, value);
+    }
+  }
+  return text;
+}
+
 std::string text_of_json(const Json& report) {
   Json finite = report;
   name_nonfinite(finite);

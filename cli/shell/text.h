@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/base/json.h"
@@ -28,6 +29,11 @@ std::string text_of_duration(double seconds);
 /// Kv heads per layer: "8" if all are equal, otherwise runs of layers, "8 x 30, 4 x 2 (heads x
 /// layers)". If there are many runs, each number of heads is listed once with its count of layers.
 std::string text_of_heads(const std::vector<std::int64_t>& heads);
+/// Names and values, both plain text. Those without a value are not shown; one without a name
+/// continues the one before it.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+/// A line for each, names padded to `indent` columns; no newline at the end.
+std::string text_of_facts(const Facts& facts, std::size_t indent);
 /// The number of code points without the escape sequences of colours, which is the number of
 /// columns unless some are wide.
 std::size_t width_of(std::string_view text);

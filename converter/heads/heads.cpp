@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "formats/base/error.h"
-#include "formats/base/printable.h"
 #include "formats/tensors/dtype.h"
 
 namespace regroup {
