@@ -62,14 +62,6 @@ struct ContextResult {
   std::string obstacle;
 };
 
-struct EvalReport {
-  std::string model;  ///< as given on the command line, like `data`
-  std::string data;
-  Objective objective = Objective::kNextToken;
-  std::vector<std::string> warnings;
-  std::vector<ContextResult> results;  ///< at least one; a single one has an evaluation
-};
-
 // The tokens that the loss is averaged over.
 std::string_view text_of(Objective objective) {
   switch (objective) {
@@ -90,57 +82,6 @@ Json json_of(const ContextResult& result) {
   return {{"loss", result.evaluation->loss},     {"perplexity", result.evaluation->perplexity},
           {"tokens", result.evaluation->tokens}, {"context", result.context},
           {"seconds", result.seconds},           {"tokens_per_second", tokens / result.seconds}};
-}
-
-// For one context, its results are members of the report; for several, they are a list.
-Json report_json(const EvalReport& done) {
-  Json report = {{"model", done.model},
-                 {"data", done.data},
-                 {"objective", name_of(done.objective)},
-                 {"warnings", done.warnings}};
-  if (done.results.size() == 1) {
-    report.update(json_of(done.results.front()));
-    return report;
-  }
-  report["contexts"] = Json::array();
-  for (const ContextResult& result : done.results) {
-    report["contexts"].push_back(json_of(result));
-  }
-  return report;
-}
-
-std::string table_of(const std::vector<ContextResult>& results, const Console& console) {
-  Table table;
-  table.add_numbers({"context", "loss", "perplexity", "tokens"});
-  std::string obstacles;
-  for (const ContextResult& result : results) {
-    const std::string context = with_thousands(result.context);
-    if (!result.evaluation) {
-      table.add_row({context, "-", "-", "-"});
-      obstacles += fmt::format("\n{}: {}", context, result.obstacle);
-      continue;
-    }
-    table.add_row({context, fmt::format("{:.4f}", result.evaluation->loss),
-                   fmt::format("{:#.6g}", result.evaluation->perplexity),
-                   with_thousands(result.evaluation->tokens)});
-  }
-  return table.text(console) + obstacles;
-}
-
-// Prints one result as lines, several as a table.
-void print_eval_report(const EvalReport& done, bool json, const Console& console) {
-  if (json) {
-    console.print(text_of_json(report_json(done)));
-  } else if (done.results.size() > 1) {
-    console.print(table_of(done.results, console));
-  } else {
-    const Evaluation& evaluation = *done.results.front().evaluation;
-    console.print(
-        fmt::format("loss        {:.4f} nats per token\nperplexity  {:#.6g}\n"
-                    "tokens      {}{} in windows of {}",
-                    evaluation.loss, evaluation.perplexity, with_thousands(evaluation.tokens),
-                    text_of(done.objective), with_thousands(done.results.front().context)));
-  }
 }
 
 // The name of the data or of the first text.
@@ -264,6 +205,59 @@ std::vector<std::string> warnings_of(const EvalRequest& request) {
   return warnings;
 }
 
+// For one context, its results are members of the report; for several, they are a list.
+Json report_json(const EvalOptions& options, const EvalRequest& request,
+                 const std::vector<ContextResult>& results) {
+  Json report = {{"model", options.model},
+                 {"data", text_name(options)},
+                 {"objective", name_of(request.objective())},
+                 {"warnings", warnings_of(request)}};
+  if (results.size() == 1) {
+    report.update(json_of(results.front()));
+    return report;
+  }
+  report["contexts"] = Json::array();
+  for (const ContextResult& result : results) {
+    report["contexts"].push_back(json_of(result));
+  }
+  return report;
+}
+
+std::string table_of(const std::vector<ContextResult>& results, const Console& console) {
+  Table table;
+  table.add_numbers({"context", "loss", "perplexity", "tokens"});
+  std::string obstacles;
+  for (const ContextResult& result : results) {
+    const std::string context = with_thousands(result.context);
+    if (!result.evaluation) {
+      table.add_row({context, "-", "-", "-"});
+      obstacles += fmt::format("\n{}: {}", context, result.obstacle);
+      continue;
+    }
+    table.add_row({context, fmt::format("{:.4f}", result.evaluation->loss),
+                   fmt::format("{:#.6g}", result.evaluation->perplexity),
+                   with_thousands(result.evaluation->tokens)});
+  }
+  return table.text(console) + obstacles;
+}
+
+// Prints one result, which has an evaluation, as lines, several as a table.
+void print_eval_report(const EvalOptions& options, const EvalRequest& request,
+                       const std::vector<ContextResult>& results, const Console& console) {
+  if (options.json) {
+    console.print(text_of_json(report_json(options, request, results)));
+  } else if (results.size() > 1) {
+    console.print(table_of(results, console));
+  } else {
+    const Evaluation& evaluation = *results.front().evaluation;
+    console.print(
+        fmt::format("loss        {:.4f} nats per token\nperplexity  {:#.6g}\n"
+                    "tokens      {}{} in windows of {}",
+                    evaluation.loss, evaluation.perplexity, with_thousands(evaluation.tokens),
+                    text_of(request.objective()), with_thousands(results.front().context)));
+  }
+}
+
 // Tokens in the windows of all supported contexts. Throws kBadInput if the file is too short.
 std::uint64_t tokens_to_read(const EvalRequest& request) {
   std::int64_t tokens = 0;
@@ -349,11 +343,9 @@ void run_eval(const EvalOptions& options, const Console& console) {
   const std::uint64_t tokens = tokens_to_read(request);
   const Transformer model = load_transformer(request.source, request.type, request.device);
   Progress progress(console, "eval", tokens, "tokens");
-  std::vector<ContextResult> results = evaluate_contexts(options, request, model, progress);
+  const std::vector<ContextResult> results = evaluate_contexts(options, request, model, progress);
   progress.finish();
-  print_eval_report({options.model, text_name(options), request.objective(), warnings_of(request),
-                     std::move(results)},
-                    options.json, console);
+  print_eval_report(options, request, results, console);
 }
 
 }  // namespace

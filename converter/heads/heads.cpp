@@ -223,6 +223,15 @@ const std::vector<double>& AttentionHeads::values(const PooledTensor& tensor) co
   return tensor.bias ? part(tensor.part).bias : part(tensor.part).weight;
 }
 
+std::vector<double> stored_numbers(const Checkpoint& checkpoint, const std::string& name) {
+  const TensorInfo& tensor = checkpoint.at(name);
+  std::vector<std::byte> bytes(tensor.bytes());
+  checkpoint.read(tensor, bytes);
+  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
+  decode_numbers(tensor.dtype, bytes, values);
+  return values;
+}
+
 AttentionHeads read_attention_heads(const ModelSpec& spec, AttentionRole role, std::size_t layer,
                                     const Checkpoint& checkpoint) {
   const AttentionLayout& names = spec.attention(role, layer);
