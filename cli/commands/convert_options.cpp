@@ -4,7 +4,6 @@
 #include <array>
 #include <filesystem>
 #include <map>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "cli/shell/command.h"
 #include "cli/shell/option_needs.h"
 #include "cli/shell/quantity.h"
+#include "cli/shell/text.h"
 #include "converter/convert/execute_plan.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -34,8 +34,7 @@ const std::map<std::string, LoaderChoice> kLoaders{{"auto", LoaderChoice::kAuto}
 
 std::vector<AttentionRole> parse_roles(const std::string& text) {
   std::vector<AttentionRole> roles;
-  std::istringstream items(text + ",");
-  for (std::string item; std::getline(items, item, ',');) {
+  for (const std::string_view item : split(text, ',')) {
     if (item != "self" && item != "cross" && item != "encoder") {
       throw_usage("--attention: \"{}\" is not one of self, cross, encoder", printable(item));
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/commands/commands.h"
 #include "cli/measure/data_origin.h"
@@ -44,13 +45,11 @@ struct SampleOptions {
 
 // Lines stay lines; all else that a terminal would obey is escaped.
 std::string shown(const std::string& text) {
-  std::string lines;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    lines += printable(text.substr(begin, end - begin), 0) + (end < text.size() ? "\n" : "");
-    begin = end + 1;
+  std::vector<std::string> lines;
+  for (const std::string_view line : split(text, '\n')) {
+    lines.push_back(printable(line, 0));
   }
-  return lines;
+  return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
 Precision precision_of(const SampleOptions& options, c10::Device device, const Console& console) {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <fnmatch.h>
 #include <iterator>
 #include <optional>
@@ -51,10 +50,6 @@ Tint tint_of(const TensorDifference& difference) {
 std::string json_text(const std::optional<Json>& value, std::size_t max_bytes) {
   return value ? printable(value->dump(-1, ' ', true, Json::error_handler_t::replace), max_bytes)
                : "-";
-}
-
-Json number_or_text(double value) {
-  return std::isfinite(value) ? Json(value) : Json(fmt::format("{}", value));
 }
 
 }  // namespace
@@ -129,8 +124,8 @@ Json differences_json(const std::vector<TensorDifference>& differences) {
     if (difference.values && difference.values->readable) {
       entry["elements"] = difference.values->elements;
       entry["different_elements"] = difference.values->different;
-      entry["largest_difference"] = number_or_text(difference.values->largest);
-      entry["mean_difference"] = number_or_text(difference.values->mean);
+      entry["largest_difference"] = difference.values->largest;
+      entry["mean_difference"] = difference.values->mean;
       entry["cosine"] = difference.values->cosine;
     }
     list.push_back(std::move(entry));

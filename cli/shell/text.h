@@ -37,6 +37,8 @@ std::string text_of_facts(const Facts& facts, std::size_t indent);
 /// The number of code points without the escape sequences of colours, which is the number of
 /// columns unless some are wide.
 std::size_t width_of(std::string_view text);
+/// The parts between separators, at least one; a part may be empty.
+std::vector<std::string_view> split(std::string_view text, char separator);
 /// `count` code points of `text`, beginning with number `first` (from 0).
 std::string code_points(std::string_view text, std::size_t first, std::size_t count);
 /// Breaks each line between words so that it has at most `columns` code points, and indents the
