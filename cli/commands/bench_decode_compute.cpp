@@ -35,7 +35,7 @@ struct BenchDecodeOptions {
   std::vector<std::int64_t> contexts{2048};
   DecodeLoad load;
   std::string device = "cpu";
-  std::string precision = "bf16";
+  Precision precision = Precision::kBf16;
   int threads = 0;
   bool json = false;
   bool no_graphs = false;
@@ -72,7 +72,7 @@ Parameters parameters_of(const Model& model, at::ScalarType type, at::Device dev
 
 std::vector<DecodeVariant> make_variants(const BenchDecodeOptions& options) {
   const c10::Device device = parse_device(options.device);
-  const c10::ScalarType type = scalar_type_of(parse_precision(options.precision));
+  const c10::ScalarType type = scalar_type_of(options.precision);
   std::vector<DecodeVariant> variants;
   for (const std::string& path : options.models) {
     const Model model = open_model_outline(path);
@@ -110,13 +110,11 @@ std::vector<BenchRow> measure(const BenchDecodeOptions& options,
 
 Table table_of(const std::vector<BenchRow>& rows, bool prefilled) {
   Table table(/*keys=*/4);
-  table.add_column("model", Table::Align::kLeft);
-  for (const char* column : {"kv heads", "batch", "context", "cache", "weights", "ms/token",
-                             "tokens/s", "speed-up", "read/s"}) {
-    table.add_column(column, Table::Align::kRight);
-  }
+  table.add_texts({"model"});
+  table.add_numbers({"kv heads", "batch", "context", "cache", "weights", "ms/token", "tokens/s",
+                     "speed-up", "read/s"});
   if (prefilled) {
-    table.add_column("prefill tokens/s", Table::Align::kRight);
+    table.add_numbers({"prefill tokens/s"});
   }
   for (const BenchRow& row : rows) {
     const auto context_tokens = static_cast<double>(row.load.batch * row.load.context);
@@ -124,7 +122,7 @@ Table table_of(const std::vector<BenchRow>& rows, bool prefilled) {
         printable(row.variant->name, 0),
         text_of_heads(row.variant->model.spec().kv_heads),
         std::to_string(row.load.batch),
-        with_thousands(static_cast<std::uint64_t>(row.load.context)),
+        with_thousands(row.load.context),
         text_of_bytes(row.speed.cache_bytes),
         text_of_bytes(row.variant->weight_bytes),
         fmt::format("{:.2f}", 1000 * row.speed.seconds_per_token),
@@ -180,12 +178,12 @@ void run_bench_decode(const BenchDecodeOptions& options, const Console& console)
   const std::vector<DecodeVariant> variants = make_variants(options);
   const std::vector<BenchRow> rows = measure(options, variants, console);
   warn_of_launches(rows, console);
-  warn_of_precision(parse_precision(options.precision), parse_device(options.device), console);
+  warn_of_precision(options.precision, parse_device(options.device), console);
   if (!options.json) {
     console.print(table_of(rows, options.load.prefill_chunk.has_value()).text(console));
     return;
   }
-  Json report = {{"device", options.device},         {"dtype", options.precision},
+  Json report = {{"device", options.device},         {"dtype", name_of(options.precision)},
                  {"threads", at::get_num_threads()}, {"tokens", options.load.tokens},
                  {"rounds", options.load.rounds},    {"results", Json::array()}};
   if (options.load.window) {
@@ -234,7 +232,8 @@ void add_bench_decode_command(Command group, Console& console) {
       .required();
   add_load_options(command, *options);
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
-  command.add_option("--dtype", options->precision, "dtype to compute in").one_of({"fp32", "bf16"});
+  add_word(command, "--dtype", options->precision, "dtype to compute in", kPrecisions,
+           parse_precision);
   add_threads_option(command, options->threads);
   command.add_flag("--no-graphs", options->no_graphs,
                    "on a GPU: launch operators one by one instead of as a CUDA graph");

@@ -12,7 +12,6 @@
 #include "cli/shell/standard_streams.h"
 #include "cli/shell/text.h"
 #include "cli/shell/uptrain_options.h"
-#include "formats/base/printable.h"
 #include "uptrain/run/training_speed.h"
 #include "uptrain/run/uptrain_plan.h"
 #include "uptrain/train/metrics.h"
@@ -24,11 +23,6 @@ struct BenchTrainOptions {
   UptrainSettings settings;
   std::vector<std::string> data;
   std::string device = "cpu";
-  std::string precision = "fp32";
-  std::string moments = "fp32";
-  std::string memory = "auto";
-  std::string trained = "all";
-  std::string optimizer = "adamw";
   std::int64_t steps = 10;
   std::int64_t warmup = 2;
   double peak_flops = 0.0;
@@ -83,11 +77,11 @@ std::string text_of(const BenchTrainOptions& options, const Model& source,
       "step      {:.4g} s for {} tokens (median of {})\n"
       "speed     {} tokens/s\n"
       "compute   {:.4g} TFLOP/s, {:.1f} % of this machine's {} matrix product in the same run\n",
-      text_of_count(static_cast<double>(count_parameters(source.spec))),
-      name_of(options.settings.precision), options.settings.device.str(), speed.median_seconds(),
-      text_of_count(static_cast<double>(speed.tokens_per_step)), speed.step_seconds.size(),
-      text_of_count(speed.tokens_per_second()), speed.flops_per_second() / 1e12,
-      100 * speed.fraction_of_matmul(), name_of(options.settings.precision));
+      text_of_count(count_parameters(source.spec)), name_of(options.settings.precision),
+      options.settings.device.str(), speed.median_seconds(), text_of_count(speed.tokens_per_step),
+      speed.step_seconds.size(), text_of_count(speed.tokens_per_second()),
+      speed.flops_per_second() / 1e12, 100 * speed.fraction_of_matmul(),
+      name_of(options.settings.precision));
   if (options.peak_flops > 0) {
     text +=
         fmt::format("MFU       {:.1f} % of {:.4g} TFLOP/s\n",
@@ -104,23 +98,16 @@ void run_bench_train(BenchTrainOptions options, const Console& console) {
   UptrainSettings& settings = options.settings;
   set_data(settings, options.data);
   settings.device = parse_device(options.device);
-  settings.precision = parse_precision(options.precision);
-  settings.optimizer.kind = parse_optimizer(options.optimizer);
-  settings.optimizer.moments = parse_precision(options.moments);
-  settings.trained = parse_trained_weights(options.trained);
-  settings.memory = memory_mode_of(options.memory);
   settings.validate_step();
   warn_of_precision(settings.precision, settings.device, console);
 
   const Model source = open_predicting_model(settings.model);
   const DataLoader data = open_training_data(settings, source.spec);
   const double estimate = estimated_memory(options, source, data.sequence_length(), console);
-  Progress progress(console, "bench train",
-                    static_cast<std::uint64_t>(options.warmup + options.steps), "steps");
+  Progress progress(console, "bench train", options.warmup + options.steps, "steps");
   const TrainingSpeed speed = measure_training(
       source, settings, data, options.warmup, options.steps,
-      [&](std::int64_t step) { progress.update(static_cast<std::uint64_t>(step), ""); },
-      interrupt_requested());
+      [&](std::int64_t step) { progress.update(step, ""); }, interrupt_requested());
   progress.finish();
   if (options.json) {
     console.print(text_of_json(json_of(options, source, speed, estimate)));
@@ -146,14 +133,11 @@ void add_bench_train_command(Command group, Console& console) {
             {0, 1U << 20});
   add_sequence_options(command, settings);
   add_count(command, "--accumulate", settings.accumulation, "batches in one step", {1, kMostBatch});
-  add_optimizer_options(command, options->trained, options->optimizer, options->moments);
+  add_optimizer_options(command, settings);
   command.add_flag("--activation-checkpointing", settings.recomputing,
                    "keep only the inputs of blocks and recompute the rest");
-  command
-      .add_option("--dtype", options->precision,
-                  "dtype to compute in: fp32, or bf16 with fp32 master weights")
-      .one_of({"fp32", "bf16"});
-  add_memory_option(command, options->memory);
+  add_precision_option(command, settings);
+  add_memory_option(command, settings);
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
   add_number(command, "--peak-flops", options->peak_flops,
              "peak FLOP/s of the device according to its vendor, to compute the MFU",

@@ -1,15 +1,14 @@
 // regroup calibrate DIR --data FILE -o STATS
 #include "uptrain/train/calibrate.h"
 
-#include <algorithm>
 #include <chrono>
 #include <memory>
 
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
+#include "cli/measure/conversion_options.h"
 #include "cli/measure/data_origin.h"
-#include "cli/measure/refit_options.h"
 #include "cli/shell/command.h"
 #include "cli/shell/devices.h"
 #include "cli/shell/progress.h"
@@ -53,8 +52,8 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
   const TokenInput input(options.data, options.text, source, options.threads,
                          tokens_to_read(settings.max_tokens));
   if (!options.any_text) {
-    RefitOptions compute;
-    compute.context = settings.context;
+    ConvertOptions compute;
+    compute.refit.context = settings.context;
     compute.device = options.device;
     compute.threads = options.threads;
     check_is_predicted(source, input.path(), options.data.empty() ? "--text" : "--data", compute,
@@ -63,11 +62,10 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
   const TokenFile data = TokenFile::open(input.path());
   const std::int64_t tokens = count_windows(data, settings) * settings.context;
   const auto layers = std::ssize(source.spec.layers) + std::ssize(source.spec.encoder_layers);
-  Progress progress(console, "calibrate", static_cast<std::uint64_t>(layers), "layers");
+  Progress progress(console, "calibrate", layers, "layers");
   calibrate(
       source, data, settings, device, options.output,
-      [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); },
-      interrupt_requested());
+      [&](std::int64_t done, std::int64_t) { progress.update(done); }, interrupt_requested());
   progress.finish();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   if (options.json) {
@@ -81,7 +79,7 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
          {"seconds", elapsed.count()}}));
   }
   console.note(fmt::format("wrote {}: {} layers over {} tokens", printable(options.output, 0),
-                           layers, with_thousands(static_cast<std::uint64_t>(tokens))));
+                           layers, with_thousands(tokens)));
 }
 
 }  // namespace

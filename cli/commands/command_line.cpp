@@ -25,18 +25,13 @@ constexpr auto kWords =
 
 // CLI11 describes allowed values as "TEXT:{a,b,c}".
 std::vector<std::string> choices_in(const std::string& type) {
-  std::vector<std::string> choices;
   const std::size_t open = type.find('{');
   const std::size_t close = type.find('}', open);
   if (open == std::string::npos || close == std::string::npos) {
-    return choices;
+    return {};
   }
-  for (std::size_t begin = open + 1; begin < close;) {
-    const std::size_t end = std::min(type.find(',', begin), close);
-    choices.push_back(type.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return choices;
+  const auto choices = split(std::string_view(type).substr(open + 1, close - open - 1), ',');
+  return {choices.begin(), choices.end()};
 }
 
 // One entry for the named form of an option, one for its positional form; most have only one.

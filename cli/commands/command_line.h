@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "cli/shell/command.h"
-#include "formats/base/json.h"
 
 namespace CLI {
 class App;
@@ -54,21 +53,6 @@ std::string help_text(const CommandFacts& command, const std::string& name);
 
 /// "regroup convert SOURCE OUTPUT [OPTIONS]".
 std::string usage_of(const CommandFacts& command, const std::string& name);
-
-// Writes shell scripts that complete commands, options and their values.
-
-/// Scripts to source, or to install where the shell looks for completions.
-std::string bash_completions(const CommandFacts& program);
-std::string zsh_completions(const CommandFacts& program);
-std::string fish_completions(const CommandFacts& program);
-
-// The manual page, in the macros of man(7).
-
-std::string manual_page(const CommandFacts& program);
-
-/// The same as a list of {"name", "description", "options"}; of these, "several" says whether an
-/// option takes more than one value.
-Json commands_json(const CommandFacts& program);
 
 /// "help convert" -> "convert --help"; returns other words unchanged. Throws kUsage for help on an
 /// unknown command.

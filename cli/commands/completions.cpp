@@ -78,7 +78,7 @@ std::string with_table(const CommandFacts& program, std::string_view set, std::s
                      quoted(table, apostrophe), quoted(kOffers, apostrophe), script);
 }
 
-}  // namespace
+// Scripts to source, or to install where the shell looks for completions.
 
 std::string bash_completions(const CommandFacts& program) {
   return "# bash completion for regroup\n" + with_table(program, "", "=", "'\\''", R"(_regroup() {
@@ -114,8 +114,6 @@ std::string fish_completions(const CommandFacts& program) {
 end
 complete -c regroup -n 'test (count (__regroup_offers)) -gt 0' -f -a '(__regroup_offers)')fish");
 }
-
-namespace {
 
 // Escapes text for roff: backslashes, hyphens that are typed, and a dot or an apostrophe at the
 // beginning of a line.
@@ -188,8 +186,7 @@ where models named \fIorg/name\fR or \fIorg/name@revision\fR are looked up.
 \fBNO_COLOR\fR
 set to anything: no colours.)";
 
-}  // namespace
-
+// In the macros of man(7).
 std::string manual_page(const CommandFacts& program) {
   std::string text = fmt::format(
       ".TH REGROUP 1 \"\" \"regroup {}\" \"User Commands\"\n.SH NAME\nregroup \\- {}\n"
@@ -209,8 +206,6 @@ std::string manual_page(const CommandFacts& program) {
   return text + kEnd;
 }
 
-namespace {
-
 Json json_of(const OptionFacts& option) {
   return {{"names", option.names},           {"description", option.description},
           {"value", option.value},           {"choices", option.choices},
@@ -218,8 +213,8 @@ Json json_of(const OptionFacts& option) {
           {"positional", option.positional}, {"required", option.required}};
 }
 
-}  // namespace
-
+// The manual as a list of {"name", "description", "options"}; of these, "several" says whether an
+// option takes more than one value.
 Json commands_json(const CommandFacts& program) {
   Json commands = Json::array();
   for (const CommandFacts& command : whole_commands(program)) {
@@ -233,6 +228,8 @@ Json commands_json(const CommandFacts& program) {
   }
   return commands;
 }
+
+}  // namespace
 
 // regroup completions SHELL, and regroup manual
 

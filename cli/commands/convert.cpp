@@ -37,17 +37,15 @@ namespace {
 // Whether a change of basis is possible, so that heads can be solved for.
 bool can_solve(const ModelSpec& spec) { return !spec.clip_qkv && spec.not_computable.empty(); }
 
-void check_something_is_pooled(const Model& source, const ConversionRequest& request,
-                               const ConvertOptions& options) {
-  if (options.budget.budget.empty() && pooled_layers(plan_conversion(source, request)).empty()) {
+void check_something_is_pooled(const Model& source, const ConvertOptions& options) {
+  if (!options.budget.given() && pooled_layers(plan_conversion(source, options.request)).empty()) {
     refuse_without_effect("--text", "no layer gets fewer kv heads");
   }
 }
 
 // Refuses options of refitting if nothing is refitted.
 void check_refit_options(const Model& source, const ConvertOptions& options) {
-  const bool refits =
-      options.given("--refit-steps") || compute_for("--text").refits_by_default(options.text);
+  const bool refits = compute_for("--text").refit_steps_of(options) > 0;
   if (refits && can_refit(source.spec)) {
     return;
   }
@@ -63,7 +61,8 @@ void check_refit_options(const Model& source, const ConvertOptions& options) {
 // Sets what --text implies for refitting, unless it is given.
 void refit_on(const PreparedText& text, const ModelSpec& spec, ConvertOptions& options,
               const Console& console) {
-  if (!options.given("--refit-steps") && text.refit_steps == 0) {
+  const std::int64_t steps = compute_for("--text").refit_steps_of(options);
+  if (steps == 0) {
     return;
   }
   if (!can_refit(spec)) {
@@ -73,22 +72,19 @@ void refit_on(const PreparedText& text, const ModelSpec& spec, ConvertOptions& o
     return;
   }
   options.refit.data = text.tokens;
-  if (!options.given("--refit-steps")) {
-    options.refit.steps = text.refit_steps;
-  }
+  options.refit.steps = steps;
   // Refitting keeps the hidden states of all its tokens: more than its steps read are of no use.
-  const std::int64_t read = options.refit.steps * options.refit.batch * text.context;
+  const std::int64_t read = steps * options.refit.batch * text.context;
   options.refit.max_tokens = std::min(text.windows * text.context, read + read / 4);
 }
 
 // Decides on distillation. It needs much memory, so that only --distill-steps insists on it.
-void choose_distillation(const Model& source, const ConversionRequest& request,
-                         ConvertOptions& options, const Console& console) {
+void choose_distillation(const Model& source, ConvertOptions& options, const Console& console) {
   if (!options.text.distills()) {
     return;
   }
   const std::string reason = compute_for("--text").why_not_distilled(
-      source, plan_conversion(source, request), options.refit);
+      source, plan_conversion(source, options.request), options);
   if (reason.empty()) {
     return;
   }
@@ -99,28 +95,20 @@ void choose_distillation(const Model& source, const ConversionRequest& request,
   options.text.distill_steps = 0;
 }
 
-bool calibrates(const ConversionRequest& request, const ConvertOptions& options) {
-  return options.calibration.empty() &&
-         (needs_solver(request.pooling.method) || options.measure || options.grouping == "similar");
-}
-
 bool checks_text(const ConvertOptions& options) {
   return !options.any_text && !options.text.samples;
 }
 
 // The labels of what shows its progress.
-std::vector<std::string> stages_of(const Model& source, const ConversionRequest& request,
-                                   const ConvertOptions& options) {
-  const bool refits =
-      can_refit(source.spec) &&
-      (options.given("--refit-steps") || compute_for("--text").refits_by_default(options.text));
+std::vector<std::string> stages_of(const Model& source, const ConvertOptions& options) {
   const ComputeFunctions& compute = compute_for("--text");
-  const bool mixes = compute.own_share_of(source, options.text) > 0.0;
+  const bool refits = can_refit(source.spec) && compute.refit_steps_of(options) > 0;
+  const bool mixes = compute.own_share_of(source, options) > 0.0;
   const std::pair<const char*, bool> all[] = {{"sample", options.text.samples},
                                               {"check text", checks_text(options)},
                                               {"sample", mixes},
-                                              {"calibrate", calibrates(request, options)},
-                                              {"measure", !options.budget.budget.empty()},
+                                              {"calibrate", options.calibrates()},
+                                              {"measure", options.budget.given()},
                                               {"group", options.grouping == "similar"},
                                               {refits ? "refit" : "convert", true},
                                               {"distill", options.text.distills()},
@@ -138,7 +126,7 @@ std::vector<std::string> stages_of(const Model& source, const ConversionRequest&
 // What is going to be done with the text.
 std::string work_on(const PreparedText& text, const ConvertOptions& options) {
   const auto tokens_in = [&](std::int64_t windows) {
-    return with_thousands(static_cast<std::uint64_t>(windows * text.context));
+    return with_thousands(windows * text.context);
   };
   const std::string refit =
       options.refit.data.empty()
@@ -157,67 +145,60 @@ std::string work_on(const PreparedText& text, const ConvertOptions& options) {
 
 // Prepares the text of --text, and sets the method and the options that it implies unless they are
 // given. None without --text. Throws kUsage for options without effect.
-std::optional<PreparedText> use_text(const Model& source, ConversionRequest& request,
-                                     ConvertOptions& options, Console& console) {
+std::optional<PreparedText> use_text(const Model& source, ConvertOptions& options,
+                                     Console& console) {
   if (!options.text.given()) {
     return std::nullopt;
   }
-  check_something_is_pooled(source, request, options);
+  check_something_is_pooled(source, options);
   if (!options.given("--pool") && can_solve(source.spec)) {
-    request.pooling.method = PoolMethod::kLowrank;
+    options.request.pooling.method = PoolMethod::kLowrank;
   }
   if (options.given("--refit-tokens")) {
     options.text.tokens = options.refit.max_tokens;
   }
-  choose_distillation(source, request, options, console);
+  choose_distillation(source, options, console);
   for (const char* option : {"--distill-lr", "--distill-attention"}) {
     if (options.given(option) && !options.text.distills()) {
       refuse_without_effect(option, "nothing is distilled");
     }
   }
   check_refit_options(source, options);
-  console.set_stages(stages_of(source, request, options));
+  console.set_stages(stages_of(source, options));
   const ComputeFunctions& compute = compute_for("--text");
-  PreparedText text =
-      compute.prepare_text(source, options.text, options.refit, options.destination, console);
-  const std::int64_t refit_steps =
-      options.given("--refit-steps") ? options.refit.steps : text.refit_steps;
-  console.note("expected  " + compute.expected_cost(source, options.refit, text,
-                                                    calibrates(request, options),
-                                                    can_refit(source.spec) ? refit_steps : 0));
+  PreparedText text = compute.prepare_text(source, options, console);
+  console.note("expected  " + compute.expected_cost(source, options, text));
   if (checks_text(options) && !options.dry_run) {
-    compute.check_is_predicted(source, text.tokens, "--text", options.refit, console);
+    compute.check_is_predicted(source, text.tokens, "--text", options, console);
   }
-  compute.complete_text(source, options.text, options.refit, options.dry_run, text, console);
-  if (!options.budget.budget.empty() && options.budget.data.empty()) {
+  compute.complete_text(source, options, text, console);
+  if (options.budget.given() && options.budget.data.empty()) {
     options.budget.data = text.tokens;
     options.budget.max_tokens = std::min(options.budget.max_tokens, text.windows * text.context);
   }
   refit_on(text, source.spec, options, console);
   if (text.distill_steps > 0) {
-    request.pooling.distillation = compute.distillation_recipe(text, options.refit);
+    options.request.pooling.distillation = compute.distillation_recipe(text, options);
   }
   console.note(work_on(text, options));
-  if (calibrates(request, options) && !options.dry_run) {
-    compute.calibrate_on_text(source, options.refit, text, console);
-    options.calibration = text.statistics;
+  if (options.calibrates() && !options.dry_run) {
+    options.calibration = compute.calibrate_on_text(source, options, text, console);
   }
   return text;
 }
 
 // Compares the result, which is not published yet, with its source and with pooling by the mean,
 // and records what it finds. A comparison that fails is a warning and must not cost the result.
-std::optional<HeldOut> compare_on_held_out(const PreparedText& text,
-                                           const ConversionRequest& request,
-                                           const ConversionReport& report,
+std::optional<HeldOut> compare_on_held_out(const PreparedText& text, const ConversionReport& report,
                                            const std::filesystem::path& result,
                                            const Console& console) {
   ConversionRequest mean;
-  mean.kv_heads = request.kv_heads;
-  mean.roles = request.roles;
+  mean.kv_heads = report.options.request.kv_heads;
+  mean.roles = report.options.request.roles;
   try {
-    HeldOut found = compute_for("--text").compare_on_text(
-        report.source, text, plan_conversion(report.source, mean), result.string(), console);
+    HeldOut found = compute_for("--text").compare_on_text(report.source, report.options, text,
+                                                          plan_conversion(report.source, mean),
+                                                          result.string(), console);
     if (!is_single_file(report.plan.container)) {
       const std::string config = read_text(result / "config.json", kMaxConfigBytes);
       ConversionRecord facts;
@@ -237,9 +218,9 @@ std::optional<HeldOut> compare_on_held_out(const PreparedText& text,
 
 // Plans the conversion. For --grouping similar, searches the grouping first and returns it in
 // `groupings`.
-ConversionPlan make_plan(const Model& source, ConversionRequest& request,
-                         const ConvertOptions& options, const Console& console,
+ConversionPlan make_plan(const Model& source, ConvertOptions& options, const Console& console,
                          std::vector<LayerGrouping>& groupings) {
+  ConversionRequest& request = options.request;
   ConversionPlan contiguous = plan_conversion(source, request);
   check_effects(options, source, contiguous);
   if (options.grouping != "similar") {
@@ -252,8 +233,7 @@ ConversionPlan make_plan(const Model& source, ConversionRequest& request,
   }
   Progress progress(console, "group", pooled_layers(contiguous).size(), "layers");
   SimilarGrouping found = find_similar_grouping(
-      contiguous, source.checkpoint,
-      [&](std::int64_t done) { progress.update(static_cast<std::uint64_t>(done)); },
+      contiguous, source.checkpoint, [&](std::int64_t done) { progress.update(done); },
       interrupt_requested());
   progress.finish();
   groupings = std::move(found.layers);
@@ -263,9 +243,9 @@ ConversionPlan make_plan(const Model& source, ConversionRequest& request,
 }
 
 // Whether the conversion does more than moving and averaging heads, which needs LibTorch.
-bool solves(const ConversionRequest& request, const ConvertOptions& options) {
-  return needs_solver(request.pooling.method) || options.measure || options.grouping == "similar" ||
-         !options.refit.data.empty() || !options.budget.budget.empty() || options.text.given();
+bool solves(const ConvertOptions& options) {
+  return options.takes_statistics() || !options.refit.data.empty() || options.budget.given() ||
+         options.text.given();
 }
 
 void check_arguments(const ConvertOptions& options) {
@@ -284,7 +264,7 @@ void check_arguments(const ConvertOptions& options) {
 void check_data(const Model& source, const ConvertOptions& options, const Console& console) {
   const auto check = [&](const char* option, const std::string& data) {
     if (!data.empty() && !options.any_text && options.given(option)) {
-      compute_for(option).check_is_predicted(source, data, option, options.refit, console);
+      compute_for(option).check_is_predicted(source, data, option, options, console);
     }
   };
   check("--kv-budget-data", options.budget.data);
@@ -295,8 +275,9 @@ void check_data(const Model& source, const ConvertOptions& options, const Consol
 
 // Adds statistics, the device, the kv heads of --kv-budget and the refiner to the request. Returns
 // the budget.
-std::optional<KvBudget> complete_request(ConversionRequest& request, const Model& source,
-                                         const ConvertOptions& options, const Console& console) {
+std::optional<KvBudget> complete_request(const Model& source, ConvertOptions& options,
+                                         const Console& console) {
+  ConversionRequest& request = options.request;
   request.calibration = open_calibration(options.calibration, source);
   if (request.calibration && options.text.given() && !options.given("--calibration")) {
     request.pooling.discarded_statistics = {request.calibration->tokens(),
@@ -304,20 +285,18 @@ std::optional<KvBudget> complete_request(ConversionRequest& request, const Model
   }
   check_data_origin(source, options.budget.data, console);
   check_data_origin(source, options.refit.data, console);
-  if (options.refit.device != request.pooling.device) {
-    request.pooling.device = compute_for("--device").solving_device(options.refit);
+  if (options.device != request.pooling.device) {
+    request.pooling.device = compute_for("--device").solving_device(options);
   }
   check_data(source, options, console);
   std::optional<KvBudget> budget;
-  if (!options.budget.budget.empty()) {
+  if (options.budget.given()) {
     request.grouping = options.grouping;
-    budget = compute_for("--kv-budget")
-                 .share_kv_budget(source, request, options.budget, options.refit, console);
+    budget = compute_for("--kv-budget").share_kv_budget(source, options, console);
     request.kv_heads = budget->kv_heads();
   }
   if (!options.refit.data.empty()) {
-    request.refiner =
-        compute_for("--refit").make_refiner(source, options.refit, interrupt_requested());
+    request.refiner = compute_for("--refit").make_refiner(source, options, interrupt_requested());
     warn_of_context(source, static_cast<std::int64_t>(request.refiner->recipe().context.value()),
                     console);
   }
@@ -325,13 +304,12 @@ std::optional<KvBudget> complete_request(ConversionRequest& request, const Model
 }
 
 // Compares a result in another form with its source.
-std::optional<OutputComparison> compare_if_possible(const Model& source,
-                                                    const ConversionRequest& request,
-                                                    const ConversionPlan& plan,
+std::optional<OutputComparison> compare_if_possible(const ConversionReport& report,
                                                     const std::filesystem::path& result,
                                                     const Console& console) {
   if (const ComputeFunctions* compute = compute_functions()) {
-    return compute->compare_with_source(source, request, plan, result, console);
+    return compute->compare_with_source(report.source, report.options.request, report.plan, result,
+                                        console);
   }
   console.note("note: built without LibTorch, so the result was not compared by computing");
   return std::nullopt;
@@ -339,11 +317,11 @@ std::optional<OutputComparison> compare_if_possible(const Model& source,
 
 // Carries out the plan. A result in another form, or made with --text, is compared with the source
 // before it is published.
-void write_result(const ConversionRequest& request, const ConvertOptions& options,
-                  const std::optional<PreparedText>& text, ConversionReport& report,
+void write_result(const std::optional<PreparedText>& text, ConversionReport& report,
                   const Console& console) {
   const ConversionPlan& plan = report.plan;
-  const bool compares = !plan.in_place && !options.skip_comparison && !request.refiner;
+  const ConvertOptions& options = report.options;
+  const bool compares = !plan.in_place && !options.skip_comparison && !options.request.refiner;
   if (compares) {
     exec_compute();
   }
@@ -353,42 +331,41 @@ void write_result(const ConversionRequest& request, const ConvertOptions& option
       progress.finish();
     }
     if (compares) {
-      report.comparison = compare_if_possible(report.source, request, plan, result, console);
+      report.comparison = compare_if_possible(report, result, console);
     }
-    if (text && request.pooling.distillation) {
+    if (text && options.request.pooling.distillation) {
       report.distillation = compute_for("--text").distill_on_text(report.source, plan, *text,
-                                                                  options.refit, result, console);
+                                                                  options, result, console);
     }
     if (text) {
-      report.held_out = compare_on_held_out(*text, request, report, result, console);
+      report.held_out = compare_on_held_out(*text, report, result, console);
     }
   };
   report.layers = execute_conversion(
       plan, report.source, options.destination,
       [&](std::uint64_t bytes, std::string_view tensor) { progress.wrote(bytes, tensor); },
-      interrupt_requested(), check, options.refit.threads);
+      interrupt_requested(), check, options.threads);
   if (!compares && !text) {
     progress.finish();
   }
 }
 
-void run_conversion(ConversionRequest request, ConvertOptions options, Console& console) {
-  if (solves(request, options)) {
+void run_conversion(ConvertOptions& options, Console& console) {
+  if (solves(options)) {
     exec_compute();
   }
   check_arguments(options);
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_model(options.source, {.layout = options.layout});
-  const std::optional<PreparedText> text = use_text(source, request, options, console);
-  std::optional<KvBudget> budget = complete_request(request, source, options, console);
+  const std::optional<PreparedText> text = use_text(source, options, console);
+  std::optional<KvBudget> budget = complete_request(source, options, console);
   std::vector<LayerGrouping> groupings;
-  const ConversionPlan plan = make_plan(source, request, options, console, groupings);
-  ConversionReport report{
-      plan, source, options.source, options.destination, options.dry_run, options.measure};
+  const ConversionPlan plan = make_plan(source, options, console, groupings);
+  ConversionReport report{options, plan, source};
   report.groupings = std::move(groupings);
   report.budget = std::move(budget);
   if (!options.dry_run) {
-    write_result(request, options, text, report, console);
+    write_result(text, report, console);
   }
   if (options.measure && report.layers.empty()) {
     report.layers = measure_pooling(plan, source.checkpoint, interrupt_requested());
@@ -402,7 +379,7 @@ void run_conversion(ConversionRequest request, ConvertOptions options, Console& 
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   report.seconds = elapsed.count();
-  print_report(report, options.json, console);
+  print_report(report, console);
 }
 
 }  // namespace
@@ -415,8 +392,10 @@ void add_convert_command(Command program, Console& console) {
       "Example: regroup convert Llama-2-7b-hf Llama-2-7b-gqa8 --kv-heads 8 "
       "--text corpus.txt\n"
       "Untouched tensors stay byte-identical; the result appears only when it is complete.");
-  command.on_run(
-      [options, &console] { run_conversion(convert_request(*options), *options, console); });
+  command.on_run([options, &console] {
+    set_convert_request(*options);
+    run_conversion(*options, console);
+  });
 }
 
 void add_expand_command(Command program, Console& console) {
@@ -427,8 +406,10 @@ void add_expand_command(Command program, Console& console) {
   command.footer(
       "Example: regroup expand Llama-2-7b-gqa4 Llama-2-7b-gqa4-tp8 --kv-heads 8\n"
       "Tensor-parallel servers need a multiple of their number of ranks.");
-  command.on_run(
-      [options, &console] { run_conversion(expand_request(*options), *options, console); });
+  command.on_run([options, &console] {
+    set_expand_request(*options);
+    run_conversion(*options, console);
+  });
 }
 
 }  // namespace regroup

@@ -4,17 +4,15 @@
 #include <array>
 #include <filesystem>
 #include <map>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "cli/measure/refit_options.h"
 #include "cli/shell/command.h"
 #include "cli/shell/option_needs.h"
 #include "cli/shell/quantity.h"
+#include "cli/shell/text.h"
 #include "converter/convert/execute_plan.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -36,8 +34,7 @@ const std::map<std::string, LoaderChoice> kLoaders{{"auto", LoaderChoice::kAuto}
 
 std::vector<AttentionRole> parse_roles(const std::string& text) {
   std::vector<AttentionRole> roles;
-  std::istringstream items(text + ",");
-  for (std::string item; std::getline(items, item, ',');) {
+  for (const std::string_view item : split(text, ',')) {
     if (item != "self" && item != "cross" && item != "encoder") {
       throw_usage("--attention: \"{}\" is not one of self, cross, encoder", printable(item));
     }
@@ -48,15 +45,13 @@ std::vector<AttentionRole> parse_roles(const std::string& text) {
   return roles;
 }
 
-// The container of --to; without it, GGUF for an output named "x.gguf" unless the source is GGUF.
-std::optional<Container> container_of(const ConvertOptions& options) {
-  if (!options.container.empty()) {
-    return kContainers.at(options.container);
+// Without --to: GGUF for an output named "x.gguf" unless the source is GGUF.
+void choose_container(ConvertOptions& options) {
+  if (!options.request.container &&
+      std::filesystem::path(options.destination).extension() == ".gguf" &&
+      !is_gguf_file(resolve_weights_path(options.source))) {
+    options.request.container = Container::kGguf;
   }
-  return std::filesystem::path(options.destination).extension() == ".gguf" &&
-                 !is_gguf_file(resolve_weights_path(options.source))
-             ? std::optional(Container::kGguf)
-             : std::nullopt;
 }
 
 void check_name(const std::filesystem::path& destination, Container container) {
@@ -69,7 +64,7 @@ void check_name(const std::filesystem::path& destination, Container container) {
 
 void check_roles(const ConvertOptions& options, const Model& source) {
   const auto roles = source.spec.roles();
-  const auto named = parse_roles(options.attention);
+  const auto& named = options.request.roles;
   if (std::none_of(named.begin(), named.end(), [&](AttentionRole role) {
         return std::find(roles.begin(), roles.end(), role) != roles.end();
       })) {
@@ -95,32 +90,29 @@ void add_common_options(Command command, ConvertOptions& options) {
 }
 
 void add_form_options(Command command, ConvertOptions& options) {
+  ConversionRequest& request = options.request;
   command.begin_group("Form of the result");
-  command.add_option("--target", options.request.target,
+  command.add_option("--target", request.target,
                      "architecture to write: same; expanded (every kv head stored once per query "
                      "head, for loaders without grouped heads); auto (one that computes the same "
                      "and whose loaders support grouped heads); or its name");
-  command
-      .add_option("--positions", options.positions,
-                  "keep, or alibi: replace the model's positions by ALiBi slopes (needs uptraining "
-                  "afterwards)")
-      .one_of({"keep", "alibi"});
-  command
-      .add_option("--to", options.container,
-                  "container to write: safetensors or torch (a directory) or gguf (one file) "
-                  "(default: the source's, or gguf for an output named .gguf)")
-      .one_of(kContainers);
-  command
-      .add_option("--dtype", options.dtype,
-                  "store floating tensors as this type (q8_0: matrices, in GGUF only)")
-      .one_of(kDtypes);
-  command
-      .add_option("--loader", options.loader,
-                  "code written next to the weights, for families whose stock loaders do not "
-                  "support grouped heads: transformers (for trust_remote_code, also in place of "
-                  "the model's own code), none, or auto (transformers, if the model has no code "
-                  "of its own)")
-      .one_of(kLoaders);
+  add_word(command, "--positions", request.positions,
+           "keep, or alibi: replace the model's positions by ALiBi slopes (needs uptraining "
+           "afterwards)",
+           {"keep", "alibi"}, [](const std::string& word) {
+             return word == "alibi" ? PositionChange::kAlibi : PositionChange::kKeep;
+           });
+  add_word(command, "--to", request.container,
+           "container to write: safetensors or torch (a directory) or gguf (one file) (default: "
+           "the source's, or gguf for an output named .gguf)",
+           kContainers);
+  add_word(command, "--dtype", request.dtype,
+           "store floating tensors as this type (q8_0: matrices, in GGUF only)", kDtypes);
+  add_word(command, "--loader", request.loader,
+           "code written next to the weights, for families whose stock loaders do not support "
+           "grouped heads: transformers (for trust_remote_code, also in place of the model's own "
+           "code), none, or auto (transformers, if the model has no code of its own)",
+           kLoaders);
   command.add_flag("--skip-comparison", options.skip_comparison,
                    "do not check by computing that a result in another form gives the same logits");
   command.add_option("--layout", options.layout,
@@ -131,11 +123,10 @@ void add_pooling_options(Command command, ConvertOptions& options) {
   command.begin_group("How heads are pooled");
   command.add_option("--attention", options.attention,
                      "which attention of an encoder-decoder to group: self, cross, encoder");
-  command
-      .add_option("--pool", options.pool,
-                  "how a group of heads becomes one: mean; first or random (one of them); lowrank "
-                  "(minimises the error)")
-      .one_of({"mean", "first", "random", "lowrank"});
+  add_word(command, "--pool", options.request.pooling.method,
+           "how a group of heads becomes one: mean; first or random (one of them); lowrank "
+           "(minimises the error)",
+           {"mean", "first", "random", "lowrank"}, parse_pool_method);
   add_count(command, "--pool-seed", options.request.pooling.seed, "seed of --pool random",
             kAnySeed);
   command
@@ -155,7 +146,7 @@ void add_pooling_options(Command command, ConvertOptions& options) {
                    "pool heads that hold NaN or infinities");
 }
 
-void add_budget_options(Command command, KvBudgetOptions& options) {
+void add_budget_options(Command command, ConvertOptions::Budget& options) {
   command.begin_group("Kv heads by layer");
   const auto take_budget = [&options](const std::string& typed) {
     const bool digits =
@@ -180,7 +171,7 @@ void add_budget_options(Command command, KvBudgetOptions& options) {
   add_count(command, "--kv-budget-tokens", options.max_tokens, "read about this many tokens of it");
 }
 
-void add_text_options(Command command, TextOptions& options) {
+void add_text_options(Command command, ConvertOptions::Text& options) {
   command.begin_group("Recovery on a text");
   add_text_input(command, options.input,
                  "text files or JSON lines: fit the shared heads to them (lowrank), train the "
@@ -219,7 +210,7 @@ void add_text_options(Command command, TextOptions& options) {
 }
 
 // Options of the steps after pooling.
-void add_refit_options(Command command, RefitOptions& options) {
+void add_refit_options(Command command, ConvertOptions::Refit& options) {
   command.begin_group("Each attention by itself");
   command
       .add_option("--refit", options.data,
@@ -237,6 +228,9 @@ void add_refit_options(Command command, RefitOptions& options) {
              "learning rate, relative to the size of the weights (default: found for each "
              "attention by short trials)",
              {0.0, 10.0, /*least_allowed=*/false});
+}
+
+void add_machine_options(Command command, ConvertOptions& options) {
   command.begin_group("Machine");
   command.add_option("--device", options.device,
                      "where heads are solved for and measured, and where refitting and --kv-budget "
@@ -259,6 +253,7 @@ void add_convert_options(Command command, ConvertOptions& options) {
   add_pooling_options(command, options);
   add_budget_options(command, options.budget);
   add_refit_options(command, options.refit);
+  add_machine_options(command, options);
   command.most_used({"--kv-heads", "--text", "--effort", "--to", "--dry-run"});
 }
 
@@ -273,35 +268,27 @@ void add_expand_options(Command command, ConvertOptions& options) {
       .required();
 }
 
-ConversionRequest convert_request(const ConvertOptions& options) {
-  ConversionRequest request = options.request;
-  request.container = container_of(options);
-  if (request.kv_heads.empty() && options.budget.budget.empty() && request.target == "same" &&
-      options.positions == "keep" && options.dtype.empty() && !request.container &&
-      options.loader == "auto") {
+void set_convert_request(ConvertOptions& options) {
+  ConversionRequest& request = options.request;
+  choose_container(options);
+  if (request.kv_heads.empty() && !options.budget.given() && request.target == "same" &&
+      request.positions == PositionChange::kKeep && !request.dtype && !request.container &&
+      request.loader == LoaderChoice::kAuto) {
     throw_usage(
         "nothing to do: --kv-heads, --kv-budget, --to, --target, --positions, --dtype or --loader "
         "is needed");
   }
   request.roles = parse_roles(options.attention);
-  request.pooling.method = parse_pool_method(options.pool);
-  request.positions = options.positions == "alibi" ? PositionChange::kAlibi : PositionChange::kKeep;
-  if (!options.dtype.empty()) {
-    request.dtype = kDtypes.at(options.dtype);
-  }
-  request.loader = kLoaders.at(options.loader);
-  return request;
 }
 
-ConversionRequest expand_request(const ConvertOptions& options) {
-  if (options.request.kv_heads.size() != 1) {
+void set_expand_request(ConvertOptions& options) {
+  ConversionRequest& request = options.request;
+  if (request.kv_heads.size() != 1) {
     throw_usage("--kv-heads: must be one number for all layers");
   }
-  ConversionRequest request = options.request;
-  request.container = container_of(options);
+  choose_container(options);
   request.target = "expanded";
   request.stored_kv_heads = std::exchange(request.kv_heads, {}).front();
-  return request;
 }
 
 void check_effects(const ConvertOptions& options, const Model& source, const ConversionPlan& plan) {
@@ -315,7 +302,7 @@ void check_effects(const ConvertOptions& options, const Model& source, const Con
   if (options.given("--attention")) {
     check_roles(options, source);
   }
-  if (options.loader == "none" &&
+  if (options.request.loader == LoaderChoice::kNone &&
       !has_loader_choice(plan.config_text, plan.target, plan.container)) {
     refuse_without_effect("--loader none", "no code would be written");
   }

@@ -68,9 +68,7 @@ std::vector<JsonDifference> compare_settings(const Checkpoint& before, const Che
 }
 
 void run_diff(const DiffOptions& options, const Console& console) {
-  if (!options.html.empty()) {
-    check_page_path(options.html);
-  }
+  check_page_path(options.html);
   const Checkpoint before = open_checkpoint(options.before);
   const Checkpoint after = open_checkpoint(options.after);
   const auto settings = compare_settings(before, after, options);
@@ -83,12 +81,7 @@ void run_diff(const DiffOptions& options, const Console& console) {
                                 {"tensors", differences_json(tensors)},
                                 {"settings", settings_json(settings)}}));
   } else {
-    if (!tensors.empty()) {
-      console.print(differences_text(tensors, console) + (settings.empty() ? "" : "\n"));
-    }
-    if (!settings.empty()) {
-      console.print(settings_table(settings).text(console));
-    }
+    print_differences(tensors, settings, console);
     if (same) {
       console.print("no difference");
     }

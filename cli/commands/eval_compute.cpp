@@ -45,7 +45,7 @@ struct EvalOptions {
   std::optional<std::int64_t> batch;
   std::optional<std::int64_t> max_tokens;
   std::string device = "cpu";
-  std::string precision = "fp32";
+  Precision precision = Precision::kFp32;
   int threads = 0;
   TaskOptions task;
   std::uint64_t seed = 0;
@@ -60,14 +60,6 @@ struct ContextResult {
   std::optional<Evaluation> evaluation;
   double seconds = 0.0;
   std::string obstacle;
-};
-
-struct EvalReport {
-  std::string model;  ///< as given on the command line, like `data`
-  std::string data;
-  Objective objective = Objective::kNextToken;
-  std::vector<std::string> warnings;
-  std::vector<ContextResult> results;  ///< at least one; a single one has an evaluation
 };
 
 // The tokens that the loss is averaged over.
@@ -90,60 +82,6 @@ Json json_of(const ContextResult& result) {
   return {{"loss", result.evaluation->loss},     {"perplexity", result.evaluation->perplexity},
           {"tokens", result.evaluation->tokens}, {"context", result.context},
           {"seconds", result.seconds},           {"tokens_per_second", tokens / result.seconds}};
-}
-
-// For one context, its results are members of the report; for several, they are a list.
-Json report_json(const EvalReport& done) {
-  Json report = {{"model", done.model},
-                 {"data", done.data},
-                 {"objective", name_of(done.objective)},
-                 {"warnings", done.warnings}};
-  if (done.results.size() == 1) {
-    report.update(json_of(done.results.front()));
-    return report;
-  }
-  report["contexts"] = Json::array();
-  for (const ContextResult& result : done.results) {
-    report["contexts"].push_back(json_of(result));
-  }
-  return report;
-}
-
-std::string table_of(const std::vector<ContextResult>& results, const Console& console) {
-  Table table;
-  for (const char* column : {"context", "loss", "perplexity", "tokens"}) {
-    table.add_column(column, Table::Align::kRight);
-  }
-  std::string obstacles;
-  for (const ContextResult& result : results) {
-    const std::string context = with_thousands(static_cast<std::uint64_t>(result.context));
-    if (!result.evaluation) {
-      table.add_row({context, "-", "-", "-"});
-      obstacles += fmt::format("\n{}: {}", context, result.obstacle);
-      continue;
-    }
-    table.add_row({context, fmt::format("{:.4f}", result.evaluation->loss),
-                   fmt::format("{:#.6g}", result.evaluation->perplexity),
-                   with_thousands(static_cast<std::uint64_t>(result.evaluation->tokens))});
-  }
-  return table.text(console) + obstacles;
-}
-
-// Prints one result as lines, several as a table.
-void print_eval_report(const EvalReport& done, bool json, const Console& console) {
-  if (json) {
-    console.print(text_of_json(report_json(done)));
-  } else if (done.results.size() > 1) {
-    console.print(table_of(done.results, console));
-  } else {
-    const Evaluation& evaluation = *done.results.front().evaluation;
-    console.print(fmt::format(
-        "loss        {:.4f} nats per token\nperplexity  {:#.6g}\n"
-        "tokens      {}{} in windows of {}",
-        evaluation.loss, evaluation.perplexity,
-        with_thousands(static_cast<std::uint64_t>(evaluation.tokens)), text_of(done.objective),
-        with_thousands(static_cast<std::uint64_t>(done.results.front().context))));
-  }
 }
 
 // The name of the data or of the first text.
@@ -239,7 +177,7 @@ EvalRequest make_request(const EvalOptions& options) {
                       options.contexts,
                       options.batch,
                       parse_device(options.device),
-                      scalar_type_of(parse_precision(options.precision))};
+                      scalar_type_of(options.precision)};
   if (request.contexts.empty()) {
     request.contexts.push_back(usual_context(request.source, kDefaultContext));
   }
@@ -267,6 +205,59 @@ std::vector<std::string> warnings_of(const EvalRequest& request) {
   return warnings;
 }
 
+// For one context, its results are members of the report; for several, they are a list.
+Json report_json(const EvalOptions& options, const EvalRequest& request,
+                 const std::vector<ContextResult>& results) {
+  Json report = {{"model", options.model},
+                 {"data", text_name(options)},
+                 {"objective", name_of(request.objective())},
+                 {"warnings", warnings_of(request)}};
+  if (results.size() == 1) {
+    report.update(json_of(results.front()));
+    return report;
+  }
+  report["contexts"] = Json::array();
+  for (const ContextResult& result : results) {
+    report["contexts"].push_back(json_of(result));
+  }
+  return report;
+}
+
+std::string table_of(const std::vector<ContextResult>& results, const Console& console) {
+  Table table;
+  table.add_numbers({"context", "loss", "perplexity", "tokens"});
+  std::string obstacles;
+  for (const ContextResult& result : results) {
+    const std::string context = with_thousands(result.context);
+    if (!result.evaluation) {
+      table.add_row({context, "-", "-", "-"});
+      obstacles += fmt::format("\n{}: {}", context, result.obstacle);
+      continue;
+    }
+    table.add_row({context, fmt::format("{:.4f}", result.evaluation->loss),
+                   fmt::format("{:#.6g}", result.evaluation->perplexity),
+                   with_thousands(result.evaluation->tokens)});
+  }
+  return table.text(console) + obstacles;
+}
+
+// Prints one result, which has an evaluation, as lines, several as a table.
+void print_eval_report(const EvalOptions& options, const EvalRequest& request,
+                       const std::vector<ContextResult>& results, const Console& console) {
+  if (options.json) {
+    console.print(text_of_json(report_json(options, request, results)));
+  } else if (results.size() > 1) {
+    console.print(table_of(results, console));
+  } else {
+    const Evaluation& evaluation = *results.front().evaluation;
+    console.print(
+        fmt::format("loss        {:.4f} nats per token\nperplexity  {:#.6g}\n"
+                    "tokens      {}{} in windows of {}",
+                    evaluation.loss, evaluation.perplexity, with_thousands(evaluation.tokens),
+                    text_of(request.objective()), with_thousands(results.front().context)));
+  }
+}
+
 // Tokens in the windows of all supported contexts. Throws kBadInput if the file is too short.
 std::uint64_t tokens_to_read(const EvalRequest& request) {
   std::int64_t tokens = 0;
@@ -285,7 +276,8 @@ void check_finite(const EvalOptions& options, std::int64_t context, const Evalua
         "{}: the loss on {} is {} in windows of {}: NaN or infinity in the weights (regroup "
         "inspect --stats finds them) or in the {} computation{}",
         printable(options.model, 0), text_name(options), evaluation.loss, context,
-        options.precision, options.precision == "fp32" ? "" : " (try --dtype fp32)");
+        name_of(options.precision),
+        options.precision == Precision::kFp32 ? "" : " (try --dtype fp32)");
   }
 }
 
@@ -300,7 +292,7 @@ std::vector<ContextResult> evaluate_contexts(const EvalOptions& options, const E
       std::int64_t windows = 0;
       const EvaluationProgress on_progress = [&](std::int64_t done, std::int64_t) {
         windows = done;
-        progress.update(static_cast<std::uint64_t>(read + done * context));
+        progress.update(read + done * context);
       };
       result.evaluation = evaluate(model, request.data, request.settings_at(context), on_progress,
                                    interrupt_requested());
@@ -317,10 +309,9 @@ std::vector<ContextResult> evaluate_contexts(const EvalOptions& options, const E
 void run_logits(const EvalOptions& options, const EvalRequest& request, const Console& console) {
   const std::int64_t windows = logits_windows(request.data, request.settings, request.source.spec);
   const Transformer model = load_transformer(request.source, request.type, request.device);
-  Progress progress(console, "logits",
-                    static_cast<std::uint64_t>(windows * request.settings.context), "tokens");
+  Progress progress(console, "logits", windows * request.settings.context, "tokens");
   const EvaluationProgress on_progress = [&](std::int64_t done, std::int64_t) {
-    progress.update(static_cast<std::uint64_t>(done * request.settings.context));
+    progress.update(done * request.settings.context);
   };
   write_logits(model, request.data, request.settings, options.logits, on_progress,
                interrupt_requested());
@@ -343,10 +334,8 @@ void run_eval(const EvalOptions& options, const Console& console) {
   }
   const EvalRequest request = make_request(options);
   check_data_origin(request.source, options.data, console);
-  warn_of_precision(parse_precision(options.precision), request.device, console);
-  for (const std::string& warning : warnings_of(request)) {
-    console.note("warning: " + warning);
-  }
+  warn_of_precision(options.precision, request.device, console);
+  console.notes("warning", warnings_of(request));
   if (!options.logits.empty()) {
     run_logits(options, request, console);
     return;
@@ -354,11 +343,9 @@ void run_eval(const EvalOptions& options, const Console& console) {
   const std::uint64_t tokens = tokens_to_read(request);
   const Transformer model = load_transformer(request.source, request.type, request.device);
   Progress progress(console, "eval", tokens, "tokens");
-  std::vector<ContextResult> results = evaluate_contexts(options, request, model, progress);
+  const std::vector<ContextResult> results = evaluate_contexts(options, request, model, progress);
   progress.finish();
-  print_eval_report({options.model, text_name(options), request.objective(), warnings_of(request),
-                     std::move(results)},
-                    options.json, console);
+  print_eval_report(options, request, results, console);
 }
 
 }  // namespace
@@ -379,7 +366,8 @@ void add_eval_command(Command program, Console& console) {
             "windows at a time (default: 8, fewer if longer than 1,024 tokens)", {1, kMostBatch});
   add_count(command, "--max-tokens", options->max_tokens, "stop after about this many tokens");
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
-  command.add_option("--dtype", options->precision, "dtype to compute in").one_of({"fp32", "bf16"});
+  add_word(command, "--dtype", options->precision, "dtype to compute in", kPrecisions,
+           parse_precision);
   add_threads_option(command, options->threads);
   add_task_options(command, options->task, "continuation");
   add_count(command, "--seed", options->seed, "seed of the choice of masked tokens and spans",

@@ -1,6 +1,5 @@
 // regroup init CONFIG OUT --seed N
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -17,7 +16,6 @@
 #include "formats/base/printable.h"
 #include "formats/families/loader_code.h"
 #include "uptrain/model/device.h"
-#include "uptrain/model/language_model.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/train/metrics.h"
 
@@ -28,7 +26,7 @@ struct InitOptions {
   std::string config;
   std::string output;
   std::uint64_t seed = 0;
-  std::string dtype = "fp32";
+  DType dtype = DType::kF32;
   bool json = false;
 };
 
@@ -42,13 +40,10 @@ void run_init(const InitOptions& options, const Console& console) {
     const Progress progress(console, "init", 0, "bytes");
     write_new_model(
         {.text = read_text(options.config, kMaxConfigBytes), .name = printable(options.config, 0)},
-        options.seed, kDtypes.at(options.dtype), options.output);
+        options.seed, options.dtype, options.output);
   }
   const Model made = open_model(options.output);
-  for (const std::string& note :
-       notes_on_code(code_in(made.config, made.path, made.companions, {}))) {
-    console.note("note: " + note);
-  }
+  console.notes("note", notes_on_code(code_in(made.config, made.path, made.companions, {})));
   const std::int64_t parameters = count_parameters(made.spec);
   if (options.json) {
     console.print(text_of_json({{"config", options.config},
@@ -58,8 +53,7 @@ void run_init(const InitOptions& options, const Console& console) {
                                 {"seed", options.seed}}));
   }
   console.note(fmt::format("wrote {}: {}, {} parameters", printable(options.output, 0),
-                           printable(made.spec.architecture),
-                           text_of_count(static_cast<double>(parameters))));
+                           printable(made.spec.architecture), text_of_count(parameters)));
 }
 
 }  // namespace
@@ -73,7 +67,7 @@ void add_init_command(Command program, Console& console) {
       .required();
   add_count(command, "--seed", options->seed,
             "seed of the weights; the same seed gives the same bytes", kAnySeed);
-  command.add_option("--dtype", options->dtype, "store the weights as this type").one_of(kDtypes);
+  add_word(command, "--dtype", options->dtype, "store the weights as this type", kDtypes);
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
       "Example: regroup init config.json untrained --seed 1\n"

@@ -130,12 +130,8 @@ void print_text(const InspectOptions& options, const Inspection& found,
   if (options.stats) {
     console.print("\n" + statistics_table(found.measured).text(console));
   }
-  for (const std::string& disagreement : found.summary.disagreements) {
-    console.note("warning: " + disagreement);
-  }
-  for (const std::string& warning : warnings_in(found.summary.record)) {
-    console.note("warning: " + warning);
-  }
+  console.notes("warning", found.summary.disagreements);
+  console.notes("warning", warnings_in(found.summary.record));
 }
 
 // Every page includes the layers; other parts depend on the options.
@@ -164,14 +160,8 @@ void put_page(const InspectOptions& options, const Inspection& found, const Chec
   write_page(options.html, model_page(page), console);
 }
 
-void check_page_options(const InspectOptions& options) {
-  if (!options.html.empty()) {
-    check_page_path(options.html);
-  }
-}
-
 void run_inspect(const InspectOptions& options, const Console& console) {
-  check_page_options(options);
+  check_page_path(options.html);
   const Checkpoint checkpoint = open_checkpoint(options.path);
   const Inspection found = inspect(options, checkpoint, console);
   if (options.json) {

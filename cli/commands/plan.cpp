@@ -2,10 +2,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <optional>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "cli/commands/commands.h"
 #include "cli/report/page.h"
@@ -21,12 +17,9 @@ namespace regroup {
 namespace {
 
 struct PlanOptions {
-  std::string path;
+  ServingPlan plan{.contexts = {4096, 8192, 16384, 32768, 131072}};
+  ServingQuestion question;
   std::string layout;
-  std::optional<std::uint64_t> vram, bandwidth;
-  std::vector<std::uint64_t> contexts{4096, 8192, 16384, 32768, 131072};
-  std::uint64_t batch = 1;
-  std::string cache_dtype;
   bool json = false;
   std::string html;
 };
@@ -51,29 +44,17 @@ std::size_t choose(const ServingPlan& plan) {
 }
 
 void run_plan(const PlanOptions& options, bool one_case, const Console& console) {
-  if (!options.html.empty()) {
-    check_page_path(options.html);
-  }
-  ServingQuestion settings;
-  if (!options.cache_dtype.empty()) {
-    settings.cache_dtype = kCacheDtypes.at(options.cache_dtype);
-  }
-  ServingPlan plan;
-  plan.contexts = options.contexts;
-  plan.batch = options.batch;
-  plan.vram = options.vram;
-  plan.bandwidth = options.bandwidth;
-  const Model model = open_model_outline(options.path, {.layout = options.layout});
-  plan.path = options.path;
-  plan.costs = serving_costs(model, settings);
-  plan.cache_dtype = settings.cache_dtype.value_or(cache_dtype_of(model.spec, model.checkpoint));
+  check_page_path(options.html);
+  ServingPlan plan = options.plan;
+  const Model model = open_model_outline(plan.path, {.layout = options.layout});
+  plan.costs = serving_costs(model, options.question);
+  plan.cache_dtype =
+      options.question.cache_dtype.value_or(cache_dtype_of(model.spec, model.checkpoint));
   if (plan.vram && one_case && plan.contexts.size() == 1) {
     plan.chosen = choose(plan);
   }
   print_plan(plan, options.json, console);
-  for (const std::string& fault : disagreements_in(model.spec, model.checkpoint, model.config)) {
-    console.note("warning: " + fault);
-  }
+  console.notes("warning", disagreements_in(model.spec, model.checkpoint, model.config));
   if (!options.html.empty()) {
     write_page(options.html, plan_page(plan), console);
   }
@@ -86,23 +67,21 @@ void add_plan_command(Command program, Console& console) {
   Command command = program.add_command(
       "plan", "Show the effect of fewer kv heads on cache size, memory and decoding speed");
   command
-      .add_option("path", options->path,
+      .add_option("path", options->plan.path,
                   "model directory, one weight file, or a config.json without weights")
       .required();
-  add_size(command, "--vram", options->vram,
+  add_size(command, "--vram", options->plan.vram,
            "available memory, such as 24GiB: shows the largest batches; with one --context and a "
            "--batch, chooses the most kv heads that fit");
-  Option context = add_counts(command, "--context", options->contexts,
+  Option context = add_counts(command, "--context", options->plan.contexts,
                               "tokens per sequence, such as 8192 or 4k,32k", {1, kMostContext})
                        .default_text("4k,8k,16k,32k,128k");
   Option batch =
-      add_count(command, "--batch", options->batch, "sequences at a time", {1, kMostBatch});
-  add_size(command, "--bandwidth", options->bandwidth,
+      add_count(command, "--batch", options->plan.batch, "sequences at a time", {1, kMostBatch});
+  add_size(command, "--bandwidth", options->plan.bandwidth,
            "memory bandwidth, such as 3.3TB/s: shows the least time of a step");
-  command
-      .add_option("--cache-dtype", options->cache_dtype,
-                  "dtype of keys and values (default: that of the weights)")
-      .one_of(kCacheDtypes);
+  add_word(command, "--cache-dtype", options->question.cache_dtype,
+           "dtype of keys and values (default: that of the weights)", kCacheDtypes);
   command.add_option("--layout", options->layout,
                      "a file that describes an architecture that regroup does not support");
   command.add_flag("--json", options->json, "report as JSON");

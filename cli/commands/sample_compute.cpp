@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/commands/commands.h"
 #include "cli/measure/data_origin.h"
@@ -35,7 +36,7 @@ struct SampleOptions {
   TextInput tokenizing;
   SampleSettings settings{.context = 0};
   std::string device = "cpu";
-  std::string precision;
+  std::optional<Precision> precision;  // none: the faster
   int threads = 0;
   bool chats = false;
   bool plain = false;
@@ -44,18 +45,15 @@ struct SampleOptions {
 
 // Lines stay lines; all else that a terminal would obey is escaped.
 std::string shown(const std::string& text) {
-  std::string lines;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    lines += printable(text.substr(begin, end - begin), 0) + (end < text.size() ? "\n" : "");
-    begin = end + 1;
+  std::vector<std::string> lines;
+  for (const std::string_view line : split(text, '\n')) {
+    lines.push_back(printable(line, 0));
   }
-  return lines;
+  return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
 Precision precision_of(const SampleOptions& options, c10::Device device, const Console& console) {
-  const Precision precision =
-      options.precision.empty() ? fast_precision(device) : parse_precision(options.precision);
+  const Precision precision = options.precision.value_or(fast_precision(device));
   warn_of_precision(precision, device, console);
   return precision;
 }
@@ -90,7 +88,7 @@ void run_prompt(const SampleOptions& options, bool tokens_given, bool temperatur
   text.temperature = temperature_given ? options.settings.temperature : text.temperature;
   put_prompt(options.prompt, *tokenizer, chat, text);
   const c10::Device device = parse_device(options.device);
-  Progress progress(console, "write", static_cast<std::uint64_t>(text.tokens), "tokens");
+  Progress progress(console, "write", text.tokens, "tokens");
   std::uint64_t done = 0;
   const std::vector<std::uint32_t> written =
       continue_texts(
@@ -137,8 +135,8 @@ void run_sample(const SampleOptions& options, const Console& console) {
                                 {"temperature", settings.temperature},
                                 {"seed", settings.seed}}));
   }
-  console.note(fmt::format("wrote {}: {} tokens", printable(options.output, 0),
-                           with_thousands(static_cast<std::uint64_t>(tokens))));
+  console.note(
+      fmt::format("wrote {}: {} tokens", printable(options.output, 0), with_thousands(tokens)));
 }
 
 }  // namespace
@@ -184,10 +182,8 @@ void add_sample_command(Command program, Console& console) {
             "the token that each sequence begins with (default: the config's bos_token_id, or "
             "else its eos_token_id, or else none)",
             kAnyToken);
-  command
-      .add_option("--dtype", options->precision,
-                  "dtype to compute in: fp32 or bf16 (default: the faster)")
-      .one_of({"fp32", "bf16"});
+  add_word(command, "--dtype", options->precision,
+           "dtype to compute in: fp32 or bf16 (default: the faster)", kPrecisions, parse_precision);
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
   add_threads_option(command, options->threads);
   command.add_flag("--json", options->json, "report as JSON");

@@ -31,7 +31,6 @@ struct TeachOptions {
   TaskOptions task;
   std::string output;
   std::string device = "cpu";
-  std::string precision = "fp32";
   int threads = 0;
   bool dry_run = false;
   bool json = false;
@@ -50,16 +49,13 @@ Json json_of(const TeachPlan& plan, const std::string& output) {
 
 std::string text_of(const TeachPlan& plan) {
   const TeacherLogitsFacts& facts = plan.facts;
-  const auto digits = [](std::int64_t count) {
-    return with_thousands(static_cast<std::uint64_t>(count));
-  };
   return fmt::format(
       "windows   {} of {} tokens, {} predictions in each ({}), seed {}\n"
       "stored    the {} most likely of {} tokens and the sum of the rest, temperature {:g}\n"
       "size      {}, {:.3g} bytes per prediction, in {} file{}",
-      digits(facts.samples), digits(*plan.run.sequence_length), digits(facts.predictions),
-      name_of(plan.task.objective), plan.run.seed, facts.top, digits(facts.vocab_size),
-      facts.temperature, text_of_bytes(plan.bytes()),
+      with_thousands(facts.samples), with_thousands(*plan.run.sequence_length),
+      with_thousands(facts.predictions), name_of(plan.task.objective), plan.run.seed, facts.top,
+      with_thousands(facts.vocab_size), facts.temperature, text_of_bytes(plan.bytes()),
       static_cast<double>(facts.sample_bytes()) / static_cast<double>(facts.predictions),
       facts.files(), facts.files() == 1 ? "" : "s");
 }
@@ -72,7 +68,6 @@ void run_teach(TeachOptions options, const Console& console) {
   run.documents = options.documents.settings();
   run.task = options.task.settings();
   run.device = parse_device(options.device);
-  run.precision = parse_precision(options.precision);
   const Model teacher = open_predicting_model(run.model);
   for (const auto& path : run.data) {
     check_data_origin(teacher, path, console);
@@ -87,11 +82,10 @@ void run_teach(TeachOptions options, const Console& console) {
     return;
   }
   console.note(text_of(plan), 10);
-  Progress progress(console, "teach", static_cast<std::uint64_t>(plan.facts.samples), "windows");
+  Progress progress(console, "teach", plan.facts.samples, "windows");
   teach(
       plan, teacher, data, options.output,
-      [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); },
-      interrupt_requested());
+      [&](std::int64_t done, std::int64_t) { progress.update(done); }, interrupt_requested());
   progress.finish();
   if (options.json) {
     console.print(text_of_json(json_of(plan, options.output)));
@@ -132,7 +126,7 @@ void add_teach_command(Command program, Console& console) {
             {1, kMostTokenId});
   add_number(command, "--temperature", run.teacher.distillation.temperature,
              "softmax temperature, the same as for uptrain", {0.01, 100.0});
-  command.add_option("--dtype", options->precision, "dtype to compute in").one_of({"fp32", "bf16"});
+  add_word(command, "--dtype", run.precision, "dtype to compute in", kPrecisions, parse_precision);
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
   add_threads_option(command, options->threads);
   command.add_flag("--dry-run", options->dry_run, "show the plan and do nothing");

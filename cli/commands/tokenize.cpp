@@ -113,37 +113,35 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
     console.print(text_of_json(facts));
     return;
   }
-  const auto counted = [](std::int64_t number) {
-    return with_thousands(static_cast<std::uint64_t>(number));
-  };
   console.print(fmt::format(
       "tokenizer  {}\n"
       "tokens     {}, {:.2f} bytes of text each\n"
       "documents  {}{}, {}{}\n"
       "wrote      {}: {}, {} bits each",
       tokenizer.file().empty() ? "bytes" : printable(tokenizer.file().string(), 0),
-      counted(result.tokens), text / static_cast<double>(result.tokens), counted(result.documents),
+      with_thousands(result.tokens), text / static_cast<double>(result.tokens),
+      with_thousands(result.documents),
       result.json_inputs == std::ssize(options.settings.inputs) ? " of JSON"
       : result.json_inputs > 0                                  ? " of JSON and text"
                                                                 : "",
       ends_text(tokenizer.ends()),
       result.empty_documents > 0
-          ? fmt::format("; {} empty ones skipped", counted(result.empty_documents))
+          ? fmt::format("; {} empty ones skipped", with_thousands(result.empty_documents))
           : "",
       printable(options.settings.output.string(), 0), name_of(options.settings.layout),
       8 * result.token_bytes));
   if (result.replaced_bytes > 0) {
     console.print(fmt::format("replaced   {} bytes that are not UTF-8 by U+FFFD",
-                              counted(result.replaced_bytes)));
+                              with_thousands(result.replaced_bytes)));
   }
   if (result.skipped_lines > 0) {
     console.print(
         fmt::format("skipped    {} lines or elements that are no JSON object with the text",
-                    counted(result.skipped_lines)));
+                    with_thousands(result.skipped_lines)));
   }
   if (tokenizer.left_out() > 0) {
     console.print(fmt::format("left out   {} characters: the tokenizer has no tokens for them",
-                              counted(tokenizer.left_out())));
+                              with_thousands(tokenizer.left_out())));
   }
 }
 

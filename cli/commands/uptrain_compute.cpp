@@ -92,7 +92,7 @@ void take_recorded(UptrainOptions& options, const Json& recipe) {
       steps = recorded(key).get<std::int64_t>();
     }
   };
-  if (recorded("schedule") == Json(options.schedule)) {
+  if (recorded("schedule") == Json(name_of(options.settings.schedule))) {
     take_steps("warmup_steps", options.settings.warmup_steps);
     take_steps("decay_steps", options.settings.decay_steps);
     take_steps("start_step", options.settings.start_step);
@@ -140,18 +140,9 @@ void complete_settings(UptrainOptions& options, const Launch& launch, const Json
   settings.sequence_ranks = options.sequence_ranks.value_or(1);
   settings.accumulation =
       options.accumulation.value_or(std::max<std::int64_t>(1, settings.shares()));
-  settings.precision = parse_precision(options.precision);
-  settings.trained = parse_trained_weights(options.trained);
-  settings.optimizer.kind = parse_optimizer(options.optimizer);
-  settings.optimizer.moments = parse_precision(options.moments);
-  settings.schedule = parse_lr_schedule(options.schedule);
-  settings.memory = memory_mode_of(options.memory);
   settings.sharding = {options.shard == "full", options.copies.value_or(1)};
   settings.sharding_is_open = options.shard == "auto" && settings.ranks > 1;
   settings.task = options.task.settings();
-  if (!options.teacher_precision.empty()) {
-    settings.teacher.precision = parse_precision(options.teacher_precision);
-  }
   if (settings.eval_max_tokens == 0) {
     settings.eval_max_tokens.reset();
   }
@@ -298,9 +289,7 @@ void plan_and_train(UptrainOptions& options, const Launch& launch,
     }
     return;
   }
-  for (const std::string& note : plan.notes) {
-    console.note("note: " + note);
-  }
+  console.notes("note", plan.notes);
   if (options.dry_run) {
     print_dry_run(plan, options.json, console);
     return;

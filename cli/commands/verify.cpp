@@ -31,12 +31,6 @@ struct VerifyOptions {
   std::string html;
 };
 
-// The results of all checks.
-struct Verified {
-  Verification found;
-  std::optional<LogitsResult> logits;
-};
-
 Verification verify(const ConversionPlan& plan, const Model& source, const Model& result,
                     const Console& console) {
   Progress progress(console, "verify", plan.output_bytes, "bytes");
@@ -49,18 +43,8 @@ Verification verify(const ConversionPlan& plan, const Model& source, const Model
   return found;
 }
 
-// Prints the differences as tables.
-void print_differences(const Verification& found, const Console& console) {
-  if (!found.tensors.empty()) {
-    console.print(differences_text(found.tensors, console) + (found.settings.empty() ? "" : "\n"));
-  }
-  if (!found.settings.empty()) {
-    console.print(settings_table(found.settings).text(console));
-  }
-}
-
-void print_json(const VerifyOptions& options, const Verified& verified, const Console& console) {
-  const Verification& found = verified.found;
+void print_json(const VerifyOptions& options, const Verification& found,
+                const std::optional<LogitsResult>& logits, const Console& console) {
   Json report{{"source", options.source},
               {"result", options.result},
               {"passed", found.passed()},
@@ -72,14 +56,14 @@ void print_json(const VerifyOptions& options, const Verified& verified, const Co
               {"tensors", differences_json(found.tensors)},
               {"settings", settings_json(found.settings)}};
   if (options.logits.enabled) {
-    report["logits"] = verified.logits ? logits_json(*verified.logits) : Json(nullptr);
+    report["logits"] = logits ? logits_json(*logits) : Json(nullptr);
   }
   console.print(text_of_json(report));
 }
 
-void print_text(const Verified& verified, const Console& console) {
-  const Verification& found = verified.found;
-  print_differences(found, console);
+void print_text(const Verification& found, const std::optional<LogitsResult>& logits,
+                const Console& console) {
+  print_differences(found.tensors, found.settings, console);
   if (found.passed()) {
     const std::size_t written = found.refitted.size();
     console.print_facts(
@@ -98,16 +82,15 @@ void print_text(const Verified& verified, const Console& console) {
             text_of_bytes(found.bytes)),
         2);
   }
-  for (const std::string& remark : found.remarks) {
-    console.note("note: " + remark);
-  }
-  if (verified.logits) {
-    console.print(logits_text(*verified.logits));
+  console.notes("note", found.remarks);
+  if (logits) {
+    console.print(logits_text(*logits));
   }
 }
 
 // The page shows the checks, and the result as inspect does.
-void put_page(const VerifyOptions& options, const Verified& verified, const Model& result,
+void put_page(const VerifyOptions& options, const Verification& found,
+              const std::optional<LogitsResult>& logits, const Model& result,
               const Console& console) {
   const ModelSummary summary = summarize_model(options.result, result.checkpoint, options.layout);
   ModelPage model{.summary = summary};
@@ -115,8 +98,7 @@ void put_page(const VerifyOptions& options, const Verified& verified, const Mode
     model.layers = summarize_layers(*summary.spec, result.checkpoint);
   }
   model.conversion = measurements_in(result.config, options.result);
-  write_page(options.html,
-             verify_page({options.source, options.result, verified.found, verified.logits, model}),
+  write_page(options.html, verify_page({options.source, options.result, found, logits, model}),
              console);
 }
 
@@ -140,9 +122,7 @@ std::optional<LogitsResult> compare_logits(const VerifyOptions& options, const M
 }
 
 void run_verify(const VerifyOptions& options, const Console& console) {
-  if (!options.html.empty()) {
-    check_page_path(options.html);
-  }
+  check_page_path(options.html);
   if (options.logits.enabled) {
     exec_compute();
   }
@@ -160,17 +140,16 @@ void run_verify(const VerifyOptions& options, const Console& console) {
     exec_compute();
   }
   const ConversionPlan plan = plan_conversion(source, request);
-  Verified verified{verify(plan, source, result, console), std::nullopt};
-  verified.logits = compare_logits(options, source, result, verified.found, console);
+  const Verification found = verify(plan, source, result, console);
+  const auto logits = compare_logits(options, source, result, found, console);
   if (options.json) {
-    print_json(options, verified, console);
+    print_json(options, found, logits, console);
   } else {
-    print_text(verified, console);
+    print_text(found, logits, console);
   }
   if (!options.html.empty()) {
-    put_page(options, verified, result, console);
+    put_page(options, found, logits, result, console);
   }
-  const Verification& found = verified.found;
   if (!found.passed()) {
     throw Error(ErrorKind::kDifference,
                 fmt::format("{} is not what its recorded conversion makes of {}: {}",

@@ -26,14 +26,14 @@ namespace {
 
 std::string tokens_text(const LogitsResult& result) {
   return fmt::format(
-      "{} {} in windows of {}", with_thousands(static_cast<std::uint64_t>(result.tokens)),
+      "{} {} in windows of {}", with_thousands(result.tokens),
       result.data.empty() ? "random tokens" : "tokens of " + printable(result.data, 0),
-      with_thousands(static_cast<std::uint64_t>(result.context)));
+      with_thousands(result.context));
 }
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> logits_facts(const LogitsResult& result) {
+Facts logits_facts(const LogitsResult& result) {
   return {{"predictions", tokens_text(result)},
           {"KL per token", fmt::format("{:.4g} nats (source || result), {:.4g} at most", result.kl,
                                        result.largest_kl)},
@@ -44,11 +44,8 @@ std::vector<std::pair<std::string, std::string>> logits_facts(const LogitsResult
 }
 
 std::string logits_text(const LogitsResult& result) {
-  std::string text;
-  for (const auto& [name, value] : logits_facts(result)) {
-    text += fmt::format("{}{:<19}{}", text.empty() ? "" : "\n", name, value);
-  }
-  return text;
+  constexpr std::size_t kIndent = 19;
+  return text_of_facts(logits_facts(result), kIndent);
 }
 
 Json logits_json(const LogitsResult& result) {

@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cli/shell/command.h"
 #include "cli/shell/console.h"
+#include "cli/shell/text.h"
 #include "converter/convert/conversion_plan.h"
 #include "formats/base/json.h"
 #include "formats/model/model.h"
@@ -64,7 +64,7 @@ LogitsResult measure_logits(const LogitsOptions& options, const Model& source, c
                             const Console& console);
 
 /// The measurements as names and values, as lines of text, and as JSON.
-std::vector<std::pair<std::string, std::string>> logits_facts(const LogitsResult& result);
+Facts logits_facts(const LogitsResult& result);
 std::string logits_text(const LogitsResult& result);
 Json logits_json(const LogitsResult& result);
 

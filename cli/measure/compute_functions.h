@@ -2,8 +2,8 @@
 #pragma once
 
 #include "cli/measure/compare_logits.h"
+#include "cli/measure/conversion_options.h"
 #include "cli/measure/kv_budget.h"
-#include "cli/measure/refit_options.h"
 #include "cli/measure/text_conversion.h"
 
 namespace regroup {
@@ -14,7 +14,7 @@ struct ComputeFunctions {
   decltype(&regroup::make_refiner) make_refiner;
   decltype(&regroup::share_kv_budget) share_kv_budget;
   decltype(&regroup::check_is_predicted) check_is_predicted;
-  decltype(&regroup::refits_by_default) refits_by_default;
+  decltype(&regroup::refit_steps_of) refit_steps_of;
   decltype(&regroup::own_share_of) own_share_of;
   decltype(&regroup::prepare_text) prepare_text;
   decltype(&regroup::complete_text) complete_text;

@@ -7,7 +7,7 @@ void provide_compute_functions() {
                                                .make_refiner = make_refiner,
                                                .share_kv_budget = share_kv_budget,
                                                .check_is_predicted = check_is_predicted,
-                                               .refits_by_default = refits_by_default,
+                                               .refit_steps_of = refit_steps_of,
                                                .own_share_of = own_share_of,
                                                .prepare_text = prepare_text,
                                                .complete_text = complete_text,

@@ -31,9 +31,7 @@ std::vector<std::int64_t> KvBudget::kv_heads() const {
 
 std::string budget_table(const KvBudget& budget, const Console& console) {
   Table table;
-  for (const char* title : {"layer", "kv heads", "cache per token", "KL by itself"}) {
-    table.add_column(title, Table::Align::kRight);
-  }
+  table.add_numbers({"layer", "kv heads", "cache per token", "KL by itself"});
   for (const BudgetedLayer& layer : budget.layers) {
     table.add_row({std::to_string(layer.layer), std::to_string(layer.kv_heads),
                    text_of_bytes(layer.bytes), fmt::format("{:.2g} nats", layer.divergence)});

@@ -1,4 +1,4 @@
-// A budget of KV cache divided among layers, for `regroup convert --kv-budget`: options,
+// A budget of KV cache divided among layers, for `regroup convert --kv-budget`:
 // measurements, text and JSON.
 #pragma once
 
@@ -7,9 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/measure/refit_options.h"
+#include "cli/measure/conversion_options.h"
 #include "cli/shell/console.h"
-#include "converter/convert/conversion_plan.h"
 #include "formats/base/json.h"
 #include "formats/model/model.h"
 
@@ -39,17 +38,10 @@ struct KvBudget {
 std::string budget_table(const KvBudget& budget, const Console& console);
 Json budget_json(const KvBudget& budget);
 
-struct KvBudgetOptions {
-  std::string budget;  ///< "64KiB" per token, or "25%" of the source's; empty: none
-  std::string data;    ///< a token file on which layers are measured
-  std::int64_t max_tokens = 2048;
-};
-
 /// Measures every layer and chooses kv heads within the budget that minimise the sum of
-/// divergences. Context, batch, device and threads are those of `refit`. Throws kUsage without
-/// data, for an invalid budget and for a model without a KV cache.
-KvBudget share_kv_budget(const Model& source, const ConversionRequest& request,
-                         const KvBudgetOptions& options, const RefitOptions& refit,
+/// divergences. Throws kUsage without data, for an invalid budget and for a model without a KV
+/// cache.
+KvBudget share_kv_budget(const Model& source, const ConvertOptions& options,
                          const Console& console);
 
 }  // namespace regroup

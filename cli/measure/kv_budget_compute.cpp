@@ -18,13 +18,12 @@
 namespace regroup {
 namespace {
 
-SensitivitySettings settings_of(const Model& source, const KvBudgetOptions& options,
-                                const RefitOptions& refit) {
+SensitivitySettings sensitivity_settings(const Model& source, const ConvertOptions& options) {
   SensitivitySettings settings;
-  settings.windows.context = context_of(source, refit);
-  settings.windows.batch = refit.batch;
-  settings.windows.max_tokens = options.max_tokens;
-  settings.device = parse_device(refit.device);
+  settings.windows.context = context_of(source, options);
+  settings.windows.batch = options.refit.batch;
+  settings.windows.max_tokens = options.budget.max_tokens;
+  settings.device = parse_device(options.device);
   return settings;
 }
 
@@ -69,10 +68,9 @@ void add_uniform(const std::vector<std::vector<LayerOption>>& layers, KvBudget& 
 
 }  // namespace
 
-KvBudget share_kv_budget(const Model& source, const ConversionRequest& request,
-                         const KvBudgetOptions& options, const RefitOptions& refit,
+KvBudget share_kv_budget(const Model& source, const ConvertOptions& options,
                          const Console& console) {
-  if (options.data.empty()) {
+  if (options.budget.data.empty()) {
     throw_usage("--kv-budget needs --kv-budget-data, a token file to measure layers on");
   }
   check_computable("--kv-budget", source);
@@ -83,14 +81,15 @@ KvBudget share_kv_budget(const Model& source, const ConversionRequest& request,
   }
   KvBudget result;
   result.source_bytes = cost->per_token();
-  result.budget = parse_bytes_or_share("--kv-budget", options.budget, result.source_bytes);
-  set_compute_threads(refit.threads);
+  result.budget = parse_bytes_or_share("--kv-budget", options.budget.budget, result.source_bytes);
+  set_compute_threads(options.threads);
   Progress progress(console, "measure", source.spec.layers.size(), "layers");
   std::vector<Sensitivity> measured;
   with_torch_errors([&] {
     measured = measure_sensitivity(
-        source, request, TokenFile::open(options.data), settings_of(source, options, refit),
-        [&](std::size_t done) { progress.update(done); }, interrupt_requested());
+        source, options.request, TokenFile::open(options.budget.data),
+        sensitivity_settings(source, options), [&](std::size_t done) { progress.update(done); },
+        interrupt_requested());
   });
   progress.finish();
   const auto layers = options_of(source, cost->self, measured);

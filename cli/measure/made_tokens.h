@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "cli/measure/data_origin.h"
 #include "cli/shell/console.h"

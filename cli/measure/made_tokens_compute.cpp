@@ -47,15 +47,14 @@ void write_samples(const Model& source, const SampleSettings& settings,
   if (const auto origin = origin_of(source)) {
     writer.set_origin(*origin);
   }
-  Progress progress(console, "sample", static_cast<std::uint64_t>(settings.tokens), "tokens");
+  Progress progress(console, "sample", settings.tokens, "tokens");
   sample(
       source, settings,
       [&](std::span<const std::uint32_t> tokens) {
         writer.write(tokens);
         writer.end_document();
       },
-      [&](std::int64_t done) { progress.update(static_cast<std::uint64_t>(done)); },
-      interrupt_requested());
+      [&](std::int64_t done) { progress.update(done); }, interrupt_requested());
   progress.finish();
   writer.publish();
 }

@@ -7,13 +7,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "cli/measure/data_origin.h"
-#include "cli/measure/refit_options.h"
+#include "cli/measure/conversion_options.h"
 #include "cli/shell/console.h"
 #include "converter/convert/conversion_plan.h"
-#include "formats/base/json.h"
 #include "formats/base/staged_directory.h"
 #include "formats/model/conversion_record.h"
 #include "formats/model/model.h"
@@ -21,76 +18,50 @@
 
 namespace regroup {
 
-struct TextOptions {
-  TextInput input;
-  bool samples = false;                               ///< --sample: the source writes the text
-  std::optional<double> own_share = std::nullopt;     ///< of the text; none: kOwnShare
-  std::string effort = "normal";                      ///< quick, normal or thorough
-  std::optional<std::int64_t> tokens = std::nullopt;  ///< to convert with; none: by the effort
-  std::optional<std::int64_t> distill_steps = std::nullopt;  ///< none: by the effort
-  std::optional<double> distill_rate = std::nullopt;         ///< see DistillSettings
-  std::optional<double> distill_attention = std::nullopt;    ///< see DistillSettings
-
-  bool given() const { return samples || !input.files.empty(); }
-
-  /// Whether distillation is part of the conversion: unless it was asked for 0 steps.
-  bool distills() const { return distill_steps.value_or(1) > 0; }
-};
-
 /// The share of text that the source writes itself. What it knew and the given text does not say
 /// is kept by it (docs/results.md).
 inline constexpr double kOwnShare = 0.5;
 
-/// Tokens of the text and statistics of the source over them.
+/// Tokens of the text.
 struct PreparedText {
   std::unique_ptr<StagedDirectory> files;  ///< holds the files; its destructor removes them
   std::string tokens;                      ///< a token file of the windows that convert uses
   std::string own_held_out_tokens;         ///< of the source's own text; may be empty
   std::optional<ChatForm> chat;            ///< of that text
   std::string held_out_tokens;             ///< the token file for evaluation
-  std::string statistics;                  ///< of calibrate_on_text(), or empty
   std::int64_t context = 0;                ///< tokens in a window
   std::int64_t windows = 0;                ///< in `tokens`
   std::int64_t own_windows = 0;            ///< of these, written by the source
-  double own_share = 0.0;                  ///< of the windows, as asked for
   std::int64_t own_held_out = 0;           ///< windows in `own_held_out_tokens`
   std::int64_t held_out = 0;               ///< windows in `held_out_tokens`, the last of the text
-  std::int64_t refit_steps = 0;            ///< 0: no refitting
   std::int64_t distill_steps = 0;          ///< 0: no distillation
-  std::optional<double> distill_rate = std::nullopt;
-  std::optional<double> distill_attention = std::nullopt;
-  std::string learning, judging;  ///< token files of distillation, parts of `tokens`
-  std::string device;             ///< that evaluates
-  std::string tokenizer;          ///< as in TextInput
+  std::string learning, judging;           ///< token files of distillation, parts of `tokens`
 };
 
 /// The share of the source's own text: that of the options, or kOwnShare if the source writes text
 /// token by token. Throws kUsage for a share without effect.
-double own_share_of(const Model& source, const TextOptions& text);
+double own_share_of(const Model& source, const ConvertOptions& options);
 
-/// Whether refitting is part of the conversion: not with the least effort; with the usual one, only
-/// where nothing is distilled, since distillation gains more in the same time (docs/results.md).
-bool refits_by_default(const TextOptions& text);
+/// Steps of refitting each attention, as asked for. By default 0 with the least effort; with the
+/// usual one not 0 only where nothing is distilled, since distillation gains more in the same time
+/// (docs/results.md).
+std::int64_t refit_steps_of(const ConvertOptions& options);
 
 /// Tokenizes the text, up to 16 times as much of it as the effort uses, and takes windows from all
 /// over that; the last ones are held out. Throws kUsage if there is no tokenizer for the
 /// model, kBadInput for a text that is too short.
-PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
-                          const std::string& destination, const Console& console);
+PreparedText prepare_text(const Model& source, const ConvertOptions& options,
+                          const Console& console);
 
-/// Sets the numbers of windows and of steps of distillation, and unless `plans_only`, lets the
+/// Sets the numbers of windows and of steps of distillation, and unless in a dry run, lets the
 /// source write its share of the text, mixes it in and divides the text for distillation. A share
 /// of 0 leaves the text as it is. Throws what sample() throws.
-void complete_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
-                   bool plans_only, PreparedText& prepared, const Console& console);
+void complete_text(const Model& source, const ConvertOptions& options, PreparedText& prepared,
+                   const Console& console);
 
-/// The most tokens that calibrate_on_text() reads. Statistics hardly gain from more
-/// (docs/results.md), which take their time.
-std::int64_t calibration_tokens(const ModelSpec& spec);
-
-/// Calibrates the source on the text, and sets text.statistics.
-void calibrate_on_text(const Model& source, const RefitOptions& refit, PreparedText& text,
-                       const Console& console);
+/// Calibrates the source on the text. Returns the path of the statistics, one of text.files.
+std::string calibrate_on_text(const Model& source, const ConvertOptions& options,
+                              const PreparedText& text, const Console& console);
 
 /// Whether compare_on_text() lets source and result answer: if the source writes text.
 bool answers_questions(const Model& source);
@@ -98,28 +69,31 @@ bool answers_questions(const Model& source);
 /// Compares the source, the mean of its heads (`mean`, a plan that is not executed) and the result
 /// on the held-out windows, and on those of the source's own text. Lets source and result answer,
 /// see HeldOut::answers.
-HeldOut compare_on_text(const Model& source, const PreparedText& text, const ConversionPlan& mean,
+HeldOut compare_on_text(const Model& source, const ConvertOptions& options,
+                        const PreparedText& text, const ConversionPlan& mean,
                         const std::string& result, const Console& console);
 
 /// The reason why the result of `plan` cannot be distilled on this machine; empty if it can.
 std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
-                              const RefitOptions& options);
+                              const ConvertOptions& options);
+
+/// Bytes that distillation takes, on the device and on the host.
+double bytes_to_distill(const Model& source, const ConvertOptions& options);
 
 /// "about 12 min (sample 3 min, distill 9 min); 2.8 GiB of memory": the time that each stage of a
 /// conversion with the text is expected to take, by the machine's speed of matrix products, which
 /// takes a second to measure, and the memory of distillation. Throws what parse_device() throws.
-/// `text`: before complete_text(). `calibrates`: whether calibrate_on_text() is one of them.
-/// `refit_steps` may be 0.
-std::string expected_cost(const Model& source, const RefitOptions& options,
-                          const PreparedText& text, bool calibrates, std::int64_t refit_steps);
+/// `text`: before complete_text().
+std::string expected_cost(const Model& source, const ConvertOptions& options,
+                          const PreparedText& text);
 
 /// The recipe of distillation, for the record.
-Recipe distillation_recipe(const PreparedText& text, const RefitOptions& options);
+Recipe distillation_recipe(const PreparedText& text, const ConvertOptions& options);
 
 /// Distils the result of `plan` in the directory `result`, records there what that achieved, with
 /// new checksums, and returns this fact. See distill().
 DistillOutcome distill_on_text(const Model& source, const ConversionPlan& plan,
-                               const PreparedText& text, const RefitOptions& options,
+                               const PreparedText& text, const ConvertOptions& options,
                                const std::filesystem::path& result, const Console& console);
 
 }  // namespace regroup

@@ -5,24 +5,26 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
-#include <optional>
-#include <span>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "cli/measure/data_origin.h"
 #include "cli/measure/made_tokens.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
 #include "cli/shell/text.h"
 #include "formats/base/error.h"
-#include "formats/base/printable.h"
 #include "formats/vocabulary/token_writer.h"
 #include "tokens/tokenizer.h"
 #include "uptrain/model/device.h"
 #include "uptrain/run/sample.h"
+#include "uptrain/run/training_speed.h"
 #include "uptrain/train/calibrate.h"
 #include "uptrain/train/data_loader.h"
+#include "uptrain/train/metrics.h"
 #include "uptrain/train/text_quality.h"
 
 namespace regroup {
@@ -43,11 +45,17 @@ constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 32'768, 0, false},
 
 constexpr std::int64_t kMostJudgingTokens = 4'096;
 
-Effort effort_of(const TextOptions& text) {
+Effort effort_of(const ConvertOptions::Text& text) {
   Effort effort = *std::find_if(kEfforts.begin(), kEfforts.end(),
                                 [&](const Effort& each) { return each.name == text.effort; });
   effort.tokens = text.tokens.value_or(effort.tokens);
   return effort;
+}
+
+// The most tokens that calibrate_on_text() reads. Statistics hardly gain from more
+// (docs/results.md), which take their time.
+std::int64_t calibration_tokens(const ModelSpec& spec) {
+  return std::max<std::int64_t>(32'768, 64 * spec.hidden_size);
 }
 
 std::uint64_t layers_of(const ModelSpec& spec) {
@@ -60,20 +68,20 @@ std::int64_t windows_in(const TokenFile& data, std::int64_t context) {
 }
 
 // Shares the windows of a token file between conversion and evaluation: the last ones are held out,
-// and windows from all over the others are used.
-void share_windows(const TokenFile& text, const Effort& effort, std::int64_t batch,
-                   PreparedText& prepared) {
+// and windows from all over the others are used. `own_share`: of the windows, that the source
+// writes.
+void share_windows(const TokenFile& text, const Effort& effort, double own_share,
+                   std::int64_t batch, PreparedText& prepared) {
   const std::int64_t context = prepared.context;
   const std::int64_t all = windows_in(text, context);
   const std::int64_t fewest = 2 * batch + 1;  // refitting holds out a batch of its own
   if (all < fewest) {
     throw_bad_input("--text: {} tokens are too few; {} windows of {} tokens are needed, better {}",
-                    text.size(), fewest, context,
-                    with_thousands(static_cast<std::uint64_t>(effort.tokens + effort.held_out)));
+                    text.size(), fewest, context, with_thousands(effort.tokens + effort.held_out));
   }
   prepared.held_out = std::clamp<std::int64_t>(all / 10, 1, (effort.held_out - 1) / context + 1);
   const std::int64_t wanted = (effort.tokens - 1) / context + 1;
-  prepared.own_windows = std::llround(prepared.own_share * static_cast<double>(wanted));
+  prepared.own_windows = std::llround(own_share * static_cast<double>(wanted));
   prepared.windows =
       std::clamp<std::int64_t>(wanted - prepared.own_windows, 1, all - prepared.held_out);
 }
@@ -122,14 +130,6 @@ void divide_text(const TokenFile& text, std::int64_t vocabulary, PreparedText& p
                                            windows_from(text, usable, prepared.held_out));
 }
 
-// Sets how distillation runs.
-void plan_distillation(const TextOptions& text, std::int64_t batch, PreparedText& prepared) {
-  prepared.distill_steps = text.distill_steps.value_or(
-      (effort_of(text).distill_tokens - 1) / (batch * prepared.context) + 1);
-  prepared.distill_rate = text.distill_rate;
-  prepared.distill_attention = text.distill_attention;
-}
-
 // Shares the windows of conversion between learning and judging.
 void write_distillation_text(const ModelSpec& spec, PreparedText& prepared) {
   const std::int64_t judging = std::clamp<std::int64_t>(
@@ -143,15 +143,15 @@ void write_distillation_text(const ModelSpec& spec, PreparedText& prepared) {
 }
 
 // The text that the source writes itself: chats if the form of its chats is known.
-fs::path write_own_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
-                        std::int64_t tokens, PreparedText& prepared, const Console& console) {
-  const c10::Device device = parse_device(refit.device);
+fs::path write_own_text(const Model& source, const ConvertOptions& options, std::int64_t tokens,
+                        PreparedText& prepared, const Console& console) {
+  const c10::Device device = parse_device(options.device);
   SampleSettings settings;
   settings.tokens = tokens;
   settings.context = prepared.context;
   settings.precision = fast_precision(device);
   settings.device = device;
-  settings.chat = chats_of(source, text.input, console);
+  settings.chat = chats_of(source, options.text.input, console);
   if (settings.chat && 2 * std::ssize(settings.chat->form.opening) > prepared.context) {
     settings.chat.reset();  // no room for turns
   }
@@ -182,11 +182,8 @@ void mix_in(const TokenFile& own, std::int64_t vocabulary, PreparedText& prepare
 
 }  // namespace
 
-std::int64_t calibration_tokens(const ModelSpec& spec) {
-  return std::max<std::int64_t>(32'768, 64 * spec.hidden_size);
-}
-
-double own_share_of(const Model& source, const TextOptions& text) {
+double own_share_of(const Model& source, const ConvertOptions& options) {
+  const ConvertOptions::Text& text = options.text;
   if (text.samples || !writes_text(source)) {
     if (text.own_share.value_or(0.0) > 0.0) {
       throw_usage("--own-text: {}", text.samples ? "--sample takes no other text"
@@ -197,61 +194,122 @@ double own_share_of(const Model& source, const TextOptions& text) {
   return text.own_share.value_or(kOwnShare);
 }
 
-bool refits_by_default(const TextOptions& text) {
-  const Effort effort = effort_of(text);
-  return effort.refit_steps > 0 && (effort.refits_before_distilling || !text.distills());
+std::int64_t refit_steps_of(const ConvertOptions& options) {
+  if (options.given("--refit-steps")) {
+    return options.refit.steps;
+  }
+  const Effort effort = effort_of(options.text);
+  return effort.refits_before_distilling || !options.text.distills() ? effort.refit_steps : 0;
 }
 
-PreparedText prepare_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
-                          const std::string& destination, const Console& console) {
+PreparedText prepare_text(const Model& source, const ConvertOptions& options,
+                          const Console& console) {
   check_computable("--text", source);
-  const Effort effort = effort_of(text);
+  const Effort effort = effort_of(options.text);
+  const double own_share = own_share_of(source, options);
   PreparedText prepared;
-  prepared.context = context_of(source, refit);
-  prepared.refit_steps = refits_by_default(text) ? effort.refit_steps : 0;
-  prepared.device = refit.device;
-  prepared.tokenizer = text.input.tokenizer;
-  prepared.own_share = own_share_of(source, text);
-  prepared.files = std::make_unique<StagedDirectory>(destination + ".text");
+  prepared.context = context_of(source, options);
+  prepared.files = std::make_unique<StagedDirectory>(options.destination + ".text");
   fs::path whole = prepared.files->path() / "text.bin";
   const std::int64_t used = effort.tokens + effort.held_out;
-  if (text.samples) {
-    whole = write_own_text(source, text, refit, used + 1, prepared, console);
+  if (options.text.samples) {
+    whole = write_own_text(source, options, used + 1, prepared, console);
   } else {
-    write_tokens(source, text.input, refit.threads, tokens_to_read(used), whole);
+    write_tokens(source, options.text.input, options.threads, tokens_to_read(used), whole);
   }
   const TokenFile tokens = TokenFile::open(whole);
-  share_windows(tokens, effort, refit.batch, prepared);
+  share_windows(tokens, effort, own_share, options.refit.batch, prepared);
   divide_text(tokens, source.spec.vocab_size, prepared);
   if (prepared.own_windows > 0) {
     prepared.own_held_out =
         std::min(prepared.held_out, (kMostJudgingTokens - 1) / prepared.context + 1);
   }
-  if (text.distills()) {
-    plan_distillation(text, refit.batch, prepared);
+  if (options.text.distills()) {
+    prepared.distill_steps = options.text.distill_steps.value_or(
+        (effort.distill_tokens - 1) / (options.refit.batch * prepared.context) + 1);
   }
   return prepared;
 }
 
-void complete_text(const Model& source, const TextOptions& text, const RefitOptions& refit,
-                   bool plans_only, PreparedText& prepared, const Console& console) {
-  if (prepared.own_windows > 0 && !plans_only) {
-    set_compute_threads(refit.threads);
+void complete_text(const Model& source, const ConvertOptions& options, PreparedText& prepared,
+                   const Console& console) {
+  if (prepared.own_windows > 0 && !options.dry_run) {
+    set_compute_threads(options.threads);
     const std::int64_t tokens =
         (prepared.own_windows + prepared.own_held_out) * prepared.context + 1;
-    mix_in(TokenFile::open(write_own_text(source, text, refit, tokens, prepared, console)),
+    mix_in(TokenFile::open(write_own_text(source, options, tokens, prepared, console)),
            source.spec.vocab_size, prepared);
   } else {
     prepared.windows += prepared.own_windows;
   }
-  if (text.distills() && !plans_only) {
+  if (options.text.distills() && !options.dry_run) {
     write_distillation_text(source.spec, prepared);
   }
 }
 
-void calibrate_on_text(const Model& source, const RefitOptions& refit, PreparedText& prepared,
-                       const Console& console) {
-  set_compute_threads(refit.threads);
+namespace {
+
+// A stage that passes `tokens` through the model takes `work` times as long for each as a large
+// matrix product of as many operations (measured with SmolLM2-135M on a CPU).
+struct Stage {
+  std::string_view label;
+  std::int64_t tokens;
+  double work;
+};
+
+std::array<Stage, 5> stages_with(const Model& source, const ConvertOptions& options,
+                                 const PreparedText& text) {
+  const std::int64_t step = options.refit.batch * text.context;
+  const std::int64_t calibrated =
+      std::min((text.windows + text.own_windows) * text.context, calibration_tokens(source.spec));
+  const std::int64_t refit_steps = can_refit(source.spec) ? refit_steps_of(options) : 0;
+  return {{{"sample", (text.own_windows + text.own_held_out) * text.context, 4.4},
+           {"calibrate", options.calibrates() ? calibrated : 0, 1.8},
+           {"refit", refit_steps * step, 2.0},
+           {"distill", text.distill_steps * step, 7.5},
+           {"evaluate", (text.held_out + text.own_held_out) * text.context, 7.5}}};
+}
+
+// On a GPU, a step of writing takes this long for each layer (measured on an H100), however fast
+// products are.
+double least_seconds_of_writing(const Model& source, std::int64_t tokens) {
+  constexpr double kSecondsOfLayer = 1.4e-4;
+  const double steps = static_cast<double>(tokens) / static_cast<double>(SampleSettings().batch);
+  return steps * kSecondsOfLayer * static_cast<double>(source.spec.layer_count());
+}
+
+}  // namespace
+
+std::string expected_cost(const Model& source, const ConvertOptions& options,
+                          const PreparedText& text) {
+  const c10::Device device = parse_device(options.device);
+  set_compute_threads(options.threads);
+  const double product = matmul_flops_per_second(scalar_type_of(fast_precision(device)), device);
+  const Task task = evaluation_task(source, text.context).value_or(Task{});
+  const double pass = training_flops_per_token(source.spec, task, text.context) / 3;
+  double total = 0.0;
+  std::vector<std::string> parts;
+  for (const Stage& stage : stages_with(source, options, text)) {
+    double seconds = static_cast<double>(stage.tokens) * stage.work * pass / product;
+    if (stage.label == "sample" && !device.is_cpu()) {
+      seconds = std::max(seconds, least_seconds_of_writing(source, stage.tokens));
+    }
+    total += seconds;
+    if (stage.tokens > 0) {
+      parts.push_back(fmt::format("{} {}", stage.label, text_of_duration(seconds)));
+    }
+  }
+  std::string expected =
+      fmt::format("about {} ({})", text_of_duration(total), fmt::join(parts, ", "));
+  if (text.distill_steps > 0) {
+    expected += fmt::format("; {} of memory", text_of_bytes(bytes_to_distill(source, options)));
+  }
+  return expected;
+}
+
+std::string calibrate_on_text(const Model& source, const ConvertOptions& options,
+                              const PreparedText& prepared, const Console& console) {
+  set_compute_threads(options.threads);
   const TokenFile data = TokenFile::open(prepared.tokens);
   WindowSettings windows;
   windows.context = prepared.context;
@@ -261,12 +319,11 @@ void calibrate_on_text(const Model& source, const RefitOptions& refit, PreparedT
   Progress progress(console, "calibrate", layers_of(source.spec), "layers");
   with_torch_errors([&] {
     calibrate(
-        source, data, windows, parse_device(refit.device), output,
-        [&](std::int64_t done, std::int64_t) { progress.update(static_cast<std::uint64_t>(done)); },
-        interrupt_requested());
+        source, data, windows, parse_device(options.device), output,
+        [&](std::int64_t done, std::int64_t) { progress.update(done); }, interrupt_requested());
   });
   progress.finish();
-  prepared.statistics = output.string();
+  return output.string();
 }
 
 namespace {
@@ -311,10 +368,11 @@ std::vector<Continuation> questions_of(const PreparedText& text) {
 }
 
 // How source and result go on after the same words.
-std::vector<HeldOutAnswer> answers_of(const Model& source, const PreparedText& text,
-                                      const Model& result, const Console& console) {
+std::vector<HeldOutAnswer> answers_of(const Model& source, const ConvertOptions& options,
+                                      const PreparedText& text, const Model& result,
+                                      const Console& console) {
   const std::vector<Continuation> questions = questions_of(text);
-  const c10::Device device = parse_device(text.device);
+  const c10::Device device = parse_device(options.device);
   Progress progress(console, "answer", 2 * questions.size() * kAnswerTokens, "tokens");
   std::uint64_t done = 0;
   const auto answers = [&](const Model& model) {
@@ -324,9 +382,7 @@ std::vector<HeldOutAnswer> answers_of(const Model& source, const PreparedText& t
   };
   const auto of_source = answers(source), of_result = answers(result);
   progress.finish();
-  TextInput input;
-  input.tokenizer = text.tokenizer;
-  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, input);
+  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, options.text.input);
   std::vector<HeldOutAnswer> list;
   for (std::size_t i = 0; i < questions.size(); ++i) {
     const auto& prompt = questions[i].prompt;
@@ -340,7 +396,8 @@ std::vector<HeldOutAnswer> answers_of(const Model& source, const PreparedText& t
 
 bool answers_questions(const Model& source) { return writes_text(source); }
 
-HeldOut compare_on_text(const Model& source, const PreparedText& text, const ConversionPlan& mean,
+HeldOut compare_on_text(const Model& source, const ConvertOptions& options,
+                        const PreparedText& text, const ConversionPlan& mean,
                         const std::string& result, const Console& console) {
   HeldOut report{.tokens = text.held_out * text.context, .context = text.context};
   std::vector<HeldOutModel>& models = report.models.emplace();
@@ -350,7 +407,7 @@ HeldOut compare_on_text(const Model& source, const PreparedText& text, const Con
   const auto measure = [&](const std::string& tokens, std::int64_t windows) {
     const TextQualityMeter meter(
         source, TokenFile::open(tokens), {.first = 0, .windows = windows, .context = text.context},
-        parse_device(text.device), interrupt_requested(), [&] { progress.update(++done); });
+        parse_device(options.device), interrupt_requested(), [&] { progress.update(++done); });
     return std::array{meter.of_source(), meter.of(mean), meter.of(open_model(result))};
   };
   with_torch_errors([&] {
@@ -370,7 +427,7 @@ HeldOut compare_on_text(const Model& source, const PreparedText& text, const Con
   progress.finish();
   if (answers_questions(source)) {
     try {
-      report.answers = answers_of(source, text, open_model(result), console);
+      report.answers = answers_of(source, options, text, open_model(result), console);
     } catch (const Error& fault) {  // which must not cost the table
       if (fault.kind() == ErrorKind::kInterrupted) {
         throw;

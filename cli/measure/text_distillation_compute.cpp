@@ -1,11 +1,7 @@
 #include <algorithm>
-#include <array>
-#include <map>
-#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "cli/measure/text_conversion.h"
 #include "cli/shell/progress.h"
@@ -18,17 +14,14 @@
 #include "formats/tensors/checkpoint_writer.h"
 #include "uptrain/model/device.h"
 #include "uptrain/run/distill.h"
-#include "uptrain/run/sample.h"
-#include "uptrain/run/training_speed.h"
-#include "uptrain/train/metrics.h"
 
 namespace regroup {
 namespace {
 
-DistillSettings settings_of(const Model& source, const RefitOptions& options) {
+DistillSettings distill_settings(const Model& source, const ConvertOptions& options) {
   DistillSettings settings;
   settings.context = context_of(source, options);
-  settings.batch = options.batch;
+  settings.batch = options.refit.batch;
   settings.device = parse_device(options.device);
   return settings;
 }
@@ -63,7 +56,7 @@ void record(const std::filesystem::path& path, const ModelSpec& spec, const Dist
 }  // namespace
 
 std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
-                              const RefitOptions& options) {
+                              const ConvertOptions& options) {
   if (!can_refit(source.spec)) {
     return fmt::format("{} normalises keys with separate weights for each head",
                        printable(source.spec.architecture));
@@ -75,78 +68,23 @@ std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
   if (repeats_heads(plan)) {
     return "the result stores each head several times; convert without --target expanded first";
   }
-  const DistillMemory memory = distill_memory(source, source.spec, settings_of(source, options));
-  return memory.fits() ? ""
-                       : fmt::format("it takes about {} of memory, more than is free",
-                                     text_of_bytes(static_cast<std::uint64_t>(memory.need.device +
-                                                                              memory.need.host)));
+  const DistillSettings settings = distill_settings(source, options);
+  return distill_memory(source, source.spec, settings).fits()
+             ? ""
+             : fmt::format("it takes about {} of memory, more than is free",
+                           text_of_bytes(bytes_to_distill(source, options)));
 }
 
-namespace {
-
-// A stage that passes `tokens` through the model takes `work` times as long for each as a large
-// matrix product of as many operations (measured with SmolLM2-135M on a CPU).
-struct Stage {
-  std::string_view label;
-  std::int64_t tokens;
-  double work;
-};
-
-std::array<Stage, 5> stages_with(const PreparedText& text, std::int64_t batch,
-                                 std::int64_t calibrated, std::int64_t refit_steps) {
-  const std::int64_t step = batch * text.context;
-  return {{{"sample", (text.own_windows + text.own_held_out) * text.context, 4.4},
-           {"calibrate", calibrated, 1.8},
-           {"refit", refit_steps * step, 2.0},
-           {"distill", text.distill_steps * step, 7.5},
-           {"evaluate", (text.held_out + text.own_held_out) * text.context, 7.5}}};
+double bytes_to_distill(const Model& source, const ConvertOptions& options) {
+  const MemoryNeed need =
+      distill_memory(source, source.spec, distill_settings(source, options)).need;
+  return need.device + need.host;
 }
 
-// On a GPU, a step of writing takes this long for each layer (measured on an H100), however fast
-// products are.
-double least_seconds_of_writing(const Model& source, std::int64_t tokens) {
-  constexpr double kSecondsOfLayer = 1.4e-4;
-  const double steps = static_cast<double>(tokens) / static_cast<double>(SampleSettings().batch);
-  return steps * kSecondsOfLayer * static_cast<double>(source.spec.layer_count());
-}
-
-}  // namespace
-
-std::string expected_cost(const Model& source, const RefitOptions& options,
-                          const PreparedText& text, bool calibrates, std::int64_t refit_steps) {
-  const c10::Device device = parse_device(options.device);
-  set_compute_threads(options.threads);
-  const double product = matmul_flops_per_second(scalar_type_of(fast_precision(device)), device);
-  const Task task = evaluation_task(source, text.context).value_or(Task{});
-  const double pass = training_flops_per_token(source.spec, task, text.context) / 3;
-  const std::int64_t calibrated =
-      std::min((text.windows + text.own_windows) * text.context, calibration_tokens(source.spec));
-  double total = 0.0;
-  std::vector<std::string> parts;
-  for (const Stage& stage :
-       stages_with(text, options.batch, calibrates ? calibrated : 0, refit_steps)) {
-    double seconds = static_cast<double>(stage.tokens) * stage.work * pass / product;
-    if (stage.label == "sample" && !device.is_cpu()) {
-      seconds = std::max(seconds, least_seconds_of_writing(source, stage.tokens));
-    }
-    total += seconds;
-    if (stage.tokens > 0) {
-      parts.push_back(fmt::format("{} {}", stage.label, text_of_duration(seconds)));
-    }
-  }
-  std::string expected =
-      fmt::format("about {} ({})", text_of_duration(total), fmt::join(parts, ", "));
-  if (text.distill_steps > 0) {
-    const MemoryNeed need = distill_memory(source, source.spec, settings_of(source, options)).need;
-    expected += fmt::format("; {} of memory", text_of_bytes(need.device + need.host));
-  }
-  return expected;
-}
-
-Recipe distillation_recipe(const PreparedText& text, const RefitOptions& options) {
+Recipe distillation_recipe(const PreparedText& text, const ConvertOptions& options) {
   Recipe recipe{.tokens = text.windows * text.context,
                 .context = text.context,
-                .batch = options.batch,
+                .batch = options.refit.batch,
                 .steps = text.distill_steps};
   if (text.own_windows > 0) {
     recipe.own_tokens = text.own_windows * text.context;
@@ -155,25 +93,24 @@ Recipe distillation_recipe(const PreparedText& text, const RefitOptions& options
 }
 
 DistillOutcome distill_on_text(const Model& source, const ConversionPlan& plan,
-                               const PreparedText& text, const RefitOptions& options,
+                               const PreparedText& text, const ConvertOptions& options,
                                const std::filesystem::path& result, const Console& console) {
-  DistillSettings settings = settings_of(source, options);
+  DistillSettings settings = distill_settings(source, options);
   settings.data = text.learning;
   settings.held_out = text.judging;
   settings.steps = text.distill_steps;
-  settings.learning_rate = text.distill_rate;
-  settings.attention_weight = text.distill_attention;
+  settings.learning_rate = options.text.distill_rate;
+  settings.attention_weight = options.text.distill_attention;
   std::vector<std::string> tensors;
   for (const auto& [name, checksum] : checksums_to_come(plan)) {
     tensors.push_back(name);
   }
-  Progress progress(console, "distill", static_cast<std::uint64_t>(settings.steps), "steps");
+  Progress progress(console, "distill", settings.steps, "steps");
   const DistillReport report = distill(
       source, open_model(result), tensors, settings,
       [&](bool trial, const StepReport& step) {
         const std::string loss = fmt::format("loss {:.4f}", step.loss);
-        progress.update(trial ? 0 : static_cast<std::uint64_t>(step.step),
-                        trial ? "trial of a learning rate, " + loss : loss);
+        progress.update(trial ? 0 : step.step, trial ? "trial of a learning rate, " + loss : loss);
       },
       interrupt_requested());
   progress.finish();

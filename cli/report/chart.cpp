@@ -163,6 +163,119 @@ std::string caption_of(const Axis& axis) {
   return axis.title + (axis.scale == Axis::Scale::kLinear ? "" : ", log scale");
 }
 
+// Lengths in units of the drawing: about a pixel, on a phone and in columns on a desktop.
+constexpr double kChartWidth = 360.0;
+constexpr double kChartLine = 16.0;  // height of a line of text
+constexpr double kChartEdge = 4.0;   // margin of the whole chart
+constexpr double kPlotHeight = 180.0;
+constexpr double kWidestEndLabel = 100.0;
+
+// The approximate width of a text at a font size of 12.
+double width_on_paper(std::string_view text) {
+  constexpr double kLetter = 6.8;
+  return kLetter * static_cast<double>(width_of(text));
+}
+
+// Whether both axes can show the point.
+bool shows(const Chart& chart, const ChartPoint& point) {
+  return Ruler::shows(chart.x, point.x) && Ruler::shows(chart.y, point.y);
+}
+
+// The names of the chart's series, then of its thresholds.
+std::vector<std::string> keys_of(const Chart& chart) {
+  std::vector<std::string> keys;
+  for (const Series& series : chart.series) {
+    keys.push_back(series.name);
+  }
+  for (const Threshold& threshold : chart.thresholds) {
+    keys.push_back(threshold.name);
+  }
+  return keys;
+}
+
+double widest_of(const std::vector<std::string>& texts) {
+  double widest = 0.0;
+  for (const std::string& text : texts) {
+    widest = std::max(widest, width_on_paper(text));
+  }
+  return widest;
+}
+
+// All values that an axis has to include. Bars begin at y = 0 and need room at both sides.
+std::vector<double> values(const Chart& chart, const Axis& axis, double ChartPoint::* coordinate) {
+  std::vector<double> found;
+  const bool along = coordinate == &ChartPoint::x;
+  for (const Series& series : chart.series) {
+    const bool bars = series.mark == Series::Mark::kBars;
+    for (const ChartPoint& point : series.points) {
+      if (shows(chart, point)) {
+        found.push_back(point.*coordinate);
+        if (bars && along) {
+          found.insert(found.end(), {point.x - 0.5, point.x + 0.5});
+        }
+      }
+    }
+    if (bars && !along) {
+      found.push_back(0.0);
+    }
+  }
+  for (const Threshold& threshold : chart.thresholds) {
+    if (!along && Ruler::shows(axis, threshold.y)) {
+      found.push_back(threshold.y);
+    }
+  }
+  return found;
+}
+
+// Where the parts of a chart are drawn: the edges of the plot, its axes and its legend. If
+// `titled`, the first line is kept free for the chart's title.
+struct ChartLayout {
+  ChartLayout(const Chart& chart, bool titled)
+      : x_axis(chart.x, values(chart, chart.x, &ChartPoint::x), true),
+        y_axis(chart.y, values(chart, chart.y, &ChartPoint::y), false),
+        keys(keys_of(chart)) {
+    const double longest = widest_of(keys);
+    end_labels = chart.key == Chart::Key::kEndLabels && longest <= kWidestEndLabel;
+    const double last = x_axis.labels().empty() ? 0.0 : width_on_paper(x_axis.labels().back()) / 2;
+    left = kChartEdge + widest_of(y_axis.labels()) + 6.0;
+    right = kChartWidth - std::max(end_labels ? longest + 12.0 : 2 * kChartEdge, last + kChartEdge);
+    top = (titled ? 1.5 * kChartLine : 0.0) + lay_out_legend() + kChartLine + 14.0;
+    bottom = top + kPlotHeight;
+  }
+
+  // The position of a value in the drawing.
+  double x(double value) const { return left + (right - left) * x_axis.position(value); }
+  double y(double value) const { return bottom - kPlotHeight * y_axis.position(value); }
+
+  // Of the whole chart.
+  double height() const { return bottom + 2 * kChartLine + kChartEdge; }
+
+  Ruler x_axis, y_axis;
+  std::vector<std::string> keys;
+  bool end_labels = false;  // whether names are drawn at the ends of lines
+  double left = 0.0, right = 0.0, top = 0.0, bottom = 0.0;
+  std::vector<ChartPoint> legend;  // the position of each entry below the title; may be empty
+
+ private:
+  // Returns the height of the legend.
+  double lay_out_legend() {
+    if (end_labels || keys.size() < 2) {
+      return 0.0;
+    }
+    double at = kChartEdge, row = 0.0;
+    for (const std::string& key : keys) {
+      const double width = 24.0 + width_on_paper(key) + 12.0;
+      if (at + width > kChartWidth && at > kChartEdge) {
+        at = kChartEdge;
+        row += kChartLine;
+      }
+      legend.push_back({at, row});
+      at += width;
+    }
+    return row + kChartLine;
+  }
+};
+
 // Writes the elements of a chart.
 class Drawing {
  public:
@@ -174,14 +287,14 @@ class Drawing {
     draw_axes();
     for (const Threshold& threshold : chart_.thresholds) {
       if (Ruler::shows(chart_.y, threshold.y)) {
-        put("<path d=\"M{:.1f} {:.1f}H{:.1f}\" class=\"threshold\"/>\n", layout_.left(),
-            layout_.y(threshold.y), layout_.right());
+        put("<path d=\"M{:.1f} {:.1f}H{:.1f}\" class=\"threshold\"/>\n", layout_.left,
+            layout_.y(threshold.y), layout_.right);
       }
     }
     for (std::size_t i = 0; i < chart_.series.size(); ++i) {
       draw_series(chart_.series[i], colour(i));
     }
-    if (layout_.end_labels()) {
+    if (layout_.end_labels) {
       draw_end_labels();
     }
     return std::move(out_);
@@ -213,13 +326,13 @@ class Drawing {
     if (titled_) {
       put_text(kChartEdge, kChartLine, "start", "chart-title", chart_.title);
     }
-    for (std::size_t i = 0; i < layout_.legend().size(); ++i) {
-      const double at = layout_.legend()[i].x;
-      const double row = first + layout_.legend()[i].y + kChartLine - 4.0;
+    for (std::size_t i = 0; i < layout_.legend.size(); ++i) {
+      const double at = layout_.legend[i].x;
+      const double row = first + layout_.legend[i].y + kChartLine - 4.0;
       draw_sample(i, at, row - 4.0);
-      put_text(at + 23.0, row, "start", "label", key_name(chart_, i));
+      put_text(at + 23.0, row, "start", "label", layout_.keys[i]);
     }
-    put_text(kChartEdge, layout_.top() - 14.0, "start", "axis", caption_of(chart_.y));
+    put_text(kChartEdge, layout_.top - 14.0, "start", "axis", caption_of(chart_.y));
   }
 
   // Draws the sample of a series or threshold in the legend.
@@ -245,27 +358,27 @@ class Drawing {
   }
 
   void draw_axes() {
-    const Ruler &x_axis = layout_.x_axis(), &y_axis = layout_.y_axis();
+    const Ruler &x_axis = layout_.x_axis, &y_axis = layout_.y_axis;
     for (std::size_t i = 0; i < y_axis.ticks().size(); ++i) {
       const double height = layout_.y(y_axis.ticks()[i]);
-      put("<path d=\"M{:.1f} {:.1f}H{:.1f}\" class=\"grid\"/>\n", layout_.left(), height,
-          layout_.right());
-      put_text(layout_.left() - 5.0, height + 4.0, "end", "tick", y_axis.labels()[i]);
+      put("<path d=\"M{:.1f} {:.1f}H{:.1f}\" class=\"grid\"/>\n", layout_.left, height,
+          layout_.right);
+      put_text(layout_.left - 5.0, height + 4.0, "end", "tick", y_axis.labels()[i]);
     }
-    put("<path d=\"M{:.1f} {:.1f}H{:.1f}\" class=\"base\"/>\n", layout_.left(), layout_.bottom(),
-        layout_.right());
+    put("<path d=\"M{:.1f} {:.1f}H{:.1f}\" class=\"base\"/>\n", layout_.left, layout_.bottom,
+        layout_.right);
     double free = 0.0;  // labels that would touch the previous one are left out
     for (std::size_t i = 0; i < x_axis.ticks().size(); ++i) {
       const double at = layout_.x(x_axis.ticks()[i]);
       const double half = width_on_paper(x_axis.labels()[i]) / 2;
       if (at - half >= free) {
-        put("<path d=\"M{:.1f} {:.1f}v4\" class=\"base\"/>\n", at, layout_.bottom());
-        put_text(at, layout_.bottom() + kChartLine, "middle", "tick", x_axis.labels()[i]);
+        put("<path d=\"M{:.1f} {:.1f}v4\" class=\"base\"/>\n", at, layout_.bottom);
+        put_text(at, layout_.bottom + kChartLine, "middle", "tick", x_axis.labels()[i]);
         free = at + half + 6.0;
       }
     }
-    put_text((layout_.left() + layout_.right()) / 2, layout_.bottom() + 2 * kChartLine, "middle",
-             "axis", caption_of(chart_.x));
+    put_text((layout_.left + layout_.right) / 2, layout_.bottom + 2 * kChartLine, "middle", "axis",
+             caption_of(chart_.x));
   }
 
   void draw_series(const Series& series, const std::string& colour) {
@@ -336,12 +449,12 @@ class Drawing {
     for (std::size_t i = 1; i < labels.size(); ++i) {
       labels[i].first = std::max(labels[i].first, labels[i - 1].first + kApart);
     }
-    double lowest = layout_.bottom();  // labels that were moved below the axis are moved up again
+    double lowest = layout_.bottom;  // labels that were moved below the axis are moved up again
     for (auto label = labels.rbegin(); label != labels.rend(); ++label, lowest -= kApart) {
       label->first = std::min(label->first, lowest);
     }
     for (const auto& [height, name] : labels) {
-      put_text(layout_.right() + 7.0, height, "start", "label", name);
+      put_text(layout_.right + 7.0, height, "start", "label", name);
     }
   }
 
@@ -373,98 +486,6 @@ std::string element(const Chart& chart, bool whole_document) {
 std::string svg_of(const Chart& chart) { return element(chart, false); }
 
 std::string svg_document(const Chart& chart) { return element(chart, true); }
-
-namespace {
-
-constexpr double kPlotHeight = 180.0;
-constexpr double kLetter = 6.8;
-constexpr double kWidestEndLabel = 100.0;
-
-// All values that an axis has to include. Bars begin at y = 0 and need room at both sides.
-std::vector<double> values(const Chart& chart, const Axis& axis, double ChartPoint::* coordinate) {
-  std::vector<double> found;
-  const bool along = coordinate == &ChartPoint::x;
-  for (const Series& series : chart.series) {
-    const bool bars = series.mark == Series::Mark::kBars;
-    for (const ChartPoint& point : series.points) {
-      if (shows(chart, point)) {
-        found.push_back(point.*coordinate);
-        if (bars && along) {
-          found.insert(found.end(), {point.x - 0.5, point.x + 0.5});
-        }
-      }
-    }
-    if (bars && !along) {
-      found.push_back(0.0);
-    }
-  }
-  for (const Threshold& threshold : chart.thresholds) {
-    if (!along && Ruler::shows(axis, threshold.y)) {
-      found.push_back(threshold.y);
-    }
-  }
-  return found;
-}
-
-}  // namespace
-
-double width_on_paper(std::string_view text) {
-  return kLetter * static_cast<double>(width_of(text));
-}
-
-bool shows(const Chart& chart, const ChartPoint& point) {
-  return Ruler::shows(chart.x, point.x) && Ruler::shows(chart.y, point.y);
-}
-
-std::size_t key_count(const Chart& chart) { return chart.series.size() + chart.thresholds.size(); }
-
-const std::string& key_name(const Chart& chart, std::size_t i) {
-  const std::size_t series = chart.series.size();
-  return i < series ? chart.series[i].name : chart.thresholds[i - series].name;
-}
-
-ChartLayout::ChartLayout(const Chart& chart, bool titled)
-    : chart_(chart),
-      x_(chart.x, values(chart, chart.x, &ChartPoint::x), true),
-      y_(chart.y, values(chart, chart.y, &ChartPoint::y), false) {
-  double widest = 0.0, longest = 0.0;
-  for (const std::string& label : y_.labels()) {
-    widest = std::max(widest, width_on_paper(label));
-  }
-  for (std::size_t i = 0; i < key_count(chart); ++i) {
-    longest = std::max(longest, width_on_paper(key_name(chart, i)));
-  }
-  end_labels_ = chart.key == Chart::Key::kEndLabels && longest <= kWidestEndLabel;
-  const double last = x_.labels().empty() ? 0.0 : width_on_paper(x_.labels().back()) / 2;
-  left_ = kChartEdge + widest + 6.0;
-  right_ = kChartWidth - std::max(end_labels_ ? longest + 12.0 : 2 * kChartEdge, last + kChartEdge);
-  top_ = (titled ? 1.5 * kChartLine : 0.0) + lay_out_legend() + kChartLine + 14.0;
-  bottom_ = top_ + kPlotHeight;
-}
-
-// Returns the height of the legend.
-double ChartLayout::lay_out_legend() {
-  if (end_labels_ || key_count(chart_) < 2) {
-    return 0.0;
-  }
-  double at = kChartEdge, row = 0.0;
-  for (std::size_t i = 0; i < key_count(chart_); ++i) {
-    const double width = 24.0 + width_on_paper(key_name(chart_, i)) + 12.0;
-    if (at + width > kChartWidth && at > kChartEdge) {
-      at = kChartEdge;
-      row += kChartLine;
-    }
-    legend_.push_back({at, row});
-    at += width;
-  }
-  return row + kChartLine;
-}
-
-double ChartLayout::x(double value) const { return left_ + (right_ - left_) * x_.position(value); }
-
-double ChartLayout::y(double value) const { return bottom_ - kPlotHeight * y_.position(value); }
-
-double ChartLayout::height() const { return bottom_ + 2 * kChartLine + kChartEdge; }
 
 // Colours have a contrast of at least 3:1 with their backgrounds and can be distinguished by
 // colour-blind readers (after Okabe and Ito). Each colour also has its own dashes. Series that are

@@ -47,8 +47,6 @@ std::optional<RecordedMeasurements> measurements_in(const Json& config,
 
 namespace {
 
-using NamedFacts = std::vector<std::pair<std::string, std::string>>;
-
 // A string's value, or JSON.
 std::string shown(const Json& stored) {
   return stored.is_null()     ? ""
@@ -118,7 +116,7 @@ std::string change_of(const Fact<std::string>& before, const std::string& after)
 }
 
 // What was measured of the result, and how it was trained.
-void add_measured_facts(NamedFacts& facts, const ConversionRecord& record) {
+void add_measured_facts(Facts& facts, const ConversionRecord& record) {
   const auto add_means = [&](const char* name, fmt::format_string<double, double> text,
                              std::optional<double> RecordedLayer::* first,
                              std::optional<double> RecordedLayer::* second) {
@@ -148,7 +146,7 @@ void add_measured_facts(NamedFacts& facts, const ConversionRecord& record) {
 }
 
 // Earlier steps, and facts that a later version or a stranger wrote.
-void add_other_facts(NamedFacts& facts, const ConversionRecord& record) {
+void add_other_facts(Facts& facts, const ConversionRecord& record) {
   std::size_t number = 0;
   for (const Json& step : record.earlier_steps()) {
     facts.emplace_back(fmt::format("earlier {}", ++number), text_of_step(step));
@@ -158,7 +156,7 @@ void add_other_facts(NamedFacts& facts, const ConversionRecord& record) {
   }
 }
 
-void add_head_facts(NamedFacts& facts, const ConversionRecord& record) {
+void add_head_facts(Facts& facts, const ConversionRecord& record) {
   const std::string kv_heads = heads_in(record.kv_heads);
   facts.emplace_back("kv heads",
                      record.pooled()
@@ -170,7 +168,7 @@ void add_head_facts(NamedFacts& facts, const ConversionRecord& record) {
   }
 }
 
-void add_method_facts(NamedFacts& facts, const ConversionRecord& record) {
+void add_method_facts(Facts& facts, const ConversionRecord& record) {
   if (!record.pooled()) {
     return;
   }
@@ -189,16 +187,16 @@ void add_method_facts(NamedFacts& facts, const ConversionRecord& record) {
 
 }  // namespace
 
-NamedFacts recorded_measurements(const ConversionRecord& record) {
-  NamedFacts facts;
+Facts recorded_measurements(const ConversionRecord& record) {
+  Facts facts;
   add_measured_facts(facts, record);
   add_other_facts(facts, record);
   std::erase_if(facts, [](const auto& fact) { return fact.second.empty(); });
   return facts;
 }
 
-NamedFacts conversion_facts(const ConversionRecord& record, std::string_view architecture) {
-  NamedFacts facts;
+Facts conversion_facts(const ConversionRecord& record, std::string_view architecture) {
+  Facts facts;
   if (record.pool.recorded()) {
     add_head_facts(facts, record);
     add_method_facts(facts, record);

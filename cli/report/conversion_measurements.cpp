@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include <fmt/format.h>
 
@@ -34,9 +35,7 @@ std::string answers_text(const HeldOut& report) {
 
 Table answers_rows(const HeldOut& report) {
   Table table;
-  for (const char* title : {"after", "source", "result"}) {
-    table.add_column(title, Table::Align::kLeft);
-  }
+  table.add_texts({"after", "source", "result"});
   for (const HeldOutAnswer& answer : report.answers.value_or(std::vector<HeldOutAnswer>())) {
     table.add_row({text_of_answer(answer.prompt), text_of_answer(answer.source),
                    text_of_answer(answer.result)});
@@ -49,16 +48,14 @@ Table held_out_rows(const HeldOut& report) {
   const bool predicts = std::any_of(models.begin(), models.end(),
                                     [](const HeldOutModel& row) { return row.loss.has_value(); });
   Table table;
-  table.add_column("model", Table::Align::kLeft);
+  table.add_texts({"model"});
   if (predicts) {
-    table.add_column("loss", Table::Align::kRight);
-    table.add_column("perplexity", Table::Align::kRight);
-    table.add_column("divergence", Table::Align::kRight);
+    table.add_numbers({"loss", "perplexity", "divergence"});
   }
   if (report.own_tokens) {
-    table.add_column("on own text", Table::Align::kRight);
+    table.add_numbers({"on own text"});
   }
-  table.add_column("cosine to source", Table::Align::kRight);
+  table.add_numbers({"cosine to source"});
   for (const HeldOutModel& row : models) {
     std::vector<std::string> cells{row.model.value_or("?")};
     if (predicts) {
@@ -87,13 +84,25 @@ std::string held_out_table(const HeldOut& report, const Console& console) {
 
 namespace {
 
-double mean_over_groups(const LayerReport& layer, double GroupReport::* number) {
+// The mean of `number` over `parts`, of which there is at least one.
+template <typename Part, typename Number>
+double mean_over(const std::vector<Part>& parts, const Number& number) {
   double sum = 0.0;
-  for (const GroupReport& group : layer.groups) {
-    sum += group.*number;
+  for (const Part& part : parts) {
+    sum += std::invoke(number, part);
   }
-  return sum / static_cast<double>(layer.groups.size());
+  return sum / static_cast<double>(parts.size());
 }
+
+std::vector<LayerReport> measured_over_text(std::vector<LayerReport> layers) {
+  std::erase_if(layers,
+                [](const LayerReport& layer) { return layer.groups.empty() || !layer.over_text; });
+  return layers;
+}
+
+// The shares of energy in the two groupings of a layer.
+double kept_by_similar(const LayerGrouping& layer) { return 1.0 - layer.loss / 2; }
+double kept_by_neighbours(const LayerGrouping& layer) { return 1.0 - layer.contiguous_loss / 2; }
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
@@ -120,18 +129,13 @@ Json layers_json(const std::vector<LayerReport>& layers) {
 
 Table layers_table(const std::vector<LayerReport>& layers) {
   Table table(/*keys=*/2);
-  table.add_column("attention", Table::Align::kLeft);
-  for (const char* title : {"layer", "K energy kept", "V energy kept", "K norm", "V norm"}) {
-    table.add_column(title, Table::Align::kRight);
-  }
-  for (const LayerReport& layer : layers) {
-    if (layer.groups.empty() || !layer.over_text) {
-      continue;
-    }
+  table.add_texts({"attention"});
+  table.add_numbers({"layer", "K energy kept", "V energy kept", "K norm", "V norm"});
+  for (const LayerReport& layer : measured_over_text(layers)) {
     table.add_row({std::string(name_of(layer.role)), std::to_string(layer.layer),
                    percent(keys_kept(layer)), percent(values_kept(layer)),
-                   fmt::format("{:.3f}", mean_over_groups(layer, &GroupReport::key_norm)),
-                   fmt::format("{:.3f}", mean_over_groups(layer, &GroupReport::value_norm))});
+                   fmt::format("{:.3f}", mean_over(layer.groups, &GroupReport::key_norm)),
+                   fmt::format("{:.3f}", mean_over(layer.groups, &GroupReport::value_norm))});
   }
   return table;
 }
@@ -146,49 +150,36 @@ std::string place_of(const LayerReport& layer, const std::vector<LayerReport>& l
 }
 
 std::string kept_text(const std::vector<LayerReport>& layers) {
-  const LayerReport* worst = nullptr;
-  double keys = 0.0, values = 0.0, count = 0.0;
-  for (const LayerReport& layer : layers) {
-    if (layer.groups.empty() || !layer.over_text) {
-      continue;
-    }
-    keys += keys_kept(layer);
-    values += values_kept(layer);
-    count += 1.0;
-    if (worst == nullptr ||
-        keys_kept(layer) + values_kept(layer) < keys_kept(*worst) + values_kept(*worst)) {
-      worst = &layer;
-    }
-  }
-  if (worst == nullptr) {
+  const std::vector<LayerReport> measured = measured_over_text(layers);
+  if (measured.empty()) {
     return "";
   }
+  const auto both = [](const LayerReport& layer) { return keys_kept(layer) + values_kept(layer); };
+  const LayerReport& worst = *std::min_element(
+      measured.begin(), measured.end(),
+      [&](const auto& one, const auto& other) { return both(one) < both(other); });
   return fmt::format(
       "\nkept      {} of the energy (sum of squares) of keys, {} of values, mean of layers; least "
       "in {}: {}, {}",
-      percent(keys / count), percent(values / count), place_of(*worst, layers),
-      percent(keys_kept(*worst)), percent(values_kept(*worst)));
+      percent(mean_over(measured, keys_kept)), percent(mean_over(measured, values_kept)),
+      place_of(worst, layers), percent(keys_kept(worst)), percent(values_kept(worst)));
 }
 
 std::string refit_text(const std::vector<LayerReport>& layers) {
-  const LayerReport* worst = nullptr;
-  double before = 0.0, after = 0.0, count = 0.0;
-  for (const LayerReport& layer : layers) {
-    if (layer.refinement) {
-      before += layer.refinement->error_before;
-      after += layer.refinement->error_after;
-      count += 1.0;
-      const bool more =
-          worst == nullptr || layer.refinement->error_after > worst->refinement->error_after;
-      worst = more ? &layer : worst;
-    }
+  std::vector<LayerReport> refitted = layers;
+  std::erase_if(refitted, [](const LayerReport& layer) { return !layer.refinement; });
+  if (refitted.empty()) {
+    return "";
   }
-  return worst == nullptr ? ""
-                          : fmt::format(
-                                "\nrefitted  squared error of each attention's output {} -> {} on "
-                                "average; most in {}: {}",
-                                percent(before / count), percent(after / count),
-                                place_of(*worst, layers), percent(worst->refinement->error_after));
+  const auto before = [](const LayerReport& layer) { return layer.refinement->error_before; };
+  const auto after = [](const LayerReport& layer) { return layer.refinement->error_after; };
+  const LayerReport& worst = *std::max_element(
+      refitted.begin(), refitted.end(),
+      [&](const auto& one, const auto& other) { return after(one) < after(other); });
+  return fmt::format(
+      "\nrefitted  squared error of each attention's output {} -> {} on average; most in {}: {}",
+      percent(mean_over(refitted, before)), percent(mean_over(refitted, after)),
+      place_of(worst, layers), percent(after(worst)));
 }
 
 std::string distillation_text(const std::optional<DistillOutcome>& distilled) {
@@ -200,24 +191,18 @@ Json groupings_json(const std::vector<LayerGrouping>& groupings) {
   for (const LayerGrouping& layer : groupings) {
     list.push_back({{"attention", name_of(layer.role)},
                     {"layer", layer.layer},
-                    {"energy_kept", 1.0 - layer.loss / 2},
-                    {"energy_kept_contiguous", 1.0 - layer.contiguous_loss / 2}});
+                    {"energy_kept", kept_by_similar(layer)},
+                    {"energy_kept_contiguous", kept_by_neighbours(layer)}});
   }
   return list;
 }
 
 std::string grouping_text(const std::vector<LayerGrouping>& groupings) {
-  if (groupings.empty()) {
-    return "";
-  }
-  double similar = 0.0, contiguous = 0.0;
-  for (const LayerGrouping& layer : groupings) {
-    similar += 1.0 - layer.loss / 2;
-    contiguous += 1.0 - layer.contiguous_loss / 2;
-  }
-  const auto count = static_cast<double>(groupings.size());
-  return fmt::format("\ngrouping  similar heads keep {} of the energy, neighbours {}",
-                     percent(similar / count), percent(contiguous / count));
+  return groupings.empty()
+             ? ""
+             : fmt::format("\ngrouping  similar heads keep {} of the energy, neighbours {}",
+                           percent(mean_over(groupings, kept_by_similar)),
+                           percent(mean_over(groupings, kept_by_neighbours)));
 }
 
 namespace {

@@ -26,20 +26,14 @@ ConversionProgressBar::solved_tensors(const ConversionPlan& plan) {
   return solved;
 }
 
-ConversionProgressBar::Unit ConversionProgressBar::unit_of(const ConversionPlan& plan,
-                                                           bool solves) {
-  return plan.request.refiner ? Unit::kRefitSteps : solves ? Unit::kSolvedLayers : Unit::kBytes;
-}
-
 Progress ConversionProgressBar::progress_of(const Console& console, const ConversionPlan& plan,
-                                            Unit unit) {
+                                            bool solves) {
   const std::uint64_t layers = pooled_layers(plan).size();
-  switch (unit) {
-    case Unit::kRefitSteps:
-      return {console, "refit", layers * static_cast<std::uint64_t>(plan.request.refiner->steps()),
-              "steps"};
-    case Unit::kSolvedLayers: return {console, "convert", layers, "layers"};
-    case Unit::kBytes: break;
+  if (plan.request.refiner) {
+    return {console, "refit", layers * plan.request.refiner->steps(), "steps"};
+  }
+  if (solves) {
+    return {console, "convert", layers, "layers"};
   }
   return {console, "convert", plan.output_bytes, "bytes"};
 }
@@ -47,8 +41,7 @@ Progress ConversionProgressBar::progress_of(const Console& console, const Conver
 ConversionProgressBar::ConversionProgressBar(const Console& console, const ConversionPlan& plan)
     : plan_(plan),
       solved_(solved_tensors(plan)),
-      unit_(unit_of(plan, !solved_.empty())),
-      progress_(progress_of(console, plan, unit_)) {
+      progress_(progress_of(console, plan, !solved_.empty())) {
   if (plan.request.refiner) {
     plan.request.refiner->report_to([this](const RefinementStep& step) { refined(step); });
   }
@@ -61,10 +54,12 @@ ConversionProgressBar::~ConversionProgressBar() {
 }
 
 void ConversionProgressBar::wrote(std::uint64_t bytes, std::string_view tensor) {
-  if (unit_ == Unit::kBytes) {
+  if (plan_.request.refiner) {
+    return;  // see refined()
+  }
+  if (solved_.empty()) {
     progress_.update(bytes, printable(tensor, 60));
-  } else if (const auto found = solved_.find(tensor);
-             unit_ == Unit::kSolvedLayers && found != solved_.end()) {
+  } else if (const auto found = solved_.find(tensor); found != solved_.end()) {
     layers_.insert(found->second);
     progress_.update(layers_.size());
   }
@@ -73,9 +68,9 @@ void ConversionProgressBar::wrote(std::uint64_t bytes, std::string_view tensor) 
 void ConversionProgressBar::refined(const RefinementStep& step) {
   layers_.insert({step.role, step.layer});
   const std::int64_t each = plan_.request.refiner->steps();
-  const auto before = static_cast<std::int64_t>(layers_.size() - 1) * each;
+  const std::int64_t before = (std::ssize(layers_) - 1) * each;
   progress_.update(
-      static_cast<std::uint64_t>(before + step.step),
+      before + step.step,
       fmt::format("{}layer {}/{}, step {}/{}, error {:.3g} %",
                   plan_.spec.has_encoder() ? fmt::format("{} ", name_of(step.role)) : "",
                   step.layer + 1, plan_.spec.stack(step.role).size(), step.step, each,
@@ -88,21 +83,6 @@ std::size_t changed_tensors(const ConversionPlan& plan) {
   return static_cast<std::size_t>(
       std::count_if(plan.steps.begin(), plan.steps.end(),
                     [](const TensorStep& step) { return !step.unchanged(); }));
-}
-
-bool pools_heads(const ConversionPlan& plan) {
-  const auto roles = plan.spec.roles();
-  return std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
-    return plan.spec.kv_heads_of(role) != plan.grouped.kv_heads_of(role);
-  });
-}
-
-Json before_or_null(const std::optional<CacheChange>& change) {
-  return change ? Json(change->before) : Json(nullptr);
-}
-
-Json after_or_null(const std::optional<CacheChange>& change) {
-  return change ? Json(change->after) : Json(nullptr);
 }
 
 // Adds what only some conversions have.
@@ -143,28 +123,29 @@ void add_measurements(Json& report, const ConversionReport& done) {
 
 Json report_json(const ConversionReport& done) {
   const ConversionPlan& plan = done.plan;
-  Json report = {
-      {"source", done.source_name},
-      {"destination", done.destination},
-      {"dry_run", done.dry_run},
-      {"architecture", plan.target.architecture},
-      {"source_architecture", plan.spec.architecture},
-      {"query_heads", plan.spec.query_heads},
-      {"source_kv_heads", Json::parse(kv_heads_json(plan.spec))},
-      {"kv_heads", Json::parse(kv_heads_json(plan.grouped))},
-      {"stored_kv_heads", Json::parse(kv_heads_json(plan.target))},
-      {"pool", pools_heads(plan) ? Json(name_of(plan.request.pooling.method)) : Json(nullptr)},
-      {"grouping", plan.request.grouping},
-      {"tensors", plan.steps.size()},
-      {"changed_tensors", changed_tensors(plan)},
-      {"dropped_tensors", plan.dropped},
-      {"source_bytes", plan.source_bytes},
-      {"output_bytes", plan.output_bytes},
-      {"kv_bytes_per_token_before", before_or_null(plan.kv_bytes_per_token)},
-      {"kv_bytes_per_token_after", after_or_null(plan.kv_bytes_per_token)},
-      {"notes", plan.notes},
-      {"warnings", done.warnings},
-      {"seconds", done.seconds}};
+  const auto& cache = plan.kv_bytes_per_token;
+  const bool pools = !pooled_layers(plan).empty();
+  Json report = {{"source", done.options.source},
+                 {"destination", done.options.destination},
+                 {"dry_run", done.options.dry_run},
+                 {"architecture", plan.target.architecture},
+                 {"source_architecture", plan.spec.architecture},
+                 {"query_heads", plan.spec.query_heads},
+                 {"source_kv_heads", Json::parse(kv_heads_json(plan.spec))},
+                 {"kv_heads", Json::parse(kv_heads_json(plan.grouped))},
+                 {"stored_kv_heads", Json::parse(kv_heads_json(plan.target))},
+                 {"pool", pools ? Json(name_of(plan.request.pooling.method)) : Json(nullptr)},
+                 {"grouping", plan.request.grouping},
+                 {"tensors", plan.steps.size()},
+                 {"changed_tensors", changed_tensors(plan)},
+                 {"dropped_tensors", plan.dropped},
+                 {"source_bytes", plan.source_bytes},
+                 {"output_bytes", plan.output_bytes},
+                 {"kv_bytes_per_token_before", cache ? Json(cache->before) : Json(nullptr)},
+                 {"kv_bytes_per_token_after", cache ? Json(cache->after) : Json(nullptr)},
+                 {"notes", plan.notes},
+                 {"warnings", done.warnings},
+                 {"seconds", done.seconds}};
   add_measurements(report, done);
   return report;
 }
@@ -231,10 +212,8 @@ std::string summary_text(const ConversionPlan& plan) {
 // Every tensor that changes, with its shape before and after.
 Table steps_table(const ConversionPlan& plan, const Checkpoint& source) {
   Table table;
-  table.add_column("tensor", Table::Align::kLeft);
-  table.add_column("dtype", Table::Align::kLeft);
-  table.add_column("shape", Table::Align::kRight);
-  table.add_column("becomes", Table::Align::kRight);
+  table.add_texts({"tensor", "dtype"});
+  table.add_numbers({"shape", "becomes"});
   for (const TensorStep& step : plan.steps) {
     if (!step.unchanged()) {
       const TensorInfo* before =
@@ -262,15 +241,16 @@ std::string exactness_text(const OutputComparison& comparison, const ConversionP
 
 }  // namespace
 
-void print_report(const ConversionReport& done, bool json, const Console& console) {
+void print_report(const ConversionReport& done, const Console& console) {
   const ConversionPlan& plan = done.plan;
-  if (json) {
+  if (done.options.json) {
     console.print(text_of_json(report_json(done)));
   } else {
-    if (done.dry_run && changed_tensors(plan) > 0) {
+    if (done.options.dry_run && changed_tensors(plan) > 0) {
       console.print(steps_table(plan, done.source.checkpoint).text(console) + "\n");
     }
-    if (!done.layers.empty() && (done.measured || console.verbosity() == Verbosity::kVerbose)) {
+    if (!done.layers.empty() &&
+        (done.options.measure || console.verbosity() == Verbosity::kVerbose)) {
       console.print(layers_table(done.layers).text(console) + "\n");
     }
     if (done.budget) {
@@ -286,17 +266,14 @@ void print_report(const ConversionReport& done, bool json, const Console& consol
       console.print("\n" + held_out_table(*done.held_out, console));
     }
   }
-  for (const std::string& note : plan.notes) {
-    console.note("note: " + note);
-  }
+  console.notes("note", plan.notes);
   for (const std::string& name : plan.dropped) {
     console.note("dropped: " + printable(name));
   }
-  console.note(done.dry_run ? "dry run: nothing was written"
-                            : fmt::format("wrote {}", printable(done.destination, 0)));
-  for (const std::string& warning : done.warnings) {  // last: what the result is not good for
-    console.note("warning: " + warning);
-  }
+  console.note(done.options.dry_run
+                   ? "dry run: nothing was written"
+                   : fmt::format("wrote {}", printable(done.options.destination, 0)));
+  console.notes("warning", done.warnings);  // last: what the result is not good for
 }
 
 }  // namespace regroup

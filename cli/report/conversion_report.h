@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "cli/measure/compare_logits.h"
+#include "cli/measure/conversion_options.h"
 #include "cli/measure/kv_budget.h"
-#include "cli/measure/text_conversion.h"
 #include "cli/shell/console.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/table.h"
@@ -43,16 +43,13 @@ class ConversionProgressBar {
 
  private:
   using Place = std::pair<AttentionRole, std::size_t>;
-  enum class Unit { kRefitSteps, kSolvedLayers, kBytes };
 
   static std::map<std::string, Place, std::less<>> solved_tensors(const ConversionPlan& plan);
-  static Unit unit_of(const ConversionPlan& plan, bool solves);
-  static Progress progress_of(const Console& console, const ConversionPlan& plan, Unit unit);
+  static Progress progress_of(const Console& console, const ConversionPlan& plan, bool solves);
   void refined(const RefinementStep& step);
 
   const ConversionPlan& plan_;
   std::map<std::string, Place, std::less<>> solved_;  // tensors of solved layers
-  Unit unit_;
   Progress progress_;
   std::set<Place> layers_;  // done or in progress
 };
@@ -60,12 +57,9 @@ class ConversionProgressBar {
 // The report of a conversion, as text or JSON.
 
 struct ConversionReport {
+  const ConvertOptions& options;  ///< with the request that was planned
   const ConversionPlan& plan;
   const Model& source;
-  std::string source_name;  ///< as given on the command line
-  std::string destination;
-  bool dry_run = false;
-  bool measured = false;  ///< whether --measure was given, which prints the table of layers
   std::vector<LayerReport> layers = {};
   std::vector<std::string> warnings = {};         ///< see conversion_warnings()
   std::vector<LayerGrouping> groupings = {};      ///< of --grouping similar
@@ -76,8 +70,8 @@ struct ConversionReport {
   double seconds = 0.0;
 };
 
-/// Prints the report as text, or as JSON if `json`. Notes and warnings go to stderr.
-void print_report(const ConversionReport& done, bool json, const Console& console);
+/// Prints the report as text, or as JSON with --json. Notes and warnings go to stderr.
+void print_report(const ConversionReport& done, const Console& console);
 
 // The comparison of models on held-out text.
 

@@ -11,8 +11,6 @@
 namespace regroup {
 namespace {
 
-Json number_json(const std::optional<double>& number) { return number ? Json(*number) : Json(); }
-
 // Why a run has its memory mode.
 std::string_view reason_of(const MemoryChoice& choice) {
   return !choice.automatic       ? "as given by --memory"
@@ -155,12 +153,12 @@ Json memory_json(const UptrainPlan& plan) {
   return {{"memory_bytes", plan.memory.total()},
           {"memory", parts_json(plan.memory)},
           {"memory_not_at_once", plan.memory.not_at_once},
-          {"memory_available", number_json(plan.memory_free.device)},
+          {"memory_available", or_null(plan.memory_free.device)},
           {"memory_mode", name_of(plan.memory_choice.mode)},
           {"memory_reason", reason_of(plan.memory_choice)},
           {"memory_modes", modes_json(plan.memory_choice)},
           {"host_memory_bytes", plan.memory.host},
-          {"host_memory_available", number_json(plan.memory_free.host)},
+          {"host_memory_available", or_null(plan.memory_free.host)},
           {"fits", plan.fits()},
           {"leaner", leaner_json(plan.shortage)}};
 }

@@ -16,43 +16,12 @@
 
 namespace regroup {
 
-void add_heads(Page& page, const ModelSummary& summary, const std::vector<LayerSummary>& layers) {
-  std::vector<Chart> charts = head_charts(layers);
-  for (const auto& more : {cache_charts(summary), slope_charts(summary)}) {
-    charts.insert(charts.end(), more.begin(), more.end());
-  }
-  if (charts.empty()) {
-    return;
-  }
-  page.begin_section("heads", "Heads and caches");
-  page.add_charts(charts);
-  if (summary.spec) {
-    page.add_table(layers_table(layers, summary.spec->head_dim), "Layers", true);
-  }
+Axis memory_axis(const std::string& title) {
+  return {.title = title, .scale = Axis::Scale::kLog2, .numbers = Axis::Numbers::kBytes};
 }
 
-void add_provenance(Page& page, const ModelSummary& summary,
-                    const std::optional<RecordedMeasurements>& conversion) {
-  Facts lines = conversion_facts(summary.record, summary.architecture);
-  if (lines.empty()) {
-    return;
-  }
-  page.begin_section("provenance", summary.record.converted() ? "Conversion" : "Record");
-  if (conversion && !conversion->source.empty()) {
-    lines.insert(lines.begin(), {"converted from", conversion->source});
-  }
-  page.add_facts(lines);
-}
-
-void add_conversion(Page& page, const RecordedMeasurements& record) {
-  const auto charts = conversion_charts(record);
-  page.begin_section("kept", "What pooling kept");
-  if (charts.empty()) {
-    page.add_paragraph(
-        "This conversion measured no layers. Run convert with --measure --json to measure them.");
-  } else {
-    page.add_charts(charts);
-  }
+Axis tokens_axis(const std::string& title) {
+  return {.title = title, .scale = Axis::Scale::kLog2, .numbers = Axis::Numbers::kTokens};
 }
 
 namespace {
@@ -125,16 +94,7 @@ std::optional<Chart> layer_chart(const RecordedMeasurements& record, const std::
   return chart.series.empty() ? std::nullopt : std::optional(std::move(chart));
 }
 
-}  // namespace
-
-Axis memory_axis(const std::string& title) {
-  return {.title = title, .scale = Axis::Scale::kLog2, .numbers = Axis::Numbers::kBytes};
-}
-
-Axis tokens_axis(const std::string& title) {
-  return {.title = title, .scale = Axis::Scale::kLog2, .numbers = Axis::Numbers::kTokens};
-}
-
+// Kv heads and query heads by layer, one chart for each attention role.
 std::vector<Chart> head_charts(const std::vector<LayerSummary>& layers) {
   std::vector<std::string> roles;
   for (const LayerSummary& layer : layers) {
@@ -150,6 +110,8 @@ std::vector<Chart> head_charts(const std::vector<LayerSummary>& layers) {
   return charts;
 }
 
+// The cache of one sequence by its length, compared with a cache that has a kv head for every query
+// head. Empty for models without a cache.
 std::vector<Chart> cache_charts(const ModelSummary& summary) {
   if (!summary.kv_cache || summary.kv_cache->at(1) == 0) {
     return {};
@@ -168,6 +130,7 @@ std::vector<Chart> cache_charts(const ModelSummary& summary) {
   return {std::move(chart)};
 }
 
+// ALiBi slopes by head. Empty for other models.
 std::vector<Chart> slope_charts(const ModelSummary& summary) {
   if (summary.alibi_slopes.empty()) {
     return {};
@@ -198,6 +161,8 @@ std::vector<Chart> slope_charts(const ModelSummary& summary) {
   return {std::move(chart)};
 }
 
+// Energy kept by pooling and errors after refitting, by layer: charts for each attention role that
+// was measured.
 std::vector<Chart> conversion_charts(const RecordedMeasurements& record) {
   std::map<std::string, bool> seen;
   std::vector<Chart> charts;
@@ -235,6 +200,47 @@ std::vector<Chart> conversion_charts(const RecordedMeasurements& record) {
     }
   }
   return charts;
+}
+
+}  // namespace
+
+void add_heads(Page& page, const ModelSummary& summary, const std::vector<LayerSummary>& layers) {
+  std::vector<Chart> charts = head_charts(layers);
+  for (const auto& more : {cache_charts(summary), slope_charts(summary)}) {
+    charts.insert(charts.end(), more.begin(), more.end());
+  }
+  if (charts.empty()) {
+    return;
+  }
+  page.begin_section("heads", "Heads and caches");
+  page.add_charts(charts);
+  if (summary.spec) {
+    page.add_table(layers_table(layers, summary.spec->head_dim), "Layers", true);
+  }
+}
+
+void add_provenance(Page& page, const ModelSummary& summary,
+                    const std::optional<RecordedMeasurements>& conversion) {
+  Facts lines = conversion_facts(summary.record, summary.architecture);
+  if (lines.empty()) {
+    return;
+  }
+  page.begin_section("provenance", summary.record.converted() ? "Conversion" : "Record");
+  if (conversion && !conversion->source.empty()) {
+    lines.insert(lines.begin(), {"converted from", conversion->source});
+  }
+  page.add_facts(lines);
+}
+
+void add_conversion(Page& page, const RecordedMeasurements& record) {
+  const auto charts = conversion_charts(record);
+  page.begin_section("kept", "What pooling kept");
+  if (charts.empty()) {
+    page.add_paragraph(
+        "This conversion measured no layers. Run convert with --measure --json to measure them.");
+  } else {
+    page.add_charts(charts);
+  }
 }
 
 namespace {
@@ -286,8 +292,7 @@ void add_training(Page& page, const TrainingCurve& curve, bool converted) {
   page.add_charts(training_charts({{"", curve}}));
   if (!curve.recipe.empty()) {
     Table recipe;
-    recipe.add_column("setting", Table::Align::kLeft);
-    recipe.add_column("value", Table::Align::kLeft);
+    recipe.add_texts({"setting", "value"});
     for (const auto& [name, value] : curve.recipe) {
       recipe.add_row({name, value});
     }

@@ -118,7 +118,7 @@ std::string parts_text(const ModelSummary& summary) {
   std::sort(parts.begin(), parts.end(), std::greater<>());
   std::vector<std::string> shares;
   for (const auto& [count, part] : parts) {
-    shares.push_back(fmt::format("{} {}", part, text_of_count(static_cast<double>(count))));
+    shares.push_back(fmt::format("{} {}", part, text_of_count(count)));
   }
   return fmt::format("{}", fmt::join(shares, ", "));
 }
@@ -142,11 +142,9 @@ std::string slopes_text(const std::vector<double>& slopes) {
       slopes.size() > kShown ? fmt::format(" ... ({} heads; all with --json)", slopes.size()) : "");
 }
 
-using Lines = std::vector<std::pair<std::string, std::string>>;
-
 // One line about the attention, or one for each role.
-Lines attention_lines(const ModelSummary& summary) {
-  Lines lines;
+Facts attention_lines(const ModelSummary& summary) {
+  Facts lines;
   if (summary.roles.empty()) {
     lines.emplace_back("attention", attention_text(summary, summary.attention, summary.kv_heads));
   }
@@ -157,7 +155,7 @@ Lines attention_lines(const ModelSummary& summary) {
 }
 
 // The recorded conversion, on one or two lines, and what else is recorded.
-void add_conversion(Lines& lines, const ModelSummary& summary) {
+void add_conversion(Facts& lines, const ModelSummary& summary) {
   const std::string text = conversion_text(summary.record);
   const std::size_t end = std::min(text.find('\n'), text.size());
   lines.emplace_back("converted", text.substr(0, end));
@@ -205,10 +203,9 @@ std::string experts_text(const ModelSummary& summary) {
 std::string parameters_text(const ModelSummary& summary) {
   const std::string active =
       summary.active_parameters
-          ? fmt::format(", {} for each token",
-                        text_of_count(static_cast<double>(*summary.active_parameters)))
+          ? fmt::format(", {} for each token", text_of_count(*summary.active_parameters))
           : "";
-  return fmt::format("{} ({}){}", text_of_count(static_cast<double>(summary.parameters)),
+  return fmt::format("{} ({}){}", text_of_count(summary.parameters),
                      with_thousands(summary.parameters), active);
 }
 
@@ -258,9 +255,8 @@ Json summary_json(const ModelSummary& summary, const CacheLoad& load) {
       {"disagreements", summary.disagreements}};
 }
 
-std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummary& summary,
-                                                               const CacheLoad& load) {
-  Lines lines{
+Facts summary_facts(const ModelSummary& summary, const CacheLoad& load) {
+  Facts lines{
       {"model",
        fmt::format("{} ({})", printable(summary.path.string(), 0),
                    summary.architecture.empty() ? "no config" : printable(summary.architecture))},
@@ -282,13 +278,7 @@ std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummar
 }
 
 std::string summary_text(const ModelSummary& summary, const CacheLoad& load) {
-  std::string text;
-  for (const auto& [label, value] : summary_facts(summary, load)) {
-    if (!value.empty()) {
-      text += fmt::format("{}{:<{}}{}", text.empty() ? "" : "\n", label, kFactsIndent, value);
-    }
-  }
-  return text;
+  return text_of_facts(summary_facts(summary, load), kFactsIndent);
 }
 
 }  // namespace regroup

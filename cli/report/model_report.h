@@ -3,12 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cli/shell/table.h"
+#include "cli/shell/text.h"
 #include "formats/base/json.h"
 #include "formats/model/model_summary.h"
 #include "formats/model/tensor_comparison.h"
@@ -24,10 +24,8 @@ struct CacheLoad {
 
 Json summary_json(const ModelSummary& summary, const CacheLoad& load);
 
-/// Names and values of facts, in the order to print them. Facts with an empty value are not
-/// printed; a fact without a name continues the previous one.
-std::vector<std::pair<std::string, std::string>> summary_facts(const ModelSummary& summary,
-                                                               const CacheLoad& load);
+/// In the order to print them.
+Facts summary_facts(const ModelSummary& summary, const CacheLoad& load);
 
 /// Width of the names of facts in summary_text(), in columns.
 inline constexpr std::size_t kFactsIndent = 12;
@@ -37,13 +35,15 @@ std::string summary_text(const ModelSummary& summary, const CacheLoad& load);
 
 // The differences between two checkpoints, as tables and as JSON.
 
-Table differences_table(const std::vector<TensorDifference>& differences);
-/// The same for a terminal, in up to two tables: only tensors whose values were compared have the
-/// columns for values, which leaves room for the names of the others. `differences` is not empty.
-std::string differences_text(const std::vector<TensorDifference>& differences,
-                             const Console& console);
+/// `with_values` adds the columns for differences between values.
+Table differences_table(const std::vector<TensorDifference>& differences, bool with_values = true);
 /// Shortens values to `max_bytes` (0: never).
 Table settings_table(const std::vector<JsonDifference>& differences, std::size_t max_bytes = 60);
+
+/// Prints the tables. Tensors are in up to two: only those whose values were compared have the
+/// columns for values, which leaves room for the names of the others.
+void print_differences(const std::vector<TensorDifference>& tensors,
+                       const std::vector<JsonDifference>& settings, const Console& console);
 
 Json differences_json(const std::vector<TensorDifference>& differences);
 Json settings_json(const std::vector<JsonDifference>& differences);

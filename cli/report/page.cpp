@@ -1,6 +1,5 @@
 #include "cli/report/page.h"
 
-#include <cmath>
 #include <map>
 #include <string>
 #include <unistd.h>
@@ -31,6 +30,7 @@ std::string escaped(std::string_view text) {
 
 namespace {
 
+// CSS for narrow and wide screens, light and dark schemes and print. Charts have their own.
 constexpr std::string_view kStyle = R"(
 :root{color-scheme:light dark;--ground:#fff;--card:#f6f8fa;--ink:#1b1f24;--soft:#57606a;--rule:#d8dee4;--link:#0068a8;
 --edge:#0003;--warn:#8a4b00;--warn-ground:#fff4e0;--good:#00694e;--bad:#a3261d}
@@ -81,12 +81,6 @@ pre{white-space:pre-wrap;overflow-wrap:anywhere}
 *{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
 )";
 
-}  // namespace
-
-std::string_view page_style() { return kStyle; }
-
-namespace {
-
 // A table that scrolls within the page if the window is too narrow, also by keyboard.
 std::string scrolling_table(const Table& table, const std::string& caption) {
   std::string html = fmt::format(
@@ -117,10 +111,10 @@ std::string scrolling_table(const Table& table, const std::string& caption) {
 // A row for each x, a column for each series.
 Table numbers_of(const Chart& chart) {
   Table table;
-  table.add_column(chart.x.title, Table::Align::kRight);
+  table.add_numbers({chart.x.title});
   std::map<double, std::vector<std::string>> rows;
   for (std::size_t s = 0; s < chart.series.size(); ++s) {
-    table.add_column(chart.series[s].name, Table::Align::kRight);
+    table.add_numbers({chart.series[s].name});
     for (const ChartPoint& point : chart.series[s].points) {
       auto& row = rows[point.x];
       row.resize(chart.series.size(), "-");
@@ -228,8 +222,8 @@ std::string Page::text() const {
       "{}</title>\n<style>{}{}</style>\n</head>\n<body>\n"
       "<a class=\"skip\" href=\"#main\">Skip to the content</a>\n"
       "<header><p>{}</p><h1>{}</h1></header>\n{}<main id=\"main\">\n",
-      kVersion, escaped(title_), escaped(subtitle_), page_style(), chart_style(),
-      escaped(subtitle_), escaped(title_), contents());
+      kVersion, escaped(title_), escaped(subtitle_), kStyle, chart_style(), escaped(subtitle_),
+      escaped(title_), contents());
   for (const Section& section : sections_) {
     html += fmt::format(
         "<section id=\"{}\" aria-labelledby=\"{}-heading\">\n<h2 id=\"{}-heading\">{}</h2>\n{}"
@@ -291,7 +285,11 @@ void write(const Kind& kind, const fs::path& path, std::string_view text, const 
 
 }  // namespace
 
-void check_page_path(const fs::path& path) { check_path(kPage, path); }
+void check_page_path(const fs::path& path) {
+  if (!path.empty()) {
+    check_path(kPage, path);
+  }
+}
 
 void write_page(const fs::path& path, std::string_view page, const Console& console) {
   write(kPage, path, page, console);

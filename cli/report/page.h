@@ -10,6 +10,7 @@
 #include "cli/report/chart.h"
 #include "cli/shell/console.h"
 #include "cli/shell/table.h"
+#include "cli/shell/text.h"
 
 namespace regroup {
 
@@ -19,15 +20,7 @@ namespace regroup {
 /// by entities.
 std::string escaped(std::string_view text);
 
-// The style of pages for narrow and wide screens, light and dark schemes and print.
-
-/// CSS rules for everything except charts, which have their own.
-std::string_view page_style();
-
 // A report as one self-contained HTML page without scripts, for light and dark schemes and print.
-
-/// Names and values, both plain text.
-using Facts = std::vector<std::pair<std::string, std::string>>;
 
 class Page {
  public:
@@ -72,7 +65,7 @@ void write_page(const std::filesystem::path& path, std::string_view page, const 
 void write_drawing(const std::filesystem::path& path, std::string_view drawing,
                    const Console& console);
 
-/// Throws kUsage as write_page() does. For use before long work.
+/// Throws kUsage as write_page() does, unless the path is empty. For use before long work.
 void check_page_path(const std::filesystem::path& path);
 
 }  // namespace regroup

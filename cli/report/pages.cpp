@@ -8,7 +8,6 @@
 #include "cli/report/model_report.h"
 #include "cli/report/page.h"
 #include "cli/shell/text.h"
-#include "formats/base/printable.h"
 
 namespace regroup {
 
@@ -41,10 +40,9 @@ std::string verdict(std::uint64_t differing) {
 // One row for each kind of check: what was compared, with what, and the outcome.
 Table checks_table(const Verification& found) {
   Table table;
-  table.add_column("what", Table::Align::kLeft);
-  table.add_column("how many", Table::Align::kRight);
-  table.add_column("compared with", Table::Align::kLeft);
-  table.add_column("verdict", Table::Align::kLeft);
+  table.add_texts({"what"});
+  table.add_numbers({"how many"});
+  table.add_texts({"compared with", "verdict"});
   table.add_row({"copied tensors", with_thousands(found.copied), "the source's, byte for byte",
                  verdict(found.copied_differing)});
   table.add_row({"pooled or moved tensors", with_thousands(found.computed),
@@ -212,7 +210,7 @@ Chart speed_chart(const ServingPlan& plan) {
 Facts facts_of(const ServingPlan& plan) {
   const ModelSpec& spec = plan.costs.front().spec;
   const auto count = [](const std::optional<std::int64_t>& number) {
-    return number ? with_thousands(static_cast<std::uint64_t>(*number)) + " tokens" : "";
+    return number ? with_thousands(*number) + " tokens" : "";
   };
   return {{"model", fmt::format("{} ({})", plan.path, spec.architecture)},
           {"layers", std::to_string(spec.layer_count())},

@@ -25,12 +25,10 @@ Table table_of(const ServingPlan& plan, const std::vector<std::string>& first,
                const std::function<std::vector<std::string>(const ServingCost&)>& facts,
                const std::function<std::string(const ServingCost&, std::uint64_t)>& cell) {
   Table table;
-  table.add_column("kv heads", Table::Align::kRight);
-  for (const std::string& heading : first) {
-    table.add_column(heading, Table::Align::kRight);
-  }
+  table.add_numbers({"kv heads"});
+  table.add_numbers(first);
   for (const std::uint64_t context : plan.contexts) {
-    table.add_column(tokens(context), Table::Align::kRight);
+    table.add_numbers({tokens(context)});
   }
   for (const ServingCost& cost : plan.costs) {
     std::vector<std::string> row{heads_text(cost)};
@@ -51,13 +49,11 @@ std::string heading(const ServingPlan& plan) {
                                  printable(plan.path, 0), printable(spec.architecture),
                                  spec.layer_count(), spec.query_heads, spec.head_dim);
   if (spec.max_positions) {
-    text += fmt::format("\nmade for {} positions",
-                        with_thousands(static_cast<std::uint64_t>(*spec.max_positions)));
+    text += fmt::format("\nmade for {} positions", with_thousands(*spec.max_positions));
   }
   if (spec.sliding_window) {
     text += fmt::format("{}a sliding window of {} tokens{}, which limits the cache",
-                        spec.max_positions ? ", " : "\n",
-                        with_thousands(static_cast<std::uint64_t>(*spec.sliding_window)),
+                        spec.max_positions ? ", " : "\n", with_thousands(*spec.sliding_window),
                         spec.windows_differ() ? " in some layers" : "");
   }
   return text;
@@ -157,14 +153,13 @@ std::string needs_of(const ServingPlan& plan, const ServingCost& cost) {
 
 Json cost_json(const ServingPlan& plan, const ServingCost& cost) {
   Json report = {{"kv_heads", Json::parse(kv_heads_json(cost.spec))},
-                 {"convert_to", cost.kv_heads ? Json(*cost.kv_heads) : Json(nullptr)},
+                 {"convert_to", or_null(cost.kv_heads)},
                  {"weight_bytes", cost.weight_bytes},
                  {"weight_bytes_per_step", cost.step_weight_bytes},
                  {"kv_bytes_per_token", cost.cache.per_token()},
                  {"cross_kv_bytes_per_token", cost.cache.cross_per_token()}};
   if (plan.vram) {
-    const auto longest = cost.largest_context(*plan.vram, plan.batch);
-    report["largest_context"] = longest ? Json(*longest) : Json(nullptr);
+    report["largest_context"] = or_null(cost.largest_context(*plan.vram, plan.batch));
   }
   for (const std::uint64_t context : plan.contexts) {
     Json at = {{"context", context}, {"cache_bytes", plan.batch * cost.cache.at(context)}};
@@ -183,26 +178,25 @@ Json cost_json(const ServingPlan& plan, const ServingCost& cost) {
 
 Json plan_json(const ServingPlan& plan) {
   const ModelSpec& spec = plan.costs.front().spec;
-  Json report = {
-      {"model", plan.path},
-      {"architecture", spec.architecture},
-      {"layers", spec.layer_count()},
-      {"query_heads", spec.query_heads},
-      {"head_dim", spec.head_dim},
-      {"max_positions", spec.max_positions ? Json(*spec.max_positions) : Json(nullptr)},
-      {"sliding_window", spec.sliding_window ? Json(*spec.sliding_window) : Json(nullptr)},
-      {"cache_dtype", name_of(plan.cache_dtype)},
-      {"batch", plan.batch},
-      {"vram", plan.vram ? Json(*plan.vram) : Json(nullptr)},
-      {"bandwidth", plan.bandwidth ? Json(*plan.bandwidth) : Json(nullptr)},
-      {"costs", Json::array()}};
+  Json report = {{"model", plan.path},
+                 {"architecture", spec.architecture},
+                 {"layers", spec.layer_count()},
+                 {"query_heads", spec.query_heads},
+                 {"head_dim", spec.head_dim},
+                 {"max_positions", or_null(spec.max_positions)},
+                 {"sliding_window", or_null(spec.sliding_window)},
+                 {"cache_dtype", name_of(plan.cache_dtype)},
+                 {"batch", plan.batch},
+                 {"vram", or_null(plan.vram)},
+                 {"bandwidth", or_null(plan.bandwidth)},
+                 {"costs", Json::array()}};
   for (const ServingCost& cost : plan.costs) {
     report["costs"].push_back(cost_json(plan, cost));
   }
   if (plan.chosen) {
     const ServingCost& cost = plan.costs[*plan.chosen];
     report["choice"] = {
-        {"convert_to", cost.kv_heads ? Json(*cost.kv_heads) : Json(nullptr)},
+        {"convert_to", or_null(cost.kv_heads)},
         {"memory", cost.memory(plan.contexts.front(), plan.batch)},
         {"command", cost.kv_heads ? Json(command_for(plan, *cost.kv_heads)) : Json(nullptr)}};
   }

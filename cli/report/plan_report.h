@@ -13,14 +13,14 @@
 namespace regroup {
 
 struct ServingPlan {
-  std::string path;  ///< as given on the command line
+  std::string path = {};  ///< as given on the command line
   DType cache_dtype = DType::kF16;
-  std::vector<ServingCost> costs;       ///< the model as it is, then fewer kv heads
-  std::vector<std::uint64_t> contexts;  ///< tokens
+  std::vector<ServingCost> costs = {};       ///< the model as it is, then fewer kv heads
+  std::vector<std::uint64_t> contexts = {};  ///< tokens
   std::uint64_t batch = 1;
-  std::optional<std::uint64_t> vram;       ///< bytes
-  std::optional<std::uint64_t> bandwidth;  ///< bytes per second
-  std::optional<std::size_t> chosen;       ///< index in `costs`
+  std::optional<std::uint64_t> vram = std::nullopt;       ///< bytes
+  std::optional<std::uint64_t> bandwidth = std::nullopt;  ///< bytes per second
+  std::optional<std::size_t> chosen = std::nullopt;       ///< index in `costs`
 };
 
 /// "1 sequence", "1,024 sequences".

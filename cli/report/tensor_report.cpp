@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <fnmatch.h>
 #include <iterator>
 #include <optional>
@@ -53,20 +52,14 @@ std::string json_text(const std::optional<Json>& value, std::size_t max_bytes) {
                : "-";
 }
 
-Json number_or_text(double value) {
-  return std::isfinite(value) ? Json(value) : Json(fmt::format("{}", value));
-}
+}  // namespace
 
-// `with_values` adds the columns for differences between values.
-Table table_of(const std::vector<TensorDifference>& differences, bool with_values) {
+Table differences_table(const std::vector<TensorDifference>& differences, bool with_values) {
   Table table(2);
-  table.add_column("differs", Table::Align::kLeft);
-  table.add_column("tensor", Table::Align::kLeft);
-  table.add_column("is", Table::Align::kRight);
+  table.add_texts({"differs", "tensor"});
+  table.add_numbers({"is"});
   if (with_values) {
-    for (const char* heading : {"largest", "mean", "cosine"}) {
-      table.add_column(heading, Table::Align::kRight);
-    }
+    table.add_numbers({"largest", "mean", "cosine"});
   }
   for (const TensorDifference& difference : differences) {
     std::vector<std::string> row{std::string(kind_of(difference)), printable(difference.name),
@@ -84,31 +77,30 @@ Table table_of(const std::vector<TensorDifference>& differences, bool with_value
   return table;
 }
 
-}  // namespace
-
-Table differences_table(const std::vector<TensorDifference>& differences) {
-  return table_of(differences, true);
-}
-
-std::string differences_text(const std::vector<TensorDifference>& differences,
-                             const Console& console) {
+void print_differences(const std::vector<TensorDifference>& tensors,
+                       const std::vector<JsonDifference>& settings, const Console& console) {
   std::vector<TensorDifference> values, others;
-  std::partition_copy(differences.begin(), differences.end(), std::back_inserter(values),
-                      std::back_inserter(others), [](const TensorDifference& difference) {
-                        return difference.values.has_value();
-                      });
-  std::string text = others.empty() ? "" : table_of(others, false).text(console);
-  if (!values.empty()) {
-    text += (text.empty() ? "" : "\n\n") + table_of(values, true).text(console);
+  std::partition_copy(
+      tensors.begin(), tensors.end(), std::back_inserter(values), std::back_inserter(others),
+      [](const TensorDifference& difference) { return difference.values.has_value(); });
+  std::vector<std::string> tables;
+  if (!others.empty()) {
+    tables.push_back(differences_table(others, false).text(console));
   }
-  return text;
+  if (!values.empty()) {
+    tables.push_back(differences_table(values).text(console));
+  }
+  if (!settings.empty()) {
+    tables.push_back(settings_table(settings).text(console));
+  }
+  if (!tables.empty()) {
+    console.print(fmt::format("{}", fmt::join(tables, "\n\n")));
+  }
 }
 
 Table settings_table(const std::vector<JsonDifference>& differences, std::size_t max_bytes) {
   Table table;
-  for (const char* heading : {"setting", "before", "after"}) {
-    table.add_column(heading, Table::Align::kLeft);
-  }
+  table.add_texts({"setting", "before", "after"});
   for (const JsonDifference& difference : differences) {
     table.add_row({printable(difference.path), json_text(difference.before, max_bytes),
                    json_text(difference.after, max_bytes)},
@@ -132,8 +124,8 @@ Json differences_json(const std::vector<TensorDifference>& differences) {
     if (difference.values && difference.values->readable) {
       entry["elements"] = difference.values->elements;
       entry["different_elements"] = difference.values->different;
-      entry["largest_difference"] = number_or_text(difference.values->largest);
-      entry["mean_difference"] = number_or_text(difference.values->mean);
+      entry["largest_difference"] = difference.values->largest;
+      entry["mean_difference"] = difference.values->mean;
       entry["cosine"] = difference.values->cosine;
     }
     list.push_back(std::move(entry));
@@ -223,11 +215,9 @@ std::vector<const TensorInfo*> chosen_tensors(const Checkpoint& checkpoint,
 
 Table tensors_table(const Checkpoint& checkpoint, const std::vector<const TensorInfo*>& tensors) {
   Table table;
-  table.add_column("tensor", Table::Align::kLeft);
-  table.add_column("dtype", Table::Align::kLeft);
-  table.add_column("shape", Table::Align::kRight);
-  table.add_column("bytes", Table::Align::kRight);
-  table.add_column("file", Table::Align::kLeft);
+  table.add_texts({"tensor", "dtype"});
+  table.add_numbers({"shape", "bytes"});
+  table.add_texts({"file"});
   for (const TensorInfo* tensor : tensors) {
     table.add_row({printable(tensor->name), std::string(name_of(tensor->dtype)),
                    text_of(tensor->shape), with_thousands(tensor->bytes()),
@@ -242,14 +232,13 @@ Table layers_table(const std::vector<LayerSummary>& layers, std::int64_t head_di
                                    [](const LayerSummary& layer) { return layer.window; });
   Table table(/*keys=*/roles ? 2 : 1);
   if (roles) {
-    table.add_column("attention", Table::Align::kLeft);
+    table.add_texts({"attention"});
   }
-  for (const char* heading : {"layer", "heads", "kv heads", "head dim", "window", "parameters",
-                              "bytes", "KV per token"}) {
-    if (windows || std::string_view(heading) != "window") {
-      table.add_column(heading, Table::Align::kRight);
-    }
+  table.add_numbers({"layer", "heads", "kv heads", "head dim"});
+  if (windows) {
+    table.add_numbers({"window"});
   }
+  table.add_numbers({"parameters", "bytes", "KV per token"});
   for (const LayerSummary& layer : layers) {
     const bool agrees = layer.kv_heads == layer.config_kv_heads;
     std::vector<std::string> row{
@@ -259,7 +248,7 @@ Table layers_table(const std::vector<LayerSummary>& layers, std::int64_t head_di
         : agrees               ? std::to_string(layer.kv_heads)
                  : fmt::format("{} (config {})", layer.kv_heads, layer.config_kv_heads),
         layer.query_heads == 0 ? "-" : std::to_string(head_dim),
-        text_of_count(static_cast<double>(layer.parameters)),
+        text_of_count(layer.parameters),
         text_of_bytes(layer.bytes),
         layer.kv_bytes_per_token ? text_of_bytes(*layer.kv_bytes_per_token) : "-"};
     if (windows) {
@@ -275,11 +264,8 @@ Table layers_table(const std::vector<LayerSummary>& layers, std::int64_t head_di
 
 Table statistics_table(const std::vector<MeasuredTensor>& tensors) {
   Table table;
-  table.add_column("tensor", Table::Align::kLeft);
-  table.add_column("dtype", Table::Align::kLeft);
-  for (const char* heading : {"norm", "least", "most", "NaN", "Inf"}) {
-    table.add_column(heading, Table::Align::kRight);
-  }
+  table.add_texts({"tensor", "dtype"});
+  table.add_numbers({"norm", "least", "most", "NaN", "Inf"});
   for (const MeasuredTensor& measured : tensors) {
     const TensorStatistics& found = measured.statistics;
     std::vector<std::string> row{printable(measured.tensor->name),

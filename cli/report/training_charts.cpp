@@ -45,9 +45,9 @@ void add_line(TrainingCurve& curve, const Json& line) {
 }
 
 // Names and values, such as "learning rate" and "0.002". Null, an unset setting, is skipped.
-std::vector<std::pair<std::string, std::string>> read_recipe(const fs::path& file) {
+Facts read_recipe(const fs::path& file) {
   constexpr std::uint64_t kMaxRecipeBytes = 1U << 20;
-  std::vector<std::pair<std::string, std::string>> facts;
+  Facts facts;
   const Json run = parse_json_object(read_text(file, kMaxRecipeBytes), printable(file.string(), 0));
   const auto recipe = run.find("recipe");
   if (recipe == run.end() || !recipe->is_object()) {

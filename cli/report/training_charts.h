@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/report/chart.h"
+#include "cli/shell/text.h"
 
 namespace regroup {
 
@@ -30,8 +31,7 @@ struct TrainingCurve {
   double seconds = 0.0;     ///< spent in steps
   double tokens = 0.0;      ///< trained on
 
-  std::vector<std::pair<std::string, std::string>>
-      recipe;  ///< names and values of the run's settings
+  Facts recipe;  ///< the run's settings
 
   bool empty() const { return loss.empty() && evaluation.empty(); }
 };

@@ -2,34 +2,22 @@
 
 #include <cmath>
 #include <optional>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "cli/report/plan_report.h"
 #include "cli/shell/text.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
 namespace {
 
-std::string count_text(std::int64_t count) { return text_of_count(static_cast<double>(count)); }
-
-std::string digits_of(std::int64_t count) {
-  return with_thousands(static_cast<std::uint64_t>(count));
-}
-
-// "1 sequence", "8 sequences".
-std::string sequences_text(std::int64_t count) {
-  return fmt::format("{} sequence{}", digits_of(count), count == 1 ? "" : "s");
-}
-
 // "read 3.8 times", "5.6 % of it read".
 std::string reading_text(double epochs) {
   return epochs < 1      ? fmt::format("{:.2g} % of it read", 100 * epochs)
          : epochs < 1000 ? fmt::format("read {:.3g} times", epochs)
-                         : fmt::format("read {} times", digits_of(std::llround(epochs)));
+                         : fmt::format("read {} times", with_thousands(std::llround(epochs)));
 }
 
 // "2e-4", or how it will be found.
@@ -53,10 +41,10 @@ std::string schedule_text(const UptrainPlan& plan) {
     case LrScheduleKind::kConstant: text = peak_text(plan) + ", constant"; break;
     case LrScheduleKind::kInverseSqrt:
       text = fmt::format("{:g} / sqrt(max(step, 10000)) from step {} on", schedule.peak,
-                         digits_of(schedule.start_step));
+                         with_thousands(schedule.start_step));
       break;
   }
-  return text + fmt::format(", warm-up {} step{}", digits_of(schedule.warmup_steps),
+  return text + fmt::format(", warm-up {} step{}", with_thousands(schedule.warmup_steps),
                             schedule.warmup_steps == 1 ? "" : "s");
 }
 
@@ -97,7 +85,7 @@ std::string published_text(const UptrainSettings& settings) {
              : fmt::format(
                    "          {:g} of {} pretraining tokens, published for {}; --pretrain-tokens "
                    "overrides this\n",
-                   *settings.alpha, digits_of(*settings.pretrain_tokens), settings.published);
+                   *settings.alpha, with_thousands(*settings.pretrain_tokens), settings.published);
 }
 
 // A line per file if there are several.
@@ -105,7 +93,7 @@ std::string sources_text(const UptrainPlan& plan) {
   std::string text;
   for (const UptrainPlan::Source& source : plan.sources) {
     text += fmt::format("          {:.3g} % from {}, {} tokens, {}\n", 100 * source.share,
-                        printable(source.path.string(), 0), count_text(source.tokens),
+                        printable(source.path.string(), 0), text_of_count(source.tokens),
                         reading_text(source.epochs));
   }
   return plan.sources.size() > 1 ? text : "";
@@ -133,7 +121,7 @@ std::string saving_text(const UptrainPlan& plan) {
 std::string evaluations_text(const UptrainPlan& plan) {
   return plan.evaluations
              ? fmt::format("evaluate  {} times {} tokens of {}, {:.3g} FLOPs\n",
-                           plan.evaluations->count, count_text(plan.evaluations->tokens),
+                           plan.evaluations->count, text_of_count(plan.evaluations->tokens),
                            printable(plan.settings.eval_data.string(), 0), plan.evaluations->flops)
              : "";
 }
@@ -196,11 +184,11 @@ std::string plan_text(const UptrainPlan& plan) {
       "{}"
       "memory    {}\n"
       "states    {}",
-      digits_of(plan.steps), digits_of(plan.tokens_per_step),
-      sequences_text(settings.batch * settings.accumulation), digits_of(plan.sequence_length),
-      count_text(plan.tokens), published_text(settings), ranks_text(plan),
-      count_text(plan.data_tokens), reading_text(plan.epochs), sources_text(plan),
-      padding_text(plan), recipe_text(plan), count_text(plan.parameters),
+      with_thousands(plan.steps), with_thousands(plan.tokens_per_step),
+      text_of_sequences(settings.batch * settings.accumulation),
+      with_thousands(plan.sequence_length), text_of_count(plan.tokens), published_text(settings),
+      ranks_text(plan), text_of_count(plan.data_tokens), reading_text(plan.epochs),
+      sources_text(plan), padding_text(plan), recipe_text(plan), text_of_count(plan.parameters),
       name_of(settings.precision), settings.device.str(), plan.flops, evaluations_text(plan),
       memory_text(plan), saving_text(plan));
 }
@@ -255,12 +243,10 @@ std::string rate_text(const RateChoice& choice) {
 }
 
 ConsoleObserver::ConsoleObserver(const UptrainPlan& plan, const Console& console)
-    : plan_(plan),
-      console_(console),
-      progress_(console, "uptrain", static_cast<std::uint64_t>(plan.steps), "steps") {}
+    : plan_(plan), console_(console), progress_(console, "uptrain", plan.steps, "steps") {}
 
 void ConsoleObserver::on_start(const TrainingProgress& progress) {
-  progress_.set_start(static_cast<std::uint64_t>(progress.step));
+  progress_.set_start(progress.step);
   if (progress.step > 0) {
     console_.note(fmt::format("resuming after step {} of {}", progress.step, plan_.steps));
   }
@@ -272,9 +258,8 @@ void ConsoleObserver::on_step(const StepReport& report) {
   if (!report.skipped) {
     smoothed_loss_ = smoothed_loss_ < 0 ? report.loss : 0.9 * smoothed_loss_ + 0.1 * report.loss;
   }
-  progress_.update(
-      static_cast<std::uint64_t>(report.step),
-      fmt::format("loss {:.4f}  {} tokens/s", smoothed_loss_, text_of_count(tokens_per_second())));
+  progress_.update(report.step, fmt::format("loss {:.4f}  {} tokens/s", smoothed_loss_,
+                                            text_of_count(tokens_per_second())));
 }
 
 void ConsoleObserver::on_metrics(const Json& line) {
@@ -284,8 +269,7 @@ void ConsoleObserver::on_metrics(const Json& line) {
 }
 
 void ConsoleObserver::on_evaluating(std::int64_t step, std::int64_t done, std::int64_t all) {
-  progress_.update(static_cast<std::uint64_t>(step),
-                   fmt::format("evaluating, window {} of {}", done, all));
+  progress_.update(step, fmt::format("evaluating, window {} of {}", done, all));
 }
 
 void ConsoleObserver::on_evaluation(std::int64_t step, const Evaluation& evaluation) {
@@ -311,15 +295,15 @@ double ConsoleObserver::tokens_per_second() const {
 namespace {
 
 // Of a run after which the model predicts the held-out text worse than before it; else empty.
-std::string loss_warning(const UptrainPlan& plan, const UptrainResult& result) {
+std::vector<std::string> loss_warnings(const UptrainPlan& plan, const UptrainResult& result) {
   if (!result.before || !result.after || result.after->loss <= result.before->loss) {
-    return "";
+    return {};
   }
-  return fmt::format(
+  return {fmt::format(
       "the held-out loss rose from {:.4f} to {:.4f}: a lower rate than --lr {:.3g}{} may keep what "
       "the model had",
       result.before->loss, result.after->loss, plan.settings.peak_learning_rate(),
-      plan.settings.teacher.any() ? "" : ", or the source as --teacher with --teacher-weight 1,");
+      plan.settings.teacher.any() ? "" : ", or the source as --teacher with --teacher-weight 1,")};
 }
 
 }  // namespace
@@ -327,10 +311,8 @@ std::string loss_warning(const UptrainPlan& plan, const UptrainResult& result) {
 void report_result(const UptrainPlan& plan, const UptrainResult& result, double tokens_per_second,
                    bool json, const Console& console) {
   const std::string output = plan.settings.output.string();
-  const std::string warning = loss_warning(plan, result);
-  if (!warning.empty()) {
-    console.note("warning: " + warning);
-  }
+  const std::vector<std::string> warnings = loss_warnings(plan, result);
+  console.notes("warning", warnings);
   if (json) {
     Json text = plan_json(plan);
     text["output"] = output;
@@ -339,7 +321,7 @@ void report_result(const UptrainPlan& plan, const UptrainResult& result, double 
     text["before"] = evaluation_json(result.before);
     text["after"] = evaluation_json(result.after);
     text["tokens_per_second"] = tokens_per_second;
-    text["warnings"] = warning.empty() ? Json::array() : Json::array({warning});
+    text["warnings"] = warnings;
     console.print(text_of_json(text));
     return;
   }

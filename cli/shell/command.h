@@ -2,7 +2,7 @@
 // adds ten seconds to the compile time of a file.
 #pragma once
 
-#include <cstdint>
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -28,14 +28,6 @@ class Option {
   Option required();
   /// Refuses every other value. Dtypes may have PyTorch's names: "bfloat16" is "bf16".
   Option one_of(const std::vector<std::string>& values);
-  template <typename Value>
-  Option one_of(const std::map<std::string, Value>& named) {
-    std::vector<std::string> values;
-    for (const auto& each : named) {
-      values.push_back(each.first);
-    }
-    return one_of(values);
-  }
   /// The default that the help shows in place of the variable's value; empty: none is shown.
   Option default_text(const std::string& text);
   /// The name of the value in the help, such as "COUNT".
@@ -106,5 +98,32 @@ class Command {
  private:
   CLI::App* app_;
 };
+
+/// An option whose value is one of `words`: `value` becomes what `parse` makes of the word, and
+/// must outlive `command`. The help shows the word of its current value as the default.
+template <typename Value, typename Parse>
+Option add_word(Command command, const std::string& names, Value& value, const std::string& text,
+                const std::vector<std::string>& words, Parse parse) {
+  const auto present = std::find_if(words.begin(), words.end(),
+                                    [&](const auto& word) { return value == parse(word); });
+  return command
+      .add_option(
+          names, [&value, parse](const std::string& typed) { value = parse(typed); }, text)
+      .value_name("TEXT")
+      .one_of(words)
+      .default_text(present == words.end() ? "" : *present);
+}
+
+/// The same for words that stand for values; `named` must outlive `command`, too.
+template <typename Value, typename Named>
+Option add_word(Command command, const std::string& names, Value& value, const std::string& text,
+                const std::map<std::string, Named>& named) {
+  std::vector<std::string> words;
+  for (const auto& each : named) {
+    words.push_back(each.first);
+  }
+  return add_word(command, names, value, text, words,
+                  [&named](const std::string& word) { return named.at(word); });
+}
 
 }  // namespace regroup

@@ -116,6 +116,12 @@ void Console::note(std::string_view text, std::size_t indent) const {
   }
 }
 
+void Console::notes(std::string_view kind, const std::vector<std::string>& texts) const {
+  for (const std::string& text : texts) {
+    note(fmt::format("{}: {}", kind, text));
+  }
+}
+
 void Console::print_facts(std::string_view text, std::size_t indent) const {
   print(shows_results() ? wrapped(text, result_columns(), indent) : std::string(text));
 }

@@ -54,6 +54,8 @@ class Console {
   void print_facts(std::string_view text, std::size_t indent) const;
   /// Writes a note or warning to stderr, unless --quiet; long lines as by print_facts().
   void note(std::string_view text, std::size_t indent = 2) const;
+  /// Writes a note for each of `texts`, after "note: " or "warning: " as `kind` says.
+  void notes(std::string_view kind, const std::vector<std::string>& texts) const;
   /// Writes a detail to stderr, with --verbose only.
   void detail(std::string_view text) const;
   /// Writes one line to stderr, always; on a terminal it is wrapped.

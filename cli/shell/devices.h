@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cli/shell/console.h"
 #include "uptrain/distributed/launch.h"
@@ -32,6 +33,9 @@ std::unique_ptr<ProcessGroup> join_process_group(
 
 /// Calls `work`; if there are several ranks, puts the number of the rank before an error's message.
 void with_rank_named(const Launch& launch, const std::function<void()>& work);
+
+/// The words of options that name a Precision, which parse_precision() reads.
+inline const std::vector<std::string> kPrecisions{"fp32", "bf16"};
 
 /// Prints device_notes() on stderr.
 void warn_of_device(c10::Device device, const Console& console);

@@ -106,9 +106,7 @@ void with_rank_named(const Launch& launch, const std::function<void()>& work) {
 }
 
 void warn_of_device(c10::Device device, const Console& console) {
-  for (const std::string& line : device_notes(device)) {
-    console.note("note: " + line);
-  }
+  console.notes("note", device_notes(device));
 }
 
 void warn_of_precision(Precision precision, c10::Device device, const Console& console) {

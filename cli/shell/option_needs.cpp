@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/shell/text.h"
 #include "formats/base/error.h"
 
 namespace regroup {
@@ -55,16 +56,6 @@ constexpr std::array kNeeds = std::to_array<OptionNeed>({
     {"bench train", "--moments", "--optimizer=adamw"},
     {"bench decode", "--sinks", "--window"},
 });
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
 
 // One of the alternatives: an option, and the values that meet the need; empty: any.
 struct Condition {

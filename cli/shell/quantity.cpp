@@ -99,14 +99,12 @@ std::uint64_t parse_count(std::string_view option, std::string_view text, CountR
 std::vector<std::uint64_t> parse_counts(std::string_view option, std::string_view text,
                                         CountRange range) {
   std::vector<std::uint64_t> counts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    if (begin == end && !text.empty()) {
+  for (const std::string_view part : split(text, ',')) {
+    if (part.empty() && !text.empty()) {
       throw_usage("{}: \"{}\": a number is missing before or after a comma", option,
                   printable(text));
     }
-    counts.push_back(parse_count(option, text.substr(begin, end - begin), range));
-    begin = end + 1;
+    counts.push_back(parse_count(option, part, range));
   }
   return counts;
 }
@@ -216,23 +214,14 @@ Option add_one_number(Command command, const std::string& names, const std::stri
   });
 }
 
+Option add_one_size(Command command, const std::string& names, const std::string& text,
+                    const std::function<void(std::uint64_t)>& assign) {
+  return add(command, names, text, kSize, [=](const std::string& name, const std::string& typed) {
+    assign(parse_bytes(name, typed));
+  });
+}
+
 }  // namespace number_options
-
-Option add_size(Command command, const std::string& names, std::uint64_t& value,
-                const std::string& text) {
-  return add(command, names, text, kSize,
-             [&value](const std::string& name, const std::string& typed) {
-               value = parse_bytes(name, typed);
-             });
-}
-
-Option add_size(Command command, const std::string& names, std::optional<std::uint64_t>& value,
-                const std::string& text) {
-  return add(command, names, text, kSize,
-             [&value](const std::string& name, const std::string& typed) {
-               value = parse_bytes(name, typed);
-             });
-}
 
 Option add_threads_option(Command command, int& threads, const std::string& text) {
   return add_count(command, "--threads", threads, text, {1, kMostThreads}).default_text("");

@@ -84,6 +84,8 @@ Option add_one_count(Command command, const std::string& names, const std::strin
                      CountRange range, const std::function<void(std::uint64_t)>& assign);
 Option add_one_number(Command command, const std::string& names, const std::string& text,
                       NumberRange range, const std::function<void(double)>& assign);
+Option add_one_size(Command command, const std::string& names, const std::string& text,
+                    const std::function<void(std::uint64_t)>& assign);
 
 template <std::integral Integer>
 std::string text_of_default(const Integer& value) {
@@ -139,10 +141,11 @@ Option add_number(Command command, const std::string& names, Value& value, const
 }
 
 /// Bytes with a unit: "24GiB". The help shows no default unless default_text() is called.
-Option add_size(Command command, const std::string& names, std::uint64_t& value,
-                const std::string& text);
-Option add_size(Command command, const std::string& names, std::optional<std::uint64_t>& value,
-                const std::string& text);
+template <typename Value>
+Option add_size(Command command, const std::string& names, Value& value, const std::string& text) {
+  return number_options::add_one_size(command, names, text,
+                                      [&value](std::uint64_t bytes) { value = bytes; });
+}
 
 /// --threads, the same in every command. `threads` stays 0 for one per core.
 Option add_threads_option(Command command, int& threads,

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <ctime>
 #include <fcntl.h>
-#include <initializer_list>
 #include <limits>
 #include <malloc.h>
 #include <string>

@@ -66,8 +66,10 @@ constexpr std::size_t kLeastWidth = 12;  // columns are not made narrower than t
 
 }  // namespace
 
-void Table::add_column(std::string heading, Align align) {
-  columns_.push_back({std::move(heading), align});
+void Table::add(const std::vector<std::string>& headings, Align align) {
+  for (const std::string& heading : headings) {
+    columns_.push_back({heading, align});
+  }
 }
 
 void Table::add_row(std::vector<std::string> cells, Tint tint) {

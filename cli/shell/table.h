@@ -32,7 +32,9 @@ class Table {
   /// The first `keys` columns identify a row.
   explicit Table(std::size_t keys = 1) : keys_(keys) {}
 
-  void add_column(std::string heading, Align align);
+  /// Adds columns of text, or of numbers.
+  void add_texts(const std::vector<std::string>& headings) { add(headings, Align::kLeft); }
+  void add_numbers(const std::vector<std::string>& headings) { add(headings, Align::kRight); }
   /// `cells` has one entry per column.
   void add_row(std::vector<std::string> cells, Tint tint = Tint::kNone);
 
@@ -51,6 +53,7 @@ class Table {
  private:
   using Show = std::function<std::string(Tint, const std::string&)>;
 
+  void add(const std::vector<std::string>& headings, Align align);
   std::vector<std::size_t> widths() const;
   void fit(std::vector<std::size_t>& widths, const Room& room) const;
   std::vector<std::vector<std::size_t>> bands(const std::vector<std::size_t>& widths,

@@ -115,6 +115,16 @@ std::string code_points(std::string_view text, std::size_t first, std::size_t co
   return part;
 }
 
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent) {
   std::string result;
   for (std::size_t begin = 0; begin <= text.size();) {
@@ -175,6 +185,16 @@ std::string text_of_heads(const std::vector<std::int64_t>& heads) {
   }
   return fmt::format("{} (heads x layers{})", fmt::join(texts, ", "),
                      many ? ", not in their order" : "");
+}
+
+std::string text_of_facts(const Facts& facts, std::size_t indent) {
+  std::string text;
+  for (const auto& [name, value] : facts) {
+    if (!value.empty()) {
+      text += fmt::format("{}{:<{}}{}", text.empty() ? "" : "\n", name, indent, value);
+    }
+  }
+  return text;
 }
 
 std::string text_of_json(const Json& report) {

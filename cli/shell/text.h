@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/base/json.h"
@@ -18,6 +19,9 @@ std::string text_of_bytes(std::integral auto bytes) {
 }
 /// "6.74 B", "124 M", "812 K": a count of parameters or tokens.
 std::string text_of_count(double count);
+std::string text_of_count(std::integral auto count) {
+  return text_of_count(static_cast<double>(count));
+}
 /// "12,345".
 std::string with_thousands(std::uint64_t number);
 /// "42 s", "3 min 20 s", "2 h 05 min".
@@ -25,9 +29,16 @@ std::string text_of_duration(double seconds);
 /// Kv heads per layer: "8" if all are equal, otherwise runs of layers, "8 x 30, 4 x 2 (heads x
 /// layers)". If there are many runs, each number of heads is listed once with its count of layers.
 std::string text_of_heads(const std::vector<std::int64_t>& heads);
+/// Names and values, both plain text. Those without a value are not shown; one without a name
+/// continues the one before it.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+/// A line for each, names padded to `indent` columns; no newline at the end.
+std::string text_of_facts(const Facts& facts, std::size_t indent);
 /// The number of code points without the escape sequences of colours, which is the number of
 /// columns unless some are wide.
 std::size_t width_of(std::string_view text);
+/// The parts between separators, at least one; a part may be empty.
+std::vector<std::string_view> split(std::string_view text, char separator);
 /// `count` code points of `text`, beginning with number `first` (from 0).
 std::string code_points(std::string_view text, std::size_t first, std::size_t count);
 /// Breaks each line between words so that it has at most `columns` code points, and indents the

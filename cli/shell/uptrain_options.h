@@ -29,10 +29,9 @@ struct DocumentOptions {
 void add_document_options(Command command, DocumentOptions& options);
 
 struct TaskOptions {
-  std::string objective;  ///< empty: the model's default
+  std::optional<Objective> objective;  ///< none: the model's default
   std::optional<std::int64_t> first_sentinel, end_token, mask_token;
 
-  /// Throws kUsage for an unknown objective.
   TaskSettings settings() const;
 };
 
@@ -64,17 +63,10 @@ struct UptrainOptions {
   TextInput text;  ///< instead of data
   DocumentOptions documents;
   std::string device = "cpu";
-  std::string precision = "fp32";
-  std::string trained = "all";
   TaskOptions task;
-  std::string optimizer = "adamw";
-  std::string schedule = "cosine";
-  std::string moments = "fp32";
-  std::string memory = "auto";
   std::string shard = "auto";
   std::optional<std::int64_t> copies;          ///< of the weights
   std::optional<std::int64_t> sequence_ranks;  ///< that share each sequence
-  std::string teacher_precision;
   std::optional<std::int64_t> accumulation;
   int threads = 0;
   std::optional<int> timeout;
@@ -91,14 +83,11 @@ struct UptrainOptions {
 void add_uptrain_options(Command command, UptrainOptions& options);
 
 /// Which weights to train, and the optimizer: for `uptrain` and `bench train`.
-void add_optimizer_options(Command command, std::string& trained, std::string& optimizer,
-                           std::string& moments);
+void add_optimizer_options(Command command, UptrainSettings& settings);
 
-/// Where to keep masters, moments and gradients: for `uptrain` and `bench train`.
-void add_memory_option(Command command, std::string& memory);
-
-/// The mode that --memory names; none for auto.
-std::optional<MemoryMode> memory_mode_of(const std::string& memory);
+/// What to compute in, and where to keep masters, moments and gradients: for the same.
+void add_precision_option(Command command, UptrainSettings& settings);
+void add_memory_option(Command command, UptrainSettings& settings);
 
 /// Sequence length and batch size: for `uptrain`, `teach` and `bench train`.
 void add_sequence_options(Command command, UptrainSettings& settings);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/shell/command.h"
+#include "cli/shell/devices.h"
 #include "cli/shell/option_needs.h"
 #include "cli/shell/quantity.h"
 #include "cli/shell/text.h"
@@ -41,9 +42,7 @@ void add_document_options(Command command, DocumentOptions& options) {
 TaskSettings TaskOptions::settings() const {
   TaskSettings settings{.mask_token = mask_token};
   settings.end_token = end_token;
-  if (!objective.empty()) {
-    settings.objective = parse_objective(objective);
-  }
+  settings.objective = objective;
   if (first_sentinel) {
     settings.sentinels = Sentinels{.first = *first_sentinel};
   }
@@ -51,12 +50,13 @@ TaskSettings TaskOptions::settings() const {
 }
 
 void add_task_options(Command command, TaskOptions& options, const std::string& default_objective) {
-  command
-      .add_option("--objective", options.objective,
-                  "encoder-decoders: span-corruption (T5's), text-infilling (BART's), or "
-                  "continuation (the second half of a sequence given the first) (default: " +
-                      default_objective + ")")
-      .one_of({"next-token", "masked-tokens", "continuation", "span-corruption", "text-infilling"});
+  add_word(
+      command, "--objective", options.objective,
+      "encoder-decoders: span-corruption (T5's), text-infilling (BART's), or continuation (the "
+      "second half of a sequence given the first) (default: " +
+          default_objective + ")",
+      {"next-token", "masked-tokens", "continuation", "span-corruption", "text-infilling"},
+      parse_objective);
   add_count(command, "--first-sentinel", options.first_sentinel,
             "span corruption: the id of <extra_id_0> (default: the tokenizer's)", kAnyToken);
   add_count(command, "--end-token", options.end_token,
@@ -148,13 +148,12 @@ void add_length_options(Command command, UptrainOptions& options) {
             "batches in one step, summed over all ranks (default: one per rank)", {1, kMostBatch});
 }
 
-void add_schedule_options(Command command, UptrainOptions& options) {
-  UptrainSettings& settings = options.settings;
-  command
-      .add_option("--schedule", options.schedule,
-                  "learning rate schedule: cosine, wsd (warm-up, stable, decay), constant, or "
-                  "inverse-sqrt (T5's)")
-      .one_of({"cosine", "wsd", "constant", "inverse-sqrt"});
+void add_schedule_options(Command command, UptrainSettings& settings) {
+  add_word(
+      command, "--schedule", settings.schedule,
+      "learning rate schedule: cosine, wsd (warm-up, stable, decay), constant, or inverse-sqrt "
+      "(T5's)",
+      {"cosine", "wsd", "constant", "inverse-sqrt"}, parse_lr_schedule);
   add_number(command, "--lr", settings.learning_rate,
              "peak learning rate (default: the best in short trials, 2e-4 in runs shorter than 16 "
              "steps); inverse-sqrt: factor of the schedule (default: 1)",
@@ -170,11 +169,10 @@ void add_schedule_options(Command command, UptrainOptions& options) {
             kStepsOrNone);
 }
 
-void add_recipe_options(Command command, UptrainOptions& options) {
-  UptrainSettings& settings = options.settings;
+void add_recipe_options(Command command, UptrainSettings& settings) {
   command.begin_group("Recipe");
-  add_optimizer_options(command, options.trained, options.optimizer, options.moments);
-  add_schedule_options(command, options);
+  add_optimizer_options(command, settings);
+  add_schedule_options(command, settings);
   add_number(command, "--weight-decay", settings.optimizer.weight_decay,
              "weight decay; not applied to norms and biases (default: 0.1; adafactor: 0)",
              {0.0, 10.0});
@@ -191,8 +189,7 @@ void add_recipe_options(Command command, UptrainOptions& options) {
   add_count(command, "--seed", settings.seed, "seed of the data order", kAnySeed);
 }
 
-void add_teacher_options(Command command, UptrainOptions& options) {
-  TeacherSettings& teacher = options.settings.teacher;
+void add_teacher_options(Command command, TeacherSettings& teacher) {
   command.begin_group("Teacher");
   command.add_option("--teacher", teacher.model,
                      "teacher model for distillation, such as the model before conversion");
@@ -201,10 +198,9 @@ void add_teacher_options(Command command, UptrainOptions& options) {
              {0.0, 1.0});
   add_number(command, "--temperature", teacher.distillation.temperature,
              "softmax temperature of teacher and model in the distillation loss", {0.01, 100.0});
-  command
-      .add_option("--teacher-dtype", options.teacher_precision,
-                  "dtype that the teacher computes in: fp32 or bf16 (default: as --dtype)")
-      .one_of({"fp32", "bf16"});
+  add_word(command, "--teacher-dtype", teacher.precision,
+           "dtype that the teacher computes in: fp32 or bf16 (default: as --dtype)", kPrecisions,
+           parse_precision);
   command.add_option(
       "--teacher-logits", teacher.logits,
       "directory made by regroup teach, instead of running the teacher in each step");
@@ -221,15 +217,12 @@ void add_teacher_options(Command command, UptrainOptions& options) {
 void add_run_options(Command command, UptrainOptions& options) {
   UptrainSettings& settings = options.settings;
   command.begin_group("Machine and memory");
-  command
-      .add_option("--dtype", options.precision,
-                  "dtype to compute in: fp32, or bf16 with fp32 master weights")
-      .one_of({"fp32", "bf16"});
+  add_precision_option(command, settings);
   command.add_flag(
       "--activation-checkpointing", settings.recomputing,
       "keep only the inputs of blocks and recompute the rest: less memory, a third more "
       "compute");
-  add_memory_option(command, options.memory);
+  add_memory_option(command, settings);
   command
       .add_option("--shard", options.shard,
                   "several ranks: what each holds its part of: optimizer (masters, moments and "
@@ -278,29 +271,32 @@ void add_run_options(Command command, UptrainOptions& options) {
 
 }  // namespace
 
-void add_optimizer_options(Command command, std::string& trained, std::string& optimizer,
-                           std::string& moments) {
-  command
-      .add_option("--train", trained, "weights to train: all, attention, or kv (keys and values)")
-      .one_of({"all", "attention", "kv"});
-  command.add_option("--optimizer", optimizer, "adamw or adafactor").one_of({"adamw", "adafactor"});
-  command
-      .add_option("--moments", moments,
-                  "AdamW: dtype of the moments, fp32 or bf16 (half the memory)")
-      .one_of({"fp32", "bf16"});
+void add_optimizer_options(Command command, UptrainSettings& settings) {
+  add_word(command, "--train", settings.trained,
+           "weights to train: all, attention, or kv (keys and values)", {"all", "attention", "kv"},
+           parse_trained_weights);
+  add_word(command, "--optimizer", settings.optimizer.kind, "adamw or adafactor",
+           {"adamw", "adafactor"}, parse_optimizer);
+  add_word(command, "--moments", settings.optimizer.moments,
+           "AdamW: dtype of the moments, fp32 or bf16 (half the memory)", kPrecisions,
+           parse_precision);
 }
 
-void add_memory_option(Command command, std::string& memory) {
-  command
-      .add_option("--memory", memory,
-                  "fp32 masters, moments and gradients: full (on the device), compact (bf16: a "
-                  "master is its bf16 weight and 16 more bits, gradients in bf16), host (GPUs: in "
-                  "host memory, updated by the CPU), or auto (the first that fits)")
-      .one_of({"auto", "full", "compact", "host"});
+void add_precision_option(Command command, UptrainSettings& settings) {
+  add_word(command, "--dtype", settings.precision,
+           "dtype to compute in: fp32, or bf16 with fp32 master weights", kPrecisions,
+           parse_precision);
 }
 
-std::optional<MemoryMode> memory_mode_of(const std::string& memory) {
-  return memory == "auto" ? std::nullopt : std::optional(parse_memory_mode(memory));
+void add_memory_option(Command command, UptrainSettings& settings) {
+  const auto parse = [](const std::string& word) {
+    return word == "auto" ? std::nullopt : std::optional(parse_memory_mode(word));
+  };
+  add_word(command, "--memory", settings.memory,
+           "fp32 masters, moments and gradients: full (on the device), compact (bf16: a master is "
+           "its bf16 weight and 16 more bits, gradients in bf16), host (GPUs: in host memory, "
+           "updated by the CPU), or auto (the first that fits)",
+           {"auto", "full", "compact", "host"}, parse);
 }
 
 void add_sequence_options(Command command, UptrainSettings& settings) {
@@ -325,10 +321,10 @@ void add_uptrain_options(Command command, UptrainOptions& options) {
       .required();
   add_document_options(command, options.documents);
   add_length_options(command, options);
-  add_recipe_options(command, options);
+  add_recipe_options(command, settings);
   command.begin_group("What the model was pretrained on");
   add_task_options(command, options.task, "what the model was pretrained on");
-  add_teacher_options(command, options);
+  add_teacher_options(command, settings.teacher);
   add_run_options(command, options);
   command.most_used({"--data", "--text", "--output", "--alpha", "--pretrain-steps", "--steps",
                      "--lr", "--teacher", "--device", "--resume", "--dry-run"});

@@ -2,7 +2,6 @@
 #include <array>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>

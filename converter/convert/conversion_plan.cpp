@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "converter/convert/equivalence.h"
+#include "converter/convert/execute_plan.h"
 #include "converter/convert/kv_head_request.h"
 #include "converter/convert/loader_choice.h"
 #include "converter/convert/target.h"
@@ -156,10 +157,7 @@ void check_can_refine(const ConversionPlan& plan, const ConversionRequest& reque
     throw_usage(
         "--refit: with other positions, the result cannot be fitted to the source's outputs");
   }
-  const auto roles = plan.spec.roles();
-  if (std::all_of(roles.begin(), roles.end(), [&](AttentionRole role) {
-        return plan.spec.kv_heads_of(role) == plan.grouped.kv_heads_of(role);
-      })) {
+  if (pooled_layers(plan).empty()) {
     throw_usage("--refit: no attention gets fewer kv heads, so there is nothing to refit");
   }
 }

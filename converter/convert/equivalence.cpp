@@ -34,10 +34,12 @@ class Comparison {
     }
   }
   // For enumerations, whose values are not printed.
-  void same_kind(std::string_view what, int source, int target) {
-    if (source != target) {
-      obstacles_.push_back(fmt::format("{} differs", what));
-    }
+  template <typename T>
+  void same_kind(std::string_view what, T source, T target) {
+    need(source == target, fmt::format("{} differs", what));
+  }
+  void in_both(std::string_view what, bool source, bool target) {
+    need(source == target, fmt::format("{} in one of the two only", what));
   }
   void need(bool holds, std::string obstacle) {
     if (!holds) {
@@ -155,18 +157,15 @@ void compare_positions(Comparison& c, const ModelSpec& source, const ModelSpec& 
 }
 
 void compare_block(Comparison& c, const ModelSpec& source, const ModelSpec& target) {
-  c.same_kind("the kind of norm", static_cast<int>(source.norm), static_cast<int>(target.norm));
+  c.same_kind("the kind of norm", source.norm, target.norm);
   c.need(close(source.norm_epsilon, target.norm_epsilon),
          fmt::format("the norms' epsilon: {}, the target's is {}", source.norm_epsilon,
                      target.norm_epsilon));
-  c.same_kind("the placement of norms", static_cast<int>(source.norm_placement),
-              static_cast<int>(target.norm_placement));
+  c.same_kind("the placement of norms", source.norm_placement, target.norm_placement);
   c.same("norms without parameters", source.norm_without_parameters,
          target.norm_without_parameters);
-  c.same_kind("query and key norms", static_cast<int>(source.qk_norm),
-              static_cast<int>(target.qk_norm));
-  c.same_kind("the activation", static_cast<int>(source.activation),
-              static_cast<int>(target.activation));
+  c.same_kind("query and key norms", source.qk_norm, target.qk_norm);
+  c.same_kind("the activation", source.activation, target.activation);
   c.same("parallel attention and MLP", source.parallel_residual, target.parallel_residual);
   c.same("clipped q, k, v", source.clip_qkv, target.clip_qkv);
   c.need(close(scale_of(source), scale_of(target)), "the scale of attention scores differs");
@@ -199,7 +198,7 @@ bool biases_fit(const LinearTensors& source, const LinearTensors& target) {
 
 void compare_attention(Comparison& c, const std::string& where, const AttentionLayout& source,
                        const AttentionLayout& target) {
-  c.need(source.present() == target.present(), where + ": attention in one of the two only");
+  c.in_both(where + ": attention", source.present(), target.present());
   const bool all_fit = biases_fit(source.q, target.q) && biases_fit(source.k, target.k) &&
                        biases_fit(source.v, target.v) && biases_fit(source.o, target.o);
   c.need(all_fit, where + ": attention biases have no place in the target");
@@ -211,11 +210,10 @@ void compare_layer(Comparison& c, const std::string& where, const ModelSpec& mod
   compare_attention(c, where, source.attention, target.attention);
   compare_attention(c, where, source.cross_attention, target.cross_attention);
   c.need(source.gate.present() == target.gate.present(), where + ": a gated MLP in one of the two");
-  c.need(source.experts.present() == target.experts.present(),
-         where + ": experts in one of the two only");
-  c.need(source.shared_gate.present() == target.shared_gate.present(),
-         where + ": a gate of the shared expert in one of the two only");
-  c.need(source.up.present() == target.up.present(), where + ": an MLP in one of the two only");
+  c.in_both(where + ": experts", source.experts.present(), target.experts.present());
+  c.in_both(where + ": a gate of the shared expert", source.shared_gate.present(),
+            target.shared_gate.present());
+  c.in_both(where + ": an MLP", source.up.present(), target.up.present());
   const bool mlp_biases = biases_fit(source.gate, target.gate) &&
                           biases_fit(source.up, target.up) && biases_fit(source.down, target.down);
   c.need(mlp_biases, where + ": MLP biases have no place in the target");
@@ -224,32 +222,29 @@ void compare_layer(Comparison& c, const std::string& where, const ModelSpec& mod
                      !target.attention.q.bias.empty();
   c.need(source.mlp_norm.present() == target.mlp_norm.present() || folds,
          where + ": a separate norm of the MLP in only one of the two");
-  c.need(source.attention_norm.present() == target.attention_norm.present(),
-         where + ": a norm before attention in one of the two only");
+  c.in_both(where + ": a norm before attention", source.attention_norm.present(),
+            target.attention_norm.present());
   c.need(source.attention_norm.bias.empty() || !target.attention_norm.bias.empty(),
          where + ": norm biases have no place in the target");
-  c.need(source.without_rope == target.without_rope, where + ": RoPE in one of the two only");
-  c.need(source.relative_bias.empty() == target.relative_bias.empty(),
-         where + ": a relative bias in one of the two only");
+  c.in_both(where + ": RoPE", source.without_rope, target.without_rope);
+  c.in_both(where + ": a relative bias", source.relative_bias.empty(),
+            target.relative_bias.empty());
 }
 
 void compare_tensors(Comparison& c, const ModelSpec& source, const ModelSpec& target) {
-  c.need(source.embedding_norm.present() == target.embedding_norm.present(),
-         "a norm of the embeddings in one of the two only");
-  c.need(source.encoder_embedding_norm.present() == target.encoder_embedding_norm.present(),
-         "a norm of the encoder's embeddings in one of the two only");
+  c.in_both("a norm of the embeddings", source.embedding_norm.present(),
+            target.embedding_norm.present());
+  c.in_both("a norm of the encoder's embeddings", source.encoder_embedding_norm.present(),
+            target.encoder_embedding_norm.present());
   c.need(source.lm_head_bias_is_row == target.lm_head_bias_is_row,
          "a bias of the output projection stored in another shape");
   c.need(!source.spectrum.present() && !target.spectrum.present(), "audio input");
-  c.need(source.final_norm.present() == target.final_norm.present(),
-         "a last norm in one of the two only");
-  c.need(source.project_in.present() == target.project_in.present(),
-         "projected embeddings in one of the two only");
+  c.in_both("a last norm", source.final_norm.present(), target.final_norm.present());
+  c.in_both("projected embeddings", source.project_in.present(), target.project_in.present());
   c.same("embeddings projected after their norm", source.projected_last, target.projected_last);
-  c.need(source.head_transform.present() == target.head_transform.present(),
-         "a masked-LM head in one of the two only");
-  c.need(source.token_type_embedding.empty() == target.token_type_embedding.empty(),
-         "token types in one of the two only");
+  c.in_both("a masked-LM head", source.head_transform.present(), target.head_transform.present());
+  c.in_both("token types", source.token_type_embedding.empty(),
+            target.token_type_embedding.empty());
   c.need(source.lm_head.empty() || !target.lm_head.empty(),
          "the output projection differs from the embedding, the target ties them");
   c.need(source.lm_head_normalised == target.lm_head_normalised ||

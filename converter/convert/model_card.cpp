@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "converter/convert/target.h"
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
 #include "formats/families/loader_code.h"

@@ -13,7 +13,6 @@
 #include <fmt/ranges.h>
 
 #include "converter/convert/equivalence.h"
-#include "converter/convert/kv_head_request.h"
 #include "converter/convert/runtimes.h"
 #include "converter/convert/tensor_mapping.h"
 #include "formats/base/error.h"

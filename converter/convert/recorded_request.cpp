@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "converter/convert/model_card.h"
 #include "converter/convert/tensor_parts.h"
 #include "converter/convert/verify_conversion.h"
 #include "formats/base/error.h"

@@ -4,8 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <string>
 #include <vector>
 
 #include "converter/convert/conversion_plan.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <utility>
 
 #include "converter/convert/attention_pooler.h"
 #include "converter/convert/tensor_step.h"

@@ -14,21 +14,12 @@ namespace {
 
 constexpr double kLargestRatio = 1024.0;
 
-std::vector<double> values_of(const Checkpoint& checkpoint, const std::string& name) {
-  const TensorInfo& tensor = checkpoint.at(name);
-  std::vector<std::byte> bytes(tensor.bytes());
-  checkpoint.read(tensor, bytes);
-  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
-  decode_numbers(tensor.dtype, bytes, values);
-  return values;
-}
-
 std::vector<double> weights_of(const Checkpoint& checkpoint, const NormTensors& norm,
                                std::size_t width, double offset) {
   if (!norm.present()) {
     return std::vector<double>(width, 1.0);
   }
-  std::vector<double> weights = values_of(checkpoint, norm.weight);
+  std::vector<double> weights = stored_numbers(checkpoint, norm.weight);
   for (double& weight : weights) {
     weight += offset;
   }
@@ -37,7 +28,8 @@ std::vector<double> weights_of(const Checkpoint& checkpoint, const NormTensors& 
 
 std::vector<double> biases_of(const Checkpoint& checkpoint, const NormTensors& norm,
                               std::size_t width) {
-  return norm.bias.empty() ? std::vector<double>(width, 0.0) : values_of(checkpoint, norm.bias);
+  return norm.bias.empty() ? std::vector<double>(width, 0.0)
+                           : stored_numbers(checkpoint, norm.bias);
 }
 
 }  // namespace

@@ -8,9 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "converter/convert/equivalence.h"
 #include "converter/convert/execute_plan.h"
-#include "converter/convert/model_card.h"
 #include "converter/convert/tensor_parts.h"
 #include "formats/base/callback.h"
 #include "formats/base/file.h"

@@ -52,18 +52,6 @@ NormTensors norm_before(const ModelSpec& spec, AttentionRole role, std::size_t l
   return {};
 }
 
-std::vector<double> norm_values(const Checkpoint& checkpoint, const std::string& name) {
-  const TensorInfo& tensor = checkpoint.at(name);
-  std::vector<std::byte> bytes(tensor.bytes());
-  checkpoint.read(tensor, bytes);
-  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
-  const HeadBlocks all =
-      head_blocks({tensor.elements()}, false, std::vector<std::int64_t>{0}, tensor.elements());
-  move_heads(copy_of_heads(name, all, all), tensor.dtype, bytes, DType::kF64,
-             std::as_writable_bytes(std::span(values)));
-  return values;
-}
-
 }  // namespace
 
 InputMoments moments_after_norm(const ModelSpec& spec, AttentionRole role, std::size_t layer,
@@ -72,12 +60,12 @@ InputMoments moments_after_norm(const ModelSpec& spec, AttentionRole role, std::
   const auto size = static_cast<std::size_t>(width);
   InputMoments moments{std::vector<double>(size, 0.0), std::vector<double>(size, 1.0), {}};
   if (norm.present() && checkpoint.at(norm.weight).elements() == width) {
-    moments.variance = norm_values(checkpoint, norm.weight);
+    moments.variance = stored_numbers(checkpoint, norm.weight);
     for (double& weight : moments.variance) {
       weight = (weight + spec.norm_weight_offset) * (weight + spec.norm_weight_offset);
     }
     if (!norm.bias.empty()) {
-      moments.mean = norm_values(checkpoint, norm.bias);
+      moments.mean = stored_numbers(checkpoint, norm.bias);
     }
   }
   return moments;

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "formats/base/error.h"
-#include "formats/base/printable.h"
 #include "formats/tensors/dtype.h"
 
 namespace regroup {
@@ -222,6 +221,15 @@ const DenseLinear& AttentionHeads::part(AttentionPart part) const {
 
 const std::vector<double>& AttentionHeads::values(const PooledTensor& tensor) const {
   return tensor.bias ? part(tensor.part).bias : part(tensor.part).weight;
+}
+
+std::vector<double> stored_numbers(const Checkpoint& checkpoint, const std::string& name) {
+  const TensorInfo& tensor = checkpoint.at(name);
+  std::vector<std::byte> bytes(tensor.bytes());
+  checkpoint.read(tensor, bytes);
+  std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
+  decode_numbers(tensor.dtype, bytes, values);
+  return values;
 }
 
 AttentionHeads read_attention_heads(const ModelSpec& spec, AttentionRole role, std::size_t layer,

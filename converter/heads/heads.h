@@ -122,6 +122,9 @@ struct AttentionHeads {
   const std::vector<double>& values(const PooledTensor& tensor) const;
 };
 
+/// All numbers of a stored tensor, in their order.
+std::vector<double> stored_numbers(const Checkpoint& checkpoint, const std::string& name);
+
 /// Reads the attention of one layer. Throws kBadInput for tensors that are not numeric.
 AttentionHeads read_attention_heads(const ModelSpec& spec, AttentionRole role, std::size_t layer,
                                     const Checkpoint& checkpoint);

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <numbers>
-#include <tuple>
 #include <vector>
 
 #include <ATen/TensorOperators.h>

@@ -26,9 +26,9 @@ std::size_t widest_line(const std::string& text) {
 
 Table tensors() {
   Table table;
-  table.add_column("tensor", Table::Align::kLeft);
-  table.add_column("shape", Table::Align::kRight);
-  table.add_column("file", Table::Align::kLeft);
+  table.add_texts({"tensor"});
+  table.add_numbers({"shape"});
+  table.add_texts({"file"});
   table.add_row({"model.layers.0.self_attn.q_proj.weight", "[4096, 4096]", "model.safetensors"});
   table.add_row({"norm", "[4096]", "model.safetensors"});
   return table;
@@ -37,7 +37,7 @@ Table tensors() {
 Table numbers(std::size_t keys, std::size_t columns) {
   Table table(keys);
   for (std::size_t c = 0; c < columns; ++c) {
-    table.add_column("number " + std::to_string(c), Table::Align::kRight);
+    table.add_numbers({"number " + std::to_string(c)});
   }
   for (int row = 0; row < 2; ++row) {
     std::vector<std::string> cells;

@@ -1,4 +1,4 @@
-#include "cli/measure/refit_options.h"
+#include "cli/measure/conversion_options.h"
 
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
@@ -12,9 +12,9 @@
 
 namespace regroup {
 
-std::int64_t context_of(const Model& source, const RefitOptions& options) {
+std::int64_t context_of(const Model& source, const ConvertOptions& options) {
   const std::int64_t default_context = WindowSettings().context;
-  return options.context > 0 ? options.context : usual_context(source, default_context);
+  return options.refit.context > 0 ? options.refit.context : usual_context(source, default_context);
 }
 
 void check_computable(const char* option, const Model& source) {
@@ -24,40 +24,40 @@ void check_computable(const char* option, const Model& source) {
   }
 }
 
-std::string solving_device(const RefitOptions& options) {
+std::string solving_device(const ConvertOptions& options) {
   return parse_device(options.device).str();
 }
 
-std::shared_ptr<AttentionRefiner> make_refiner(const Model& source, const RefitOptions& options,
+std::shared_ptr<AttentionRefiner> make_refiner(const Model& source, const ConvertOptions& options,
                                                const std::atomic<bool>& stop) {
   check_computable("--refit", source);
   set_compute_threads(options.threads);
   RefitSettings settings;
   settings.windows.context = context_of(source, options);
-  settings.windows.batch = options.batch;
-  settings.windows.max_tokens = options.max_tokens;
-  settings.steps = options.steps;
-  settings.learning_rate = options.learning_rate;
+  settings.windows.batch = options.refit.batch;
+  settings.windows.max_tokens = options.refit.max_tokens;
+  settings.steps = options.refit.steps;
+  settings.learning_rate = options.refit.learning_rate;
   settings.device = parse_device(options.device);
   std::shared_ptr<AttentionRefiner> refiner;
   with_torch_errors([&] {
-    refiner = std::make_shared<Refit>(source, TokenFile::open(options.data), settings, stop);
+    refiner = std::make_shared<Refit>(source, TokenFile::open(options.refit.data), settings, stop);
   });
   return refiner;
 }
 
 void check_is_predicted(const Model& source, const std::filesystem::path& data, const char* option,
-                        const RefitOptions& compute, const Console& console) {
+                        const ConvertOptions& options, const Console& console) {
   if (!source.spec.not_computable.empty()) {
     return;  // what needs the text says why
   }
-  set_compute_threads(compute.threads);
+  set_compute_threads(options.threads);
   Progress progress(console, "check text", source.spec.layers.size(), "layers");
   std::uint64_t done = 0;
   std::optional<TextChance> found;
   with_torch_errors([&] {
-    found = compare_with_chance(source, TokenFile::open(data), context_of(source, compute),
-                                parse_device(compute.device), interrupt_requested(),
+    found = compare_with_chance(source, TokenFile::open(data), context_of(source, options),
+                                parse_device(options.device), interrupt_requested(),
                                 [&] { progress.update(++done); });
   });
   progress.finish();
@@ -66,8 +66,7 @@ void check_is_predicted(const Model& source, const std::filesystem::path& data, 
         "{}: {} has a loss of {:.2f} nats per token on {} tokens of it, no better than chance: a "
         "guess {} has {:.2f}; give a text that the model does well on, and its own tokenizer, or "
         "accept this one with {}",
-        option, printable(source.path.string(), 0), found->loss,
-        with_thousands(static_cast<std::uint64_t>(found->tokens)),
+        option, printable(source.path.string(), 0), found->loss, with_thousands(found->tokens),
         found->uniform < found->frequencies ? "of any token"
                                             : "by how often the text has each token",
         found->chance(), kAnyTextOption);
