@@ -96,12 +96,13 @@ std::vector<int> balanced_owners(const std::vector<std::int64_t>& elements, int 
 class GradientReducer {
  public:
   static constexpr std::size_t kFewInFlight = 2;
+  static constexpr std::size_t kAnyInFlight = std::numeric_limits<std::size_t>::max();
 
   /// At most `most_in_flight` buckets are on their way at a time: where the network is slower than
   /// the backward pass, the pass waits, since gradients of a model that is larger than the device
   /// must not pile up on it.
   explicit GradientReducer(const ZeroPartition& partition,
-                           std::size_t most_in_flight = std::numeric_limits<std::size_t>::max());
+                           std::size_t most_in_flight = kAnyInFlight);
 
   /// Adds this rank's gradient of one trained tensor; each once, in any order. Call it on the
   /// thread and with the stream on which the gradient was computed: NCCL waits for the stream that
