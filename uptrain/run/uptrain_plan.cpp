@@ -271,14 +271,13 @@ void take_rate(UptrainPlan& plan, double rate) {
 
 void add_task(Json& recipe, const Task& task) {
   recipe["objective"] = name_of(task.objective);
-  if (task.objective == Objective::kMaskedTokens) {
-    recipe["mask_token"] = task.masking.token;
-  } else if (task.objective == Objective::kSpanCorruption) {
-    recipe["first_sentinel"] = task.spans.first_sentinel;
-    recipe["end_token"] = task.spans.end_token ? Json(*task.spans.end_token) : Json();
-  } else if (task.objective == Objective::kTextInfilling) {
-    recipe["mask_token"] = task.infilling.mask_token;
-    recipe["end_token"] = task.infilling.end_token ? Json(*task.infilling.end_token) : Json();
+  const bool hides = hides_spans(task.objective);
+  if (hides || task.objective == Objective::kMaskedTokens) {
+    const bool counts_down = task.objective == Objective::kSpanCorruption;
+    recipe[counts_down ? "first_sentinel" : "mask_token"] = task.hiding.token;
+  }
+  if (hides) {
+    recipe["end_token"] = or_null(task.hiding.end_token);
   }
 }
 

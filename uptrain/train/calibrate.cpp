@@ -85,7 +85,7 @@ LayerWalk::LayerWalk(const Model& source, const Batches& windows, c10::Device de
   }
   Batches sources;
   for (const at::Tensor& window : windows) {
-    const Halves halves = split_halves(window, spec_.decoder_start_token.value_or(0));
+    const TextPair halves = split_halves(window, spec_.decoder_start_token.value_or(0));
     sources.push_back(halves.source);
     decoder_tokens_.push_back(halves.target);
   }

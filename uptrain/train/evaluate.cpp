@@ -101,9 +101,7 @@ Task task_of(const EvaluationSettings& settings, const ModelSpec& spec) {
 // Fewer predictions than a window has are asked of a shorter window, so that no more is read.
 EvaluationSettings fitted(EvaluationSettings settings, const Task& task) {
   const std::int64_t wanted = settings.max_tokens.value_or(std::numeric_limits<int64_t>::max());
-  const bool any_length =
-      task.objective != Objective::kSpanCorruption && task.objective != Objective::kTextInfilling;
-  if (any_length && predictions_in(task, settings.context) > wanted) {
+  if (!hides_spans(task.objective) && predictions_in(task, settings.context) > wanted) {
     const std::int64_t least = task.objective == Objective::kContinuation ? 2 : 1;
     settings.context = *std::ranges::lower_bound(
         std::views::iota(least, settings.context), wanted, {},

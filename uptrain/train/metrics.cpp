@@ -49,13 +49,9 @@ StackTokens tokens_of(const Task& task, std::int64_t sequence_length) {
     case Objective::kContinuation:
       return {static_cast<double>(sequence_length / 2),
               static_cast<double>(sequence_length - sequence_length / 2)};
-    case Objective::kSpanCorruption: {
-      const SpanCounts counts = span_counts(sequence_length, task.spans.end_token.has_value());
-      return {static_cast<double>(counts.source), static_cast<double>(counts.target)};
-    }
+    case Objective::kSpanCorruption:
     case Objective::kTextInfilling: {
-      const SpanCounts counts =
-          infilling_counts(sequence_length, task.infilling.end_token.has_value());
+      const SpanCounts counts = counts_of(task, sequence_length);
       return {static_cast<double>(counts.source), static_cast<double>(counts.target)};
     }
     default: return {0.0, static_cast<double>(sequence_length)};
