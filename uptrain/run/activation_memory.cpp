@@ -1,15 +1,8 @@
 #include <algorithm>
-#include <set>
-#include <string>
-#include <vector>
 
-#include "converter/convert/conversion_plan.h"
-#include "formats/families/family.h"
 #include "uptrain/ops/attention.h"
 #include "uptrain/ops/device_kernels.h"
 #include "uptrain/run/training_memory.h"
-#include "uptrain/train/metrics.h"
-#include "uptrain/train/trained_weights.h"
 
 namespace regroup {
 
@@ -122,25 +115,28 @@ double keys_and_values(const ModelSpec& spec, std::size_t layer) {
 
 // Tokens of the sequences of a batch that ranks share, of the part of the last rank and those
 // before it.
-double joined_tokens(const UptrainSettings& settings, const StackTokens& tokens) {
-  return settings.sequence_ranks == 1
+double joined_tokens(const PassMemory& passes) {
+  return passes.settings.sequence_ranks == 1
              ? 0.0
-             : static_cast<double>(settings.batch * settings.sequence_ranks) * tokens.decoder;
+             : static_cast<double>(passes.settings.batch * passes.settings.sequence_ranks) *
+                   passes.tokens.decoder;
+}
+
+Kept kept_by(const PassMemory& passes) {
+  return {passes.spec, passes.settings.device, passes.settings.precision};
 }
 
 // Bytes of the gradients of joined keys and values, in their type and, on the way to their ranks,
 // in fp32, as far as they are more than what the block's MLP has given up by then.
-double joined_gradients(const UptrainSettings& settings, const ModelSpec& spec,
-                        const StackTokens& tokens) {
-  const double width = bytes_per_element(settings.precision);
+double joined_gradients(const PassMemory& passes) {
+  const double width = bytes_per_element(passes.settings.precision);
   double largest = 0.0;
-  for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
-    const double mlp =
-        kept_by_mlp({spec, settings.device, settings.precision}, spec.layers[layer]) * width *
-        tokens.decoder * static_cast<double>(settings.batch);
+  for (std::size_t layer = 0; layer < passes.spec.layers.size(); ++layer) {
+    const double mlp = kept_by_mlp(kept_by(passes), passes.spec.layers[layer]) * width *
+                       passes.tokens.decoder * static_cast<double>(passes.settings.batch);
     largest = std::max(
         largest,
-        joined_tokens(settings, tokens) * keys_and_values(spec, layer) * (2 * width + 4) - mlp);
+        joined_tokens(passes) * keys_and_values(passes.spec, layer) * (2 * width + 4) - mlp);
   }
   return largest;
 }
@@ -156,12 +152,11 @@ double largest_of(const Kept& kept, AttentionRole role, const Count& count) {
 }
 
 template <typename Count>
-double bytes_of_largest(const UptrainSettings& settings, const ModelSpec& spec, double element,
-                        const StackTokens& tokens, const Count& count) {
-  const Kept kept{spec, settings.device, settings.precision};
-  return static_cast<double>(settings.batch) * element *
-         std::max(tokens.decoder * largest_of(kept, AttentionRole::kSelf, count),
-                  tokens.encoder * largest_of(kept, AttentionRole::kEncoder, count));
+double bytes_of_largest(const PassMemory& passes, double element, const Count& count) {
+  return static_cast<double>(passes.settings.batch) * element *
+         std::max(
+             passes.tokens.decoder * largest_of(kept_by(passes), AttentionRole::kSelf, count),
+             passes.tokens.encoder * largest_of(kept_by(passes), AttentionRole::kEncoder, count));
 }
 
 // The elements per token that a stack keeps, its last norm included. With activation checkpointing,
@@ -181,31 +176,26 @@ double kept_by_stack(const Kept& kept, AttentionRole role, bool recomputing) {
 
 double bytes_per_element(Precision precision) { return precision == Precision::kBf16 ? 2 : 4; }
 
-double activation_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                        const StackTokens& tokens) {
-  const Kept kept{spec, settings.device, settings.precision};
+double PassMemory::kept() const {
+  const Kept each = kept_by(*this);
   double elements =
-      tokens.decoder * kept_by_stack(kept, AttentionRole::kSelf, settings.recomputing);
+      tokens.decoder * kept_by_stack(each, AttentionRole::kSelf, settings.recomputing);
   if (spec.has_encoder()) {
-    elements += tokens.encoder * kept_by_stack(kept, AttentionRole::kEncoder, settings.recomputing);
+    elements += tokens.encoder * kept_by_stack(each, AttentionRole::kEncoder, settings.recomputing);
   }
   return static_cast<double>(settings.batch) * elements * bytes_per_element(settings.precision);
 }
 
-double largest_block_bytes(const UptrainSettings& settings, const ModelSpec& spec, double element,
-                           const StackTokens& tokens) {
-  return bytes_of_largest(settings, spec, element, tokens, kept_by_block);
+double PassMemory::largest_block(double element) const {
+  return bytes_of_largest(*this, element, kept_by_block);
 }
 
-double backward_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                      const StackTokens& tokens) {
-  return std::max(bytes_of_largest(settings, spec, bytes_per_element(settings.precision), tokens,
-                                   gradients_in_mlp),
-                  joined_gradients(settings, spec, tokens));
+double PassMemory::backward() const {
+  return std::max(bytes_of_largest(*this, bytes_per_element(settings.precision), gradients_in_mlp),
+                  joined_gradients(*this));
 }
 
-double shared_sequence_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                             const StackTokens& tokens) {
+double PassMemory::shared_sequences() const {
   double all = 0.0;
   double largest = 0.0;
   for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
@@ -213,12 +203,11 @@ double shared_sequence_bytes(const UptrainSettings& settings, const ModelSpec& s
     all += elements;
     largest = std::max(largest, elements);
   }
-  return joined_tokens(settings, tokens) * (settings.recomputing ? largest : all) *
+  return joined_tokens(*this) * (settings.recomputing ? largest : all) *
          bytes_per_element(settings.precision);
 }
 
-double window_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                    std::int64_t sequence_length) {
+double PassMemory::window_masks(std::int64_t sequence_length) const {
   if (!spec.sliding_window || sequence_length <= *spec.sliding_window) {
     return 0.0;
   }
@@ -229,8 +218,7 @@ double window_bytes(const UptrainSettings& settings, const ModelSpec& spec,
   return 2 * numbers * bytes_per_element(settings.precision);
 }
 
-double attention_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                       const StackTokens& tokens) {
+double PassMemory::attention_outputs() const {
   double outputs = 0.0;
   for (const AttentionRole role : spec.roles()) {
     const double length = role == AttentionRole::kEncoder ? tokens.encoder : tokens.decoder;
@@ -240,79 +228,6 @@ double attention_bytes(const UptrainSettings& settings, const ModelSpec& spec,
   }
   return static_cast<double>(settings.batch * spec.hidden_size) * outputs *
          (2 * bytes_per_element(settings.precision) + 4);
-}
-
-namespace {
-
-double width_of(Precision precision) {
-  return static_cast<double>(c10::elementSize(scalar_type_of(precision)));
-}
-
-double trained_elements(const UptrainSettings& settings, const ModelSpec& spec) {
-  const std::vector<std::string> names = trained_tensors(spec, settings.trained);
-  const std::set<std::string> trained(names.begin(), names.end());
-  double elements = 0.0;
-  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
-    elements += trained.contains(tensor.name) ? elements_of(tensor.shape) : 0.0;
-  }
-  return elements;
-}
-
-// Batches that a rank computes in a step, alone or with others.
-double batches_of_rank(const UptrainSettings& settings) {
-  return static_cast<double>(settings.accumulation) / static_cast<double>(settings.shares());
-}
-
-// Bytes of the keys and values of a token, in all layers.
-double bytes_of_token(const ModelSpec& spec, Precision precision) {
-  return static_cast<double>(kv_bytes_per_token(
-      spec.kv_heads, spec.head_dim, precision == Precision::kBf16 ? DType::kBF16 : DType::kF32));
-}
-
-double sequence_traffic(const UptrainSettings& settings, const ModelSpec& spec,
-                        const ModelSpec* teacher, std::int64_t sequence_length) {
-  const auto parts = static_cast<double>(settings.sequence_ranks);
-  const double tokens =
-      batches_of_rank(settings) * static_cast<double>(settings.batch * sequence_length) / parts;
-  const double passes = settings.recomputing ? 2 : 1;
-  double bytes = passes * bytes_of_token(spec, settings.precision) +
-                 bytes_of_token(spec, Precision::kFp32);  // their gradients
-  if (teacher != nullptr) {
-    bytes += bytes_of_token(*teacher, settings.teacher.precision.value_or(settings.precision));
-  }
-  return (parts - 1) * tokens * bytes;
-}
-
-// What travels because ranks share the weights or their masters.
-TrainingTraffic weight_traffic(const UptrainSettings& settings, const ModelSpec& spec,
-                               const ModelSpec* teacher) {
-  const auto sharing = static_cast<double>(settings.sharing_ranks());
-  const double others = 1 - 1 / sharing;  // the part of all tensors that other ranks own
-  const double trained = trained_elements(settings, spec);
-  const double width = width_of(settings.precision);
-  if (!settings.sharding.weights) {
-    return {others * width * trained, others * 4 * trained, 0.0, 0.0};
-  }
-  const double batches = batches_of_rank(settings);
-  const BlockElements blocks = block_elements(spec);
-  // Forward and backward; the last block stays in between, and what is outside for all batches.
-  double weights = width * (batches * (2 * blocks.inside - blocks.last) + blocks.outside);
-  if (teacher != nullptr) {
-    const Precision precision = settings.teacher.precision.value_or(settings.precision);
-    weights += width_of(precision) * batches * block_elements(*teacher).inside;
-  }
-  const double other_copies = 1 - 1 / static_cast<double>(settings.sharding.copies);
-  return {others * weights, others * 4 * batches * trained,
-          2 * other_copies * 4 * trained / sharing, 0.0};
-}
-
-}  // namespace
-
-TrainingTraffic training_traffic(const UptrainSettings& settings, const ModelSpec& spec,
-                                 const ModelSpec* teacher, std::int64_t sequence_length) {
-  TrainingTraffic traffic = weight_traffic(settings, spec, teacher);
-  traffic.sequences = sequence_traffic(settings, spec, teacher, sequence_length);
-  return traffic;
 }
 
 }  // namespace regroup

@@ -72,8 +72,7 @@ std::optional<Transformer> load_teacher(const UptrainSettings& settings, const M
   if (!settings.teacher.present()) {
     return std::nullopt;
   }
-  const at::ScalarType type =
-      scalar_type_of(settings.teacher.precision.value_or(settings.precision));
+  const at::ScalarType type = scalar_type_of(settings.teacher_precision());
   const Model model = open_teacher(settings, source);
   if (!settings.sharding.weights || group == nullptr) {
     return load_transformer(model, type, settings.device);
@@ -163,7 +162,7 @@ MasterWeights TrainedModel::own_masters(const Model& source, const UptrainSettin
                                         std::span<const std::string> trained) const {
   const std::vector<std::string> names =
       partition_ ? partition_->own_names() : std::vector(trained.begin(), trained.end());
-  const MemoryMode mode = settings.memory.value_or(MemoryMode::kFull);
+  const MemoryMode mode = settings.memory_mode();
   const auto load = [&](at::Device device, std::span<const std::string> wanted) {
     const Parameters loaded =
         load_parameters(source.spec, source.checkpoint, at::kFloat, device, wanted);

@@ -205,7 +205,7 @@ void add_teacher_recipe(Json& recipe, const UptrainSettings& settings) {
     recipe["teacher_temperature"] = teacher.distillation.temperature;
   }
   if (teacher.present()) {
-    recipe["teacher_precision"] = name_of(teacher.precision.value_or(settings.precision));
+    recipe["teacher_precision"] = name_of(settings.teacher_precision());
   }
   if (teacher.attention_weight > 0) {
     recipe["attention_weight"] = teacher.attention_weight;
