@@ -18,16 +18,6 @@
 namespace regroup {
 namespace {
 
-SensitivitySettings settings_of(const Model& source, const KvBudgetOptions& options,
-                                const RefitOptions& refit) {
-  SensitivitySettings settings;
-  settings.windows.context = context_of(source, refit);
-  settings.windows.batch = refit.batch;
-  settings.windows.max_tokens = options.max_tokens;
-  settings.device = parse_device(refit.device);
-  return settings;
-}
-
 // The choices of every layer: the numbers of kv heads that were measured, and its present number.
 std::vector<std::vector<LayerOption>> options_of(const Model& source,
                                                  const std::vector<std::uint64_t>& bytes,
@@ -88,8 +78,11 @@ KvBudget share_kv_budget(const Model& source, const ConversionRequest& request,
   Progress progress(console, "measure", source.spec.layers.size(), "layers");
   std::vector<Sensitivity> measured;
   with_torch_errors([&] {
+    const WindowSettings windows{.context = context_of(source, refit),
+                                 .batch = refit.batch,
+                                 .max_tokens = options.max_tokens};
     measured = measure_sensitivity(
-        source, request, TokenFile::open(options.data), settings_of(source, options, refit),
+        source, request, TokenFile::open(options.data), windows, parse_device(refit.device),
         [&](std::size_t done) { progress.update(done); }, interrupt_requested());
   });
   progress.finish();

@@ -32,19 +32,17 @@ class OutputHead {
 
   /// Output of the (decoder's) last layer, [B, T, D], see LayerWalk::hidden() -> inputs of the
   /// logits, [B·T, D] and [V, D].
-  LmHeadInputs lm_head_inputs(const at::Tensor& hidden) const;
+  LmHeadInputs lm_head_inputs(const at::Tensor& hidden) const {
+    return model_.lm_head_inputs(model_.finished(hidden));
+  }
 
   /// The same -> [B, T, V].
-  at::Tensor logits(const at::Tensor& hidden) const;
+  at::Tensor logits(const at::Tensor& hidden) const {
+    return model_.logits(model_.finished(hidden));
+  }
 
  private:
-  at::Tensor finished(const at::Tensor& hidden) const;
-
-  OutputHead(const ModelSpec& spec, const Parameters& parameters);
-
   Transformer model_;
-  std::optional<Norm> norm_;
-  Linear project_out_;
 };
 
 // Which models and sequences can be computed.

@@ -33,6 +33,25 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The k most likely tokens of softmax(logits/τ) and the sum of the rest, on the device of
+// `teacher`. Memory: a few chunks of logits.
+TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temperature) {
+  std::vector<at::Tensor> ids, log_probabilities;
+  const std::int64_t step = default_loss_rows(teacher.head.size(0), teacher.head.is_cpu());
+  const auto wide = teacher.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  for (std::int64_t begin = 0; begin < teacher.hidden.size(0); begin += step) {
+    const std::int64_t count = std::min(step, teacher.hidden.size(0) - begin);
+    const at::Tensor logits = logits_of(teacher, begin, count);
+    const at::Tensor log_p = at::_log_softmax(logits.to(wide) / temperature, 1, false);  // [n, V]
+    const auto [top, index] = log_p.topk(k, 1);
+    const at::Tensor rest =
+        log_p.scatter(1, index, -std::numeric_limits<double>::infinity()).logsumexp(1, true);
+    ids.push_back(index);
+    log_probabilities.push_back(at::cat({top, rest}, 1));
+  }
+  return {at::cat(ids), at::cat(log_probabilities)};
+}
+
 // Writes one file of teacher logits, window by window.
 class TeacherLogitsWriter {
  public:
@@ -212,25 +231,6 @@ TeachPlan plan_teaching(const TeachSettings& settings, const Model& teacher,
   facts.samples_per_file = static_cast<std::int64_t>(
       std::max<std::uint64_t>(1, settings.file_bytes / facts.sample_bytes()));
   return plan;
-}
-
-TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temperature,
-                        std::optional<std::int64_t> rows) {
-  std::vector<at::Tensor> ids, log_probabilities;
-  const std::int64_t step =
-      rows.value_or(default_loss_rows(teacher.head.size(0), teacher.head.is_cpu()));
-  const auto wide = teacher.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  for (std::int64_t begin = 0; begin < teacher.hidden.size(0); begin += step) {
-    const std::int64_t count = std::min(step, teacher.hidden.size(0) - begin);
-    const at::Tensor logits = logits_of(teacher, begin, count);
-    const at::Tensor log_p = at::_log_softmax(logits.to(wide) / temperature, 1, false);  // [n, V]
-    const auto [top, index] = log_p.topk(k, 1);
-    const at::Tensor rest =
-        log_p.scatter(1, index, -std::numeric_limits<double>::infinity()).logsumexp(1, true);
-    ids.push_back(index);
-    log_probabilities.push_back(at::cat({top, rest}, 1));
-  }
-  return {at::cat(ids), at::cat(log_probabilities)};
 }
 
 void teach(const TeachPlan& plan, const Model& teacher, const DataLoader& data,

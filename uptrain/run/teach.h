@@ -40,11 +40,6 @@ struct TeachPlan {
 TeachPlan plan_teaching(const TeachSettings& settings, const Model& teacher,
                         const DataLoader& data);
 
-/// The k most likely tokens of softmax(logits/τ) and the sum of the rest, on the device of
-/// `teacher`. Memory: a few chunks of logits.
-TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temperature,
-                        std::optional<std::int64_t> rows = std::nullopt);
-
 /// Called with the number of windows done and the total, unless it is empty.
 using TeachProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 

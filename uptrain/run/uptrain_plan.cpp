@@ -260,6 +260,21 @@ void estimate_cost(UptrainPlan& plan, const UptrainSettings& settings, const Mod
   plan.state_bytes = saved_state_bytes(settings, spec);
 }
 
+// The sequence length: as set, else 1024, or the model's number of positions if less. Throws kUsage
+// if a model with learned positions has fewer.
+std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec& spec) {
+  const std::int64_t limit = spec.max_positions.value_or(kDefaultSequence);
+  // Text infilling adds a token that ends the text.
+  const bool infills = spec.has_encoder() && spec.denoising == Denoising::kTextInfilling;
+  const std::int64_t usual = std::min(kDefaultSequence, infills ? limit - 1 : limit);
+  const std::int64_t length = settings.sequence_length.value_or(usual);
+  if (spec.has_position_table() && length > limit) {
+    throw_usage("sequence length is {}, the model has {} positions for {}", length,
+                name_of(spec.positions), limit);
+  }
+  return length;
+}
+
 }  // namespace
 
 void take_rate(UptrainPlan& plan, double rate) {
@@ -289,19 +304,6 @@ void take_published_length(UptrainSettings& settings) {
     settings.pretrain_tokens = found->tokens;
     settings.published = fmt::format("{}, {}", found->model, found->source);
   }
-}
-
-std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec& spec) {
-  const std::int64_t limit = spec.max_positions.value_or(kDefaultSequence);
-  // Text infilling adds a token that ends the text.
-  const bool infills = spec.has_encoder() && spec.denoising == Denoising::kTextInfilling;
-  const std::int64_t usual = std::min(kDefaultSequence, infills ? limit - 1 : limit);
-  const std::int64_t length = settings.sequence_length.value_or(usual);
-  if (spec.has_position_table() && length > limit) {
-    throw_usage("sequence length is {}, the model has {} positions for {}", length,
-                name_of(spec.positions), limit);
-  }
-  return length;
 }
 
 DataLoader open_training_data(const UptrainSettings& settings, const ModelSpec& spec) {
@@ -353,7 +355,70 @@ void plan_evaluations(UptrainPlan& plan, const ModelSpec& spec) {
   plan.evaluations = all;
 }
 
+// Whether the host has memory for a copy of its ranks' parts of the state, in addition to what
+// training takes of it. A tenth is left for other processes.
+bool has_memory_for_copy(const UptrainPlan& plan) {
+  const MemoryNeed& need = plan.memory_choice.chosen().need;
+  const double training = plan.settings.device.is_cpu() ? need.device : need.host;
+  const std::optional<double> available = available_memory(c10::Device(c10::kCPU));
+  const auto parts = static_cast<double>(plan.settings.sharing_ranks());
+  const double here = std::min(static_cast<double>(plan.settings.local_ranks), parts);
+  const double copies = plan.state_bytes * here / parts;
+  return available && training + copies < 0.9 * *available;
+}
+
+void take_memory_mode(UptrainPlan& plan, MemoryMode mode, const ModelSpec& spec,
+                      const ModelSpec* teacher) {
+  plan.memory_choice.mode = mode;
+  plan.settings.memory = mode;
+  plan.memory = training_memory(plan.settings, spec, plan.task, plan.sequence_length);
+  if (teacher != nullptr) {
+    plan.memory.teacher = teacher_bytes(plan.settings, *teacher, plan.task, plan.sequence_length);
+  }
+  plan.background_saving = has_memory_for_copy(plan);
+}
+
+// The sharding that needs the least memory among those that the ranks chose.
+Sharding leanest_sharding(const Sharding& own, ProcessGroup& group) {
+  Sharding leanest;
+  bool first = true;
+  for (const std::string& text : group.exchange(Json{own.weights, own.copies}.dump())) {
+    const Json other = Json::parse(text);
+    const Sharding theirs{.weights = other[0], .copies = other[1]};
+    const bool leaner = theirs.weights && (!leanest.weights || theirs.copies < leanest.copies);
+    leanest = first || leaner ? theirs : leanest;
+    first = false;
+  }
+  return leanest;
+}
+
+// Fills in the memory that the run needs and has, what ranks hold, the memory mode, options that
+// need less, whether states are saved in the background, and what travels between ranks. `teacher`
+// is null without one.
+void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher) {
+  const auto need_of = [&](const UptrainSettings& settings) {
+    return memory_needed(settings, spec, teacher, plan.task, plan.sequence_length);
+  };
+  plan.memory_free = free_memory(plan.settings.device);
+  plan.sharding_choice = choose_sharding(plan.settings, plan.memory_free, need_of);
+  plan.memory_choice = plan.sharding_choice.of(plan.settings.sharding).memory;
+  plan.shortage = shortage_of(plan.settings, plan.memory_choice, plan.memory_free, need_of);
+  take_memory_mode(plan, plan.memory_choice.mode, spec, teacher);
+  plan.traffic = training_traffic(plan.settings, spec, teacher, plan.sequence_length);
+}
+
 }  // namespace
+
+MemoryNeed memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
+                         const ModelSpec* teacher, const Task& task, std::int64_t sequence_length) {
+  TrainingMemory memory = training_memory(settings, spec, task, sequence_length);
+  if (settings.teacher.present() && teacher != nullptr) {
+    memory.teacher = teacher_bytes(settings, *teacher, task, sequence_length);
+  }
+  const auto ranks = static_cast<double>(settings.local_ranks);
+  return settings.device.is_cpu() ? MemoryNeed{memory.total() * ranks, 0.0}
+                                  : MemoryNeed{memory.total(), memory.host * ranks};
+}
 
 UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
                             const DataLoader& data) {
@@ -392,70 +457,6 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
     plan.notes.push_back(warning);
   }
   return plan;
-}
-
-namespace {
-
-// Whether the host has memory for a copy of its ranks' parts of the state, in addition to what
-// training takes of it. A tenth is left for other processes.
-bool has_memory_for_copy(const UptrainPlan& plan) {
-  const MemoryNeed& need = plan.memory_choice.chosen().need;
-  const double training = plan.settings.device.is_cpu() ? need.device : need.host;
-  const std::optional<double> available = available_memory(c10::Device(c10::kCPU));
-  const auto parts = static_cast<double>(plan.settings.sharing_ranks());
-  const double here = std::min(static_cast<double>(plan.settings.local_ranks), parts);
-  const double copies = plan.state_bytes * here / parts;
-  return available && training + copies < 0.9 * *available;
-}
-
-void take_memory_mode(UptrainPlan& plan, MemoryMode mode, const ModelSpec& spec,
-                      const ModelSpec* teacher) {
-  plan.memory_choice.mode = mode;
-  plan.settings.memory = mode;
-  plan.memory = training_memory(plan.settings, spec, plan.task, plan.sequence_length);
-  if (teacher != nullptr) {
-    plan.memory.teacher = teacher_bytes(plan.settings, *teacher, plan.task, plan.sequence_length);
-  }
-  plan.background_saving = has_memory_for_copy(plan);
-}
-
-// The sharding that needs the least memory among those that the ranks chose.
-Sharding leanest_sharding(const Sharding& own, ProcessGroup& group) {
-  Sharding leanest;
-  bool first = true;
-  for (const std::string& text : group.exchange(Json{own.weights, own.copies}.dump())) {
-    const Json other = Json::parse(text);
-    const Sharding theirs{.weights = other[0], .copies = other[1]};
-    const bool leaner = theirs.weights && (!leanest.weights || theirs.copies < leanest.copies);
-    leanest = first || leaner ? theirs : leanest;
-    first = false;
-  }
-  return leanest;
-}
-
-}  // namespace
-
-MemoryNeed memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
-                         const ModelSpec* teacher, const Task& task, std::int64_t sequence_length) {
-  TrainingMemory memory = training_memory(settings, spec, task, sequence_length);
-  if (settings.teacher.present() && teacher != nullptr) {
-    memory.teacher = teacher_bytes(settings, *teacher, task, sequence_length);
-  }
-  const auto ranks = static_cast<double>(settings.local_ranks);
-  return settings.device.is_cpu() ? MemoryNeed{memory.total() * ranks, 0.0}
-                                  : MemoryNeed{memory.total(), memory.host * ranks};
-}
-
-void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher) {
-  const auto need_of = [&](const UptrainSettings& settings) {
-    return memory_needed(settings, spec, teacher, plan.task, plan.sequence_length);
-  };
-  plan.memory_free = free_memory(plan.settings.device);
-  plan.sharding_choice = choose_sharding(plan.settings, plan.memory_free, need_of);
-  plan.memory_choice = plan.sharding_choice.of(plan.settings.sharding).memory;
-  plan.shortage = shortage_of(plan.settings, plan.memory_choice, plan.memory_free, need_of);
-  take_memory_mode(plan, plan.memory_choice.mode, spec, teacher);
-  plan.traffic = training_traffic(plan.settings, spec, teacher, plan.sequence_length);
 }
 
 void agree_on_memory(UptrainPlan& plan, const Model& source, ProcessGroup& group) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -114,9 +115,9 @@ bool LayerWalk::next() {
   if (layer_ == spec_.stack(stack_).size()) {
     return false;
   }
-  block_ = make_block(
-      spec_, stack_, layer_,
-      load_layer_parameters(spec_, stack_, layer_, source_.checkpoint, at::kFloat, device_));
+  block_ = make_block(spec_, stack_, layer_,
+                      load_tensors(source_.checkpoint, tensors_of(spec_.stack(stack_)[layer_]),
+                                   at::kFloat, device_));
   Pass& pass = passes_.of(*block_);
   bring_bias(pass, *block_, relative_buckets_, hidden_.front().size(1), pass.causal,
              hidden_.front().options());
@@ -144,10 +145,12 @@ void LayerWalk::run(const AttentionObserver& observer, const std::atomic<bool>& 
 
 // Computes the encoder's output, which is an input of the decoder.
 void LayerWalk::finish_encoder() {
-  const bool normalised = spec_.encoder_final_norm.present() || spec_.norm_without_parameters;
-  const Norm norm = make_norm(
-      spec_.encoder_final_norm, spec_,
-      load_norm_parameters(spec_.encoder_final_norm, source_.checkpoint, at::kFloat, device_));
+  const NormTensors& last = spec_.encoder_final_norm;
+  const bool normalised = last.present() || spec_.norm_without_parameters;
+  std::set<std::string> names{last.weight, last.bias};
+  names.erase("");
+  const Norm norm =
+      make_norm(last, spec_, load_tensors(source_.checkpoint, names, at::kFloat, device_));
   encoded_ = std::move(hidden_);
   for (at::Tensor& batch : encoded_) {
     batch = normalised ? norm(batch) : batch;

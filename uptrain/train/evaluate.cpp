@@ -29,6 +29,7 @@
 #include "uptrain/model/measurements.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/model/transformer.h"
+#include "uptrain/train/metrics.h"
 
 namespace regroup {
 
@@ -50,42 +51,51 @@ std::string logits_header(std::int64_t windows, std::int64_t positions, std::int
   return encode_safetensors_header(std::span(&logits, 1), {{"format", "pt"}});
 }
 
-}  // namespace
-
-LogitsFile::LogitsFile(std::filesystem::path path, std::int64_t windows, std::int64_t positions,
-                       std::int64_t vocab)
-    : path_(std::move(path)), staging_(staging_name(path_)), file_(File::create(staging_)) {
-  const std::string header = logits_header(windows, positions, vocab);
-  file_.write_at(0, std::as_bytes(std::span(header)));
-  offset_ = header.size();
-}
-
-LogitsFile::~LogitsFile() {
-  std::error_code ignored;
-  std::filesystem::remove(staging_, ignored);  // a published file is no longer there
-}
-
-void LogitsFile::append(const at::Tensor& logits, const std::filesystem::path& source,
-                        std::int64_t first) {
-  const at::Tensor stored = logits.to(at::kCPU, at::kFloat).contiguous();
-  if (!stored.isfinite().all().item<bool>()) {
-    throw_bad_input("{}: windows {} to {}: NaN or infinity among the logits; nothing was written",
-                    printable(source.string(), 0), first, first + stored.size(0) - 1);
+// A file of F32 `logits` [windows, positions, V] that is written batch by batch and gets its name
+// when it is complete.
+class LogitsFile {
+ public:
+  // Throws kUsage if `path` exists.
+  LogitsFile(std::filesystem::path path, std::int64_t windows, std::int64_t positions,
+             std::int64_t vocab)
+      : path_(std::move(path)), staging_(staging_name(path_)), file_(File::create(staging_)) {
+    const std::string header = logits_header(windows, positions, vocab);
+    file_.write_at(0, std::as_bytes(std::span(header)));
+    offset_ = header.size();
   }
-  file_.write_at(offset_, bytes_of(stored));
-  offset_ += stored.nbytes();
-}
-
-void LogitsFile::publish() {
-  file_.sync_and_close();
-  std::error_code fault;
-  std::filesystem::create_hard_link(staging_, path_, fault);  // never replaces, unlike a rename
-  if (fault) {
-    throw_environment("{}: cannot publish: {}", printable(path_.string(), 0), fault.message());
+  LogitsFile(const LogitsFile&) = delete;
+  LogitsFile& operator=(const LogitsFile&) = delete;
+  ~LogitsFile() {
+    std::error_code ignored;
+    std::filesystem::remove(staging_, ignored);  // a published file is no longer there
   }
-}
 
-namespace {
+  // Appends the next windows, [count, positions, V] on any device. `source` and `first`, the number
+  // of the first window, are for the error.
+  void append(const at::Tensor& logits, const std::filesystem::path& source, std::int64_t first) {
+    const at::Tensor stored = logits.to(at::kCPU, at::kFloat).contiguous();
+    if (!stored.isfinite().all().item<bool>()) {
+      throw_bad_input("{}: windows {} to {}: NaN or infinity among the logits; nothing was written",
+                      printable(source.string(), 0), first, first + stored.size(0) - 1);
+    }
+    file_.write_at(offset_, bytes_of(stored));
+    offset_ += stored.nbytes();
+  }
+
+  void publish() {
+    file_.sync_and_close();
+    std::error_code fault;
+    std::filesystem::create_hard_link(staging_, path_, fault);  // never replaces, unlike a rename
+    if (fault) {
+      throw_environment("{}: cannot publish: {}", printable(path_.string(), 0), fault.message());
+    }
+  }
+
+ private:
+  std::filesystem::path path_, staging_;
+  File file_;
+  std::uint64_t offset_ = 0;
+};
 
 void check_settings(const EvaluationSettings& settings) {
   if (settings.context < 1 || settings.batch < 1 || settings.max_tokens.value_or(1) < 1) {
@@ -297,14 +307,7 @@ at::Tensor logits_of(const ModelSpec& spec, const Parameters& parameters,
 }
 
 std::size_t layers_per_run(const ModelSpec& spec) {
-  std::int64_t parameters = 0;
-  for (const ExpectedTensor& tensor : expected_tensors(part_of(spec, 0, 1))) {
-    std::int64_t elements = 1;
-    for (const std::int64_t size : tensor.shape) {
-      elements *= size;
-    }
-    parameters += elements;
-  }
+  const std::int64_t parameters = count_parameters(part_of(spec, 0, 1));
   return static_cast<std::size_t>(std::max<std::int64_t>(1, kRunParameters / parameters));
 }
 

@@ -18,11 +18,6 @@
 
 namespace regroup {
 
-void copy_weights(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to) {
-  const at::NoGradGuard no_gradients;
-  at::_foreach_copy_(to, from);
-}
-
 namespace {
 
 // The tensors of `all` that have the same names as the masters.
@@ -254,7 +249,8 @@ void Trainer::round_masters() const {
   for (const StateTensor& master : masters_.tensors()) {
     wide.push_back(master.value);
   }
-  copy_weights(wide, stepped_weights_);
+  const at::NoGradGuard no_gradients;
+  at::_foreach_copy_(stepped_weights_, wide);
 }
 
 void Trainer::refresh_model_weights() {

@@ -96,7 +96,4 @@ class Trainer {
   bool stop_agreed_ = false;              // one of several ranks received a request to stop
 };
 
-/// Copies `from` into `to`, tensor by tensor, with a change of type where the two differ.
-void copy_weights(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to);
-
 }  // namespace regroup
