@@ -222,9 +222,7 @@ double PassMemory::attention_outputs() const {
   double outputs = 0.0;
   for (const AttentionRole role : spec.roles()) {
     const double length = role == AttentionRole::kEncoder ? tokens.encoder : tokens.decoder;
-    for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
-      outputs += spec.attention(role, layer).present() ? length : 0.0;
-    }
+    outputs += length * static_cast<double>(attending_layers(spec, role));
   }
   return static_cast<double>(settings.batch * spec.hidden_size) * outputs *
          (2 * bytes_per_element(settings.precision) + 4);

@@ -35,16 +35,15 @@ std::function<bool(bool)> any_of(const ProcessGroup& group) {
   };
 }
 
-EvaluationSettings evaluation_settings(const UptrainPlan& plan,
-                                       const ProcessGroup* group = nullptr) {
-  return {plan.sequence_length,
-          plan.settings.batch,
-          plan.settings.eval_max_tokens,
-          plan.settings.task,
-          group != nullptr ? group->share() : 0,
-          group != nullptr ? group->shares() : 1,
-          plan.settings.documents,
-          group != nullptr && plan.settings.passes_in_step() ? any_of(*group) : nullptr};
+// Of this rank's share.
+EvaluationSettings evaluation_of_rank(const UptrainPlan& plan, const ProcessGroup* group) {
+  EvaluationSettings settings = evaluation_settings(plan);
+  if (group != nullptr) {
+    settings.share = group->share();
+    settings.shares = group->shares();
+    settings.any_stops = plan.settings.passes_in_step() ? any_of(*group) : nullptr;
+  }
+  return settings;
 }
 
 std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const Model& source) {
@@ -224,7 +223,7 @@ class Run {
   std::optional<Evaluation> evaluate_share() {
     try {
       return evaluate(
-          student_.model(), *eval_file_, evaluation_settings(plan_, group_),
+          student_.model(), *eval_file_, evaluation_of_rank(plan_, group_),
           [&](auto done, auto all) { observer_.on_evaluating(progress_.step, done, all); }, stop_);
     } catch (const Error& fault) {
       if (fault.kind() == ErrorKind::kInterrupted) {

@@ -312,6 +312,14 @@ DataLoader open_training_data(const UptrainSettings& settings, const ModelSpec& 
           settings.data_weights, settings.documents};
 }
 
+EvaluationSettings evaluation_settings(const UptrainPlan& plan) {
+  return {.context = plan.sequence_length,
+          .batch = plan.settings.batch,
+          .max_tokens = plan.settings.eval_max_tokens,
+          .task = plan.settings.task,
+          .documents = plan.settings.documents};
+}
+
 Model open_teacher(const UptrainSettings& settings, const Model& student) {
   Model teacher = open_predicting_model(settings.teacher.model);
   const std::string where = printable(settings.teacher.model.string(), 0);
@@ -339,13 +347,8 @@ void plan_evaluations(UptrainPlan& plan, const ModelSpec& spec) {
     return;
   }
   const std::int64_t context = plan.sequence_length;
-  const std::int64_t windows = evaluation_windows(TokenFile::open(settings.eval_data),
-                                                  {.context = context,
-                                                   .batch = settings.batch,
-                                                   .max_tokens = settings.eval_max_tokens,
-                                                   .task = settings.task,
-                                                   .documents = settings.documents},
-                                                  spec);
+  const std::int64_t windows =
+      evaluation_windows(TokenFile::open(settings.eval_data), evaluation_settings(plan), spec);
   const std::int64_t every = settings.eval_every > 0 ? settings.eval_every : plan.steps;
   UptrainPlan::Evaluations all;
   all.count = 1 + (plan.steps + every - 1) / every;

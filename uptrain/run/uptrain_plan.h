@@ -98,6 +98,9 @@ Model open_teacher(const UptrainSettings& settings, const Model& student);
 MemoryNeed memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
                          const ModelSpec* teacher, const Task& task, std::int64_t sequence_length);
 
+/// How the run is evaluated, by a single process.
+EvaluationSettings evaluation_settings(const UptrainPlan& plan);
+
 /// With several ranks, which each planned with the memory of their own device: where sharding or
 /// mode were left open, all take the leanest that one of them chose. Every rank must call it.
 void agree_on_memory(UptrainPlan& plan, const Model& source, ProcessGroup& group);

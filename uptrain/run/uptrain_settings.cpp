@@ -60,10 +60,8 @@ void check_length(Faults& faults, const UptrainSettings& settings) {
                        "--pretrain-steps N or --pretrain-tokens N, or give --steps N instead"
                      : "--pretrain-steps and --pretrain-tokens both set the length of the "
                        "pretraining: give one of them");
-  if (settings.alpha) {
-    faults.require(*settings.alpha > 0 && *settings.alpha <= 100,
-                   fmt::format("alpha is {}, allowed is more than 0, up to 100", *settings.alpha));
-  }
+  faults.require(*settings.alpha > 0 && *settings.alpha <= 100,
+                 fmt::format("alpha is {}, allowed is more than 0, up to 100", *settings.alpha));
   faults.at_least(1, "pretraining steps", settings.pretrain_steps.value_or(1));
   faults.at_least(1, "pretraining tokens", settings.pretrain_tokens.value_or(1));
 }

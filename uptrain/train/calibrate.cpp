@@ -62,13 +62,10 @@ Batches read_windows(const TokenFile& data, const WindowSettings& settings) {
   const std::vector<std::int64_t> numbers = spread_windows(data.size() / context, windows);
   for (std::int64_t first = 0; first < windows; first += settings.batch) {
     const std::int64_t count = std::min(settings.batch, windows - first);
-    at::Tensor ids = at::empty({count, context}, at::kLong);
-    auto* next = ids.mutable_data_ptr<std::int64_t>();
-    for (std::int64_t row = 0; row < count; ++row, next += context) {
-      data.read(numbers[static_cast<std::size_t>(first + row)] * context,
-                {next, static_cast<std::size_t>(context)});
-    }
-    batches.push_back(std::move(ids));
+    batches.push_back(
+        token_rows(count, context, [&](std::int64_t row, std::span<std::int64_t> ids) {
+          data.read(numbers[static_cast<std::size_t>(first + row)] * context, ids);
+        }));
   }
   return batches;
 }

@@ -21,6 +21,11 @@ namespace regroup {
 /// Kronecker). Requires 0 <= count <= all.
 std::vector<std::int64_t> spread_windows(std::int64_t all, std::int64_t count);
 
+/// int64 [rows, width] in host memory; `fill` writes each row.
+at::Tensor token_rows(
+    std::int64_t rows, std::int64_t width,
+    const std::function<void(std::int64_t row, std::span<std::int64_t> ids)>& fill);
+
 // Windows that never cross a document boundary: no text of another document is read or predicted.
 
 /// How windows treat the documents of a file.

@@ -125,17 +125,13 @@ EvaluationSettings fitted(EvaluationSettings settings, const Task& task) {
 at::Tensor read_windows(const TokenFile& file, const std::optional<DocumentWindows>& documents,
                         std::int64_t first, std::int64_t count, std::int64_t context,
                         std::int64_t width) {
-  at::Tensor ids = at::empty({count, width}, at::kLong);
-  const std::span<std::int64_t> all(ids.mutable_data_ptr<std::int64_t>(), count * width);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto window = all.subspan(i * width, width);
+  return token_rows(count, width, [&](std::int64_t row, std::span<std::int64_t> ids) {
     if (documents) {
-      documents->read(file, first + i, window);
+      documents->read(file, first + row, ids);
     } else {
-      file.read((first + i) * context, window);
+      file.read((first + row) * context, ids);
     }
-  }
-  return ids;
+  });
 }
 
 std::optional<DocumentWindows> document_windows(const TokenFile& file,

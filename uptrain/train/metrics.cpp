@@ -13,14 +13,6 @@ namespace regroup {
 
 namespace {
 
-std::int64_t attending_layers(const ModelSpec& spec, AttentionRole role) {
-  std::int64_t count = 0;
-  for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
-    count += spec.attention(role, i).present() ? 1 : 0;
-  }
-  return count;
-}
-
 // The number of elements of the tensors in an encoder's blocks.
 std::int64_t encoder_parameters(const ModelSpec& spec) {
   std::set<std::string> names;
@@ -35,6 +27,14 @@ std::int64_t encoder_parameters(const ModelSpec& spec) {
 }
 
 }  // namespace
+
+std::int64_t attending_layers(const ModelSpec& spec, AttentionRole role) {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
+    count += spec.attention(role, i).present() ? 1 : 0;
+  }
+  return count;
+}
 
 double elements_of(const Shape& shape) {
   double elements = 1.0;
