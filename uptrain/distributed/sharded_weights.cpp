@@ -278,10 +278,7 @@ ShardedWeights::ShardedWeights(ProcessGroup& group, const ModelSpec& spec,
     Unit& unit = block != block_of.end() ? blocks_[block->second] : rest_;
     unit.parts.push_back({entry.value.detach(), owners.at(entry.name)});
   }
-  for (Unit& unit : blocks_) {
-    release(unit);
-  }
-  release(rest_);
+  drop_all();
 }
 
 void ShardedWeights::begin_pass() {

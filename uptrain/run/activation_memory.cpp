@@ -8,7 +8,8 @@ namespace regroup {
 
 namespace {
 
-// Counts the intermediate results that a block keeps. That depends on the device's kernels.
+// Counts the intermediate results that are kept for the backward pass, in elements per token. That
+// depends on the device's kernels.
 struct Kept {
   const ModelSpec& spec;
   c10::Device device;
@@ -16,7 +17,7 @@ struct Kept {
 
   bool fuses(FusedKernel kernel) const { return has_fused_kernel(kernel, device); }
 
-  // Elements per token of a norm's input and output. RMSNorm by several operators keeps more.
+  // A norm's input and output. RMSNorm by several operators keeps more.
   std::int64_t by_norm() const {
     const bool one = spec.norm == NormKind::kLayerNorm || fuses(FusedKernel::kRmsNorm);
     return (one ? 2 : 3) * spec.hidden_size;
@@ -51,60 +52,66 @@ struct Kept {
     return layer.gate.present() ? (fused ? 3 : 4)
                                 : (spec.activation == Activation::kReluSquared ? 3 : 2);
   }
+
+  // What an attention keeps: the residual stream and the norms around it, the heads and its output.
+  double by_attention(AttentionRole role, std::size_t layer) const {
+    const AttentionLayout& attention = spec.attention(role, layer);
+    if (!attention.present()) {
+      return 0.0;
+    }
+    const std::int64_t around = role == AttentionRole::kCross ? 2 * spec.hidden_size : by_norms();
+    return static_cast<double>(around + by_heads(spec.kv_heads_of(role)[layer], attention.packing));
+  }
+
+  // Experts: the scores and probabilities in fp32, and for each expert of the token its input, its
+  // intermediate results, and its output before and after it is ordered and weighted.
+  double by_experts(const LayerTensors& layer) const {
+    const ExpertRouting& routing = spec.routing;
+    return layer.experts.present()
+               ? static_cast<double>(4 * routing.experts +
+                                     routing.per_token *
+                                         (4 * spec.hidden_size + 4 * routing.intermediate_size))
+               : 0.0;
+  }
+
+  // An MLP: the residual stream, the norm, and its intermediate results.
+  double by_mlp(const LayerTensors& layer) const {
+    if (!layer.up.present()) {
+      return layer.experts.present() ? static_cast<double>(3 * spec.hidden_size) : 0.0;
+    }
+    return static_cast<double>(by_norms() + by_activation(layer) * width_of(layer));
+  }
+
+  double by_block(AttentionRole role, std::size_t layer) const {
+    const LayerTensors& tensors = spec.stack(role)[layer];
+    const bool cross = role == AttentionRole::kSelf && spec.has_encoder();
+    return by_attention(role, layer) + by_mlp(tensors) + by_experts(tensors) +
+           (cross ? by_attention(AttentionRole::kCross, layer) : 0.0);
+  }
+
+  // A stack, its last norm included. With activation checkpointing, each block keeps its input, and
+  // one block at a time keeps the rest.
+  double by_stack(AttentionRole role, bool recomputing) const {
+    auto sum = static_cast<double>(by_norm());
+    double largest = 0.0;
+    for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
+      const double block = by_block(role, layer);
+      sum += recomputing ? static_cast<double>(spec.hidden_size) : block;
+      largest = std::max(largest, block);
+    }
+    return recomputing ? sum + largest : sum;
+  }
+
+  // The gradients that an MLP's backward pass holds: of the two factors of its product and of the
+  // product, of its input, its output and the residual stream. That of a few experts holds fewer.
+  double gradients_in_mlp(AttentionRole role, std::size_t layer) const {
+    return static_cast<double>(3 * width_of(spec.stack(role)[layer]) + 3 * spec.hidden_size);
+  }
+
+  std::int64_t width_of(const LayerTensors& layer) const {
+    return layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
+  }
 };
-
-// The elements per token that an attention keeps for its backward pass: the residual stream and the
-// norms around it, the heads and its output.
-double kept_by_attention(const Kept& kept, AttentionRole role, std::size_t layer) {
-  const ModelSpec& spec = kept.spec;
-  if (!spec.attention(role, layer).present()) {
-    return 0.0;
-  }
-  const std::int64_t around =
-      role == AttentionRole::kCross ? 2 * spec.hidden_size : kept.by_norms();
-  return static_cast<double>(
-      around + kept.by_heads(spec.kv_heads_of(role)[layer], spec.attention(role, layer).packing));
-}
-
-// The same for experts: the scores and probabilities in fp32, and for each expert of the token its
-// input, its intermediate results, and its output before and after it is ordered and weighted.
-double kept_by_experts(const ModelSpec& spec, const LayerTensors& layer) {
-  if (!layer.experts.present()) {
-    return 0.0;
-  }
-  const ExpertRouting& routing = spec.routing;
-  return static_cast<double>(4 * routing.experts +
-                             routing.per_token *
-                                 (4 * spec.hidden_size + 4 * routing.intermediate_size));
-}
-
-// The same for an MLP: the residual stream, the norm, and its intermediate results.
-double kept_by_mlp(const Kept& kept, const LayerTensors& layer) {
-  const ModelSpec& spec = kept.spec;
-  if (!layer.up.present()) {
-    return layer.experts.present() ? static_cast<double>(3 * spec.hidden_size) : 0.0;
-  }
-  const std::int64_t width =
-      layer.intermediate_size > 0 ? layer.intermediate_size : spec.intermediate_size;
-  return static_cast<double>(kept.by_norms() + kept.by_activation(layer) * width);
-}
-
-double kept_by_block(const Kept& kept, AttentionRole role, std::size_t layer) {
-  const ModelSpec& spec = kept.spec;
-  const bool cross = role == AttentionRole::kSelf && spec.has_encoder();
-  return kept_by_attention(kept, role, layer) + kept_by_mlp(kept, spec.stack(role)[layer]) +
-         kept_by_experts(spec, spec.stack(role)[layer]) +
-         (cross ? kept_by_attention(kept, AttentionRole::kCross, layer) : 0.0);
-}
-
-// The elements per token of the gradients that an MLP's backward pass holds: of the two factors of
-// its product and of the product, of its input, its output and the residual stream. That of a few
-// experts holds fewer.
-double gradients_in_mlp(const Kept& kept, AttentionRole role, std::size_t layer) {
-  const ModelSpec& spec = kept.spec;
-  const std::int64_t own = spec.stack(role)[layer].intermediate_size;
-  return static_cast<double>(3 * (own > 0 ? own : spec.intermediate_size) + 3 * spec.hidden_size);
-}
 
 // Elements of a token's keys and values.
 double keys_and_values(const ModelSpec& spec, std::size_t layer) {
@@ -132,7 +139,7 @@ double joined_gradients(const PassMemory& passes) {
   const double width = bytes_per_element(passes.settings.precision);
   double largest = 0.0;
   for (std::size_t layer = 0; layer < passes.spec.layers.size(); ++layer) {
-    const double mlp = kept_by_mlp(kept_by(passes), passes.spec.layers[layer]) * width *
+    const double mlp = kept_by(passes).by_mlp(passes.spec.layers[layer]) * width *
                        passes.tokens.decoder * static_cast<double>(passes.settings.batch);
     largest = std::max(
         largest,
@@ -141,35 +148,22 @@ double joined_gradients(const PassMemory& passes) {
   return largest;
 }
 
-// The largest number that `count` returns for a block of the stack.
-template <typename Count>
-double largest_of(const Kept& kept, AttentionRole role, const Count& count) {
+// What is counted of a block.
+using Count = double (Kept::*)(AttentionRole role, std::size_t layer) const;
+
+double largest_of(const Kept& kept, AttentionRole role, Count count) {
   double largest = 0.0;
   for (std::size_t layer = 0; layer < kept.spec.stack(role).size(); ++layer) {
-    largest = std::max(largest, count(kept, role, layer));
+    largest = std::max(largest, (kept.*count)(role, layer));
   }
   return largest;
 }
 
-template <typename Count>
-double bytes_of_largest(const PassMemory& passes, double element, const Count& count) {
+double bytes_of_largest(const PassMemory& passes, double element, Count count) {
+  const Kept kept = kept_by(passes);
   return static_cast<double>(passes.settings.batch) * element *
-         std::max(
-             passes.tokens.decoder * largest_of(kept_by(passes), AttentionRole::kSelf, count),
-             passes.tokens.encoder * largest_of(kept_by(passes), AttentionRole::kEncoder, count));
-}
-
-// The elements per token that a stack keeps, its last norm included. With activation checkpointing,
-// each block keeps its input, and one block at a time keeps the rest.
-double kept_by_stack(const Kept& kept, AttentionRole role, bool recomputing) {
-  auto sum = static_cast<double>(kept.by_norm());
-  double largest = 0.0;
-  for (std::size_t layer = 0; layer < kept.spec.stack(role).size(); ++layer) {
-    const double block = kept_by_block(kept, role, layer);
-    sum += recomputing ? static_cast<double>(kept.spec.hidden_size) : block;
-    largest = std::max(largest, block);
-  }
-  return recomputing ? sum + largest : sum;
+         std::max(passes.tokens.decoder * largest_of(kept, AttentionRole::kSelf, count),
+                  passes.tokens.encoder * largest_of(kept, AttentionRole::kEncoder, count));
 }
 
 }  // namespace
@@ -178,21 +172,21 @@ double bytes_per_element(Precision precision) { return precision == Precision::k
 
 double PassMemory::kept() const {
   const Kept each = kept_by(*this);
-  double elements =
-      tokens.decoder * kept_by_stack(each, AttentionRole::kSelf, settings.recomputing);
+  double elements = tokens.decoder * each.by_stack(AttentionRole::kSelf, settings.recomputing);
   if (spec.has_encoder()) {
-    elements += tokens.encoder * kept_by_stack(each, AttentionRole::kEncoder, settings.recomputing);
+    elements += tokens.encoder * each.by_stack(AttentionRole::kEncoder, settings.recomputing);
   }
   return static_cast<double>(settings.batch) * elements * bytes_per_element(settings.precision);
 }
 
 double PassMemory::largest_block(double element) const {
-  return bytes_of_largest(*this, element, kept_by_block);
+  return bytes_of_largest(*this, element, &Kept::by_block);
 }
 
 double PassMemory::backward() const {
-  return std::max(bytes_of_largest(*this, bytes_per_element(settings.precision), gradients_in_mlp),
-                  joined_gradients(*this));
+  return std::max(
+      bytes_of_largest(*this, bytes_per_element(settings.precision), &Kept::gradients_in_mlp),
+      joined_gradients(*this));
 }
 
 double PassMemory::shared_sequences() const {

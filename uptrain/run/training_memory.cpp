@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -42,15 +41,13 @@ BlockElements block_elements(const ModelSpec& spec) {
 
 namespace {
 
-void for_each_trained(const UptrainSettings& settings, const ModelSpec& spec,
-                      const std::function<void(const std::string&, const Shape&)>& visit) {
+std::vector<ExpectedTensor> tensors_to_train(const UptrainSettings& settings,
+                                             const ModelSpec& spec) {
   const std::vector<std::string> names = trained_tensors(spec, settings.trained);
   const std::set<std::string> trained(names.begin(), names.end());
-  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
-    if (trained.contains(tensor.name)) {
-      visit(tensor.name, tensor.shape);
-    }
-  }
+  std::vector<ExpectedTensor> tensors = expected_tensors(spec);
+  std::erase_if(tensors, [&](const ExpectedTensor& each) { return !trained.contains(each.name); });
+  return tensors;
 }
 
 // LibTorch takes pinned memory in powers of two.
@@ -109,20 +106,20 @@ Trained trained_by(const UptrainSettings& settings, const ModelSpec& spec) {
   std::map<std::string, double> by_name;
   std::vector<std::int64_t> sizes;
   std::vector<double> elements_of_each, optimizer, transfers;
-  for_each_trained(settings, spec, [&](const std::string& name, const Shape& shape) {
-    const double elements = elements_of(shape);
-    by_name[name] = elements;
+  for (const ExpectedTensor& tensor : tensors_to_train(settings, spec)) {
+    const double elements = elements_of(tensor.shape);
+    by_name[tensor.name] = elements;
     sizes.push_back(static_cast<std::int64_t>(elements));
     elements_of_each.push_back(elements);
     trained.elements += elements;
     trained.largest = std::max(trained.largest, elements);
     trained.small += elements < ZeroPartition::kBucketElements ? elements : 0.0;
-    optimizer.push_back(optimizer_state_bytes(settings.optimizer, shape));
+    optimizer.push_back(optimizer_state_bytes(settings.optimizer, tensor.shape));
     transfers.push_back(pinned_bytes(narrow * elements));
     if (settings.ranks > 1 && narrow < 4) {  // gradients are summed over ranks in fp32
       transfers.back() += pinned_bytes(4 * elements);
     }
-  });
+  }
   measure_blocks(trained, spec, by_name);
   const std::int64_t ranks = settings.sharing_ranks();
   trained.own = largest_share(sizes, elements_of_each, ranks);
@@ -346,9 +343,10 @@ double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, 
 
 double saved_state_bytes(const UptrainSettings& settings, const ModelSpec& spec) {
   double bytes = 0.0;
-  for_each_trained(settings, spec, [&](const std::string&, const Shape& shape) {
-    bytes += 4 * elements_of(shape) + optimizer_state_bytes(settings.optimizer, shape);
-  });
+  for (const ExpectedTensor& tensor : tensors_to_train(settings, spec)) {
+    bytes +=
+        4 * elements_of(tensor.shape) + optimizer_state_bytes(settings.optimizer, tensor.shape);
+  }
   return bytes;
 }
 
@@ -385,8 +383,9 @@ TrainingTraffic weight_traffic(const UptrainSettings& settings, const ModelSpec&
   const auto sharing = static_cast<double>(settings.sharing_ranks());
   const double others = 1 - 1 / sharing;  // the part of all tensors that other ranks own
   double trained = 0.0;
-  for_each_trained(settings, spec,
-                   [&](const std::string&, const Shape& shape) { trained += elements_of(shape); });
+  for (const ExpectedTensor& tensor : tensors_to_train(settings, spec)) {
+    trained += elements_of(tensor.shape);
+  }
   const double width = bytes_per_element(settings.precision);
   if (!settings.sharding.weights) {
     return {others * width * trained, others * 4 * trained, 0.0, 0.0};

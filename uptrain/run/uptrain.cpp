@@ -104,7 +104,7 @@ class Run {
         eval_file_(open_eval_data(plan, source)),
         student_(source, plan.settings, group),
         loss_(plan, source, student_.model(), group),
-        states_(group, student_.state(), plan.background_saving, events()) {
+        states_(group, student_.state(), plan.background_saving, observer) {
     // Last, so that an error above leaves no run directory.
     states_.open([&](bool first) { return open_run(plan, source, resume, first); });
   }
@@ -133,7 +133,9 @@ class Run {
     save_result();
     states_.finish_saving();
     on_first([&] { states_.directory().remove_states(plan_.settings.keep_state ? 1 : 0); });
-    return finish();
+    result_.progress = progress_;
+    result_.last_loss = journal_.mean_loss();
+    return result_;
   }
 
  private:
@@ -160,11 +162,6 @@ class Run {
     } else {
       work();
     }
-  }
-
-  RunStates::Events events() {
-    return {[this](std::int64_t step) { observer_.on_saved(states_.directory().path(), step); },
-            [this](const std::string& text) { observer_.on_warning(text); }};
   }
 
   void save_result() {
@@ -241,12 +238,6 @@ class Run {
                     printable(RunDirectory::path_for(plan_.settings.output).string(), 0)));
   }
 
-  UptrainResult finish() {
-    result_.progress = progress_;
-    result_.last_loss = journal_.mean_loss();
-    return result_;
-  }
-
   const UptrainPlan& plan_;
   const Model& source_;
   const DataLoader& data_;
@@ -275,10 +266,10 @@ UptrainResult run_uptraining(const UptrainPlan& plan, const Model& source, const
   if (group == nullptr || group->first()) {
     RunDirectory::check_output(plan.settings.output, resume);  // before the weights are read
   }
-  std::optional<UptrainResult> result;
+  UptrainResult result;
   with_torch_errors(
       [&] { result = Run(plan, source, data, resume, observer, stop, group).execute(); });
-  return *result;
+  return result;
 }
 
 }  // namespace regroup

@@ -134,14 +134,6 @@ at::Tensor read_windows(const TokenFile& file, const std::optional<DocumentWindo
   });
 }
 
-std::optional<DocumentWindows> document_windows(const TokenFile& file,
-                                                const EvaluationSettings& settings) {
-  return settings.documents.separate
-             ? std::optional<DocumentWindows>(std::in_place, file, settings.context,
-                                              settings.documents.mark)
-             : std::nullopt;
-}
-
 // The number of windows that max_tokens allows.
 std::int64_t count_windows(const DocumentWindows& documents, const EvaluationSettings& settings) {
   std::int64_t windows = 0, asked = 0;
@@ -163,22 +155,40 @@ std::int64_t count_windows(const TokenFile& file, const EvaluationSettings& sett
   return std::min(all, (wanted - 1) / predictions + 1);
 }
 
+// What is evaluated of a file.
+struct EvaluatedText {
+  Task task;
+  EvaluationSettings settings;  // fitted
+  std::optional<DocumentWindows> documents;
+  std::int64_t windows = 0;
+};
+
+EvaluatedText evaluated_text(const TokenFile& file, const EvaluationSettings& asked,
+                             const ModelSpec& spec) {
+  EvaluatedText text;
+  text.task = task_of(asked, spec);
+  text.settings = fitted(asked, text.task);
+  check_documents(text.settings.documents, text.task);
+  const std::int64_t context = text.settings.context;
+  if (text.settings.documents.separate) {
+    text.documents.emplace(file, context, text.settings.documents.mark);
+    text.windows = count_windows(*text.documents, text.settings);
+  } else {
+    text.windows = count_windows(file, text.settings, window_width(text.task.objective, context),
+                                 predictions_in(text.task, context));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::int64_t evaluation_context(const EvaluationSettings& settings, const ModelSpec& spec) {
   return fitted(settings, task_of(settings, spec)).context;
 }
 
-std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& asked,
+std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& settings,
                                 const ModelSpec& spec) {
-  const Task task = task_of(asked, spec);
-  const EvaluationSettings settings = fitted(asked, task);
-  check_documents(settings.documents, task);
-  if (const auto documents = document_windows(file, settings)) {
-    return count_windows(*documents, settings);
-  }
-  return count_windows(file, settings, window_width(task.objective, settings.context),
-                       predictions_in(task, settings.context));
+  return evaluated_text(file, settings, spec).windows;
 }
 
 std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& settings,
@@ -196,11 +206,8 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
   const at::NoGradGuard no_gradients;
   // Passes that ranks have in common end only together.
   const StopScope scope(asked.any_stops ? nullptr : &stop);
-  const std::int64_t windows = evaluation_windows(file, asked, model.spec());
-  const Task task = task_of(asked, model.spec());
-  const EvaluationSettings settings = fitted(asked, task);
+  const auto [task, settings, documents, windows] = evaluated_text(file, asked, model.spec());
   const std::int64_t width = window_width(task.objective, settings.context);
-  const auto documents = document_windows(file, settings);
   file.check_vocabulary(model.spec().vocab_size);
   Evaluation result;
   double sum = 0.0;
