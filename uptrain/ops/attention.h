@@ -205,7 +205,6 @@ at::Tensor attend_softcapped(const Heads& heads, const SoftcapAttention& attenti
 /// 16 dimensions.
 bool can_attend_in_tiles(const Heads& heads);
 
-/// Parameters of attend_in_tiles().
 struct TiledAttention {
   double scale = 1.0;  ///< of q·k
   bool causal = true;  ///< query i sees keys 0 … S - T + i; S ≥ T

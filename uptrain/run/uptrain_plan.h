@@ -14,6 +14,7 @@
 #include "uptrain/run/training_memory.h"
 #include "uptrain/run/uptrain_settings.h"
 #include "uptrain/train/data_loader.h"
+#include "uptrain/train/evaluate.h"
 #include "uptrain/train/lr_schedule.h"
 
 namespace regroup {
