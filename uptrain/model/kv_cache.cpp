@@ -151,10 +151,6 @@ bool extends(const ModelSpec& spec, const KvCacheSettings& settings, c10::Device
          !spec.sliding_window && !spec.attention_softcap && settings.capacity <= kMostPositions;
 }
 
-std::uint64_t cached_bytes(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.nbytes() : 0;
-}
-
 }  // namespace
 
 KvCache::KvCache(const ModelSpec& spec, const KvCacheSettings& settings,
@@ -205,7 +201,7 @@ std::uint64_t KvCache::bytes() const {
   for (const LayerCache& layer : layers_) {
     for (const at::Tensor* tensor :
          {&layer.k, &layer.v, &layer.sink_keys, &layer.cross_k, &layer.cross_v}) {
-      sum += cached_bytes(*tensor);
+      sum += tensor->defined() ? tensor->nbytes() : 0;
     }
   }
   return sum;

@@ -100,11 +100,6 @@ Transformer load_transformer(const Model& source, at::ScalarType type, at::Devic
   return Transformer(source.spec, load_parameters(source.spec, source.checkpoint, type, device));
 }
 
-void save_model(const Model& source, const Parameters& parameters, const std::string& config_text,
-                const std::filesystem::path& destination) {
-  save_model(source, in_place(parameters.entries()), config_text, destination);
-}
-
 void save_model(const Model& source, std::span<const StateTensor> tensors,
                 const std::string& config_text, const std::filesystem::path& destination) {
   refuse_output_inside(source, destination);

@@ -73,12 +73,8 @@ Model open_predicting_model(const std::filesystem::path& path);
 Transformer load_transformer(const Model& source, at::ScalarType type, at::Device device);
 
 /// Writes a Hugging Face directory at `destination`, which appears only when it is complete:
-/// weights in the source's names, order and dtypes with the values of `parameters`, `config_text`
+/// weights in the source's names, order and dtypes with the values of `tensors`, `config_text`
 /// as config.json, the source's other files, and a model card (see write_model_card()).
-void save_model(const Model& source, const Parameters& parameters, const std::string& config_text,
-                const std::filesystem::path& destination);
-
-/// The same with whole or split tensors.
 void save_model(const Model& source, std::span<const StateTensor> tensors,
                 const std::string& config_text, const std::filesystem::path& destination);
 

@@ -84,20 +84,13 @@ std::optional<Transformer> load_teacher(const UptrainSettings& settings, const M
   return teacher;
 }
 
-// The teacher's stored logits, if the run uses them instead of the teacher.
-std::optional<TeacherLogitsCache> open_answers(const TeacherSettings& teacher) {
-  return teacher.logits.empty() ? std::nullopt
-                                : std::optional(TeacherLogitsCache::open(teacher.logits));
-}
-
 }  // namespace
 
 RunLoss::RunLoss(const UptrainPlan& plan, const Model& source, Transformer& student,
                  ProcessGroup* group)
     : loss_(student, plan.task),
       sequences_(ranks_of_sequence(group)),
-      teacher_(load_teacher(plan.settings, source, group, teacher_shards_)),
-      answers_(open_answers(plan.settings.teacher)) {
+      teacher_(load_teacher(plan.settings, source, group, teacher_shards_)) {
   const TeacherSettings& teacher = plan.settings.teacher;
   if (teacher_) {
     teacher_->set_sequence_part(sequences_ ? &*sequences_ : nullptr);
@@ -109,8 +102,9 @@ RunLoss::RunLoss(const UptrainPlan& plan, const Model& source, Transformer& stud
   if (has_balance_loss(student.spec())) {
     loss_.set_router_balance(balance_.emplace(student));
   }
-  if (answers_) {
-    loss_.set_answers(*answers_, teacher.distillation);
+  if (!teacher.logits.empty()) {
+    loss_.set_answers(answers_.emplace(TeacherLogitsCache::open(teacher.logits)),
+                      teacher.distillation);
   }
 }
 

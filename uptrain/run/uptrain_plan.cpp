@@ -171,10 +171,7 @@ void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data
 
 // A conversion's result learns more with its source as the teacher (docs/choices.md).
 void advise_teacher(UptrainPlan& plan, const Model& student) {
-  if (plan.settings.teacher.any()) {
-    return;
-  }
-  if (record_of(student).pooled()) {
+  if (!plan.settings.teacher.any() && record_of(student).pooled()) {
     plan.notes.push_back("the model before conversion can teach this one: --teacher");
   }
 }
@@ -251,13 +248,6 @@ void check_sequences(const UptrainPlan& plan, const ModelSpec& spec, const Model
   if (teacher != nullptr) {
     check_takes_parts(*teacher);
   }
-}
-
-void estimate_cost(UptrainPlan& plan, const UptrainSettings& settings, const ModelSpec& spec) {
-  plan.parameters = count_parameters(spec);
-  plan.flops = training_flops_per_token(spec, plan.task, plan.sequence_length) *
-               static_cast<double>(plan.tokens);
-  plan.state_bytes = saved_state_bytes(settings, spec);
 }
 
 // The sequence length: as set, else 1024, or the model's number of positions if less. Throws kUsage
@@ -442,7 +432,10 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   plan.epochs = static_cast<double>(plan.steps * settings.batch * settings.accumulation) /
                 static_cast<double>(data.windows());
   plan.sources = sources_of(plan, data);
-  estimate_cost(plan, settings, source.spec);
+  plan.parameters = count_parameters(source.spec);
+  plan.flops = training_flops_per_token(source.spec, plan.task, plan.sequence_length) *
+               static_cast<double>(plan.tokens);
+  plan.state_bytes = saved_state_bytes(settings, source.spec);
   std::optional<Model> teacher;
   if (settings.teacher.present()) {
     add_teacher(plan, teacher.emplace(open_teacher(settings, source)));

@@ -190,10 +190,6 @@ class RunningMoments {
   std::int64_t count_ = 0;
 };
 
-bool has_attention(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
-  return spec.attention(role, layer).present();
-}
-
 // The tensors of the statistics file, in the order in which they are computed.
 std::vector<OutputTensor> announced_tensors(const ModelSpec& spec, std::int64_t context) {
   std::vector<OutputTensor> tensors;
@@ -204,10 +200,11 @@ std::vector<OutputTensor> announced_tensors(const ModelSpec& spec, std::int64_t 
   };
   for (const AttentionRole role : spec.roles()) {
     for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
-      if (has_attention(spec, role, i)) {
-        announce(moments_name(role, i, InputSide::kQueries));
+      if (!spec.attention(role, i).present()) {
+        continue;
       }
-      if (has_attention(spec, role, i) && has_distances(spec, role)) {
+      announce(moments_name(role, i, InputSide::kQueries));
+      if (has_distances(spec, role)) {
         tensors.push_back({distances_name(role, i),
                            DType::kF32,
                            {spec.query_heads, std::min(context, kMostDistances)}});
