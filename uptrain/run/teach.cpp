@@ -109,7 +109,7 @@ class TeacherLogitsWriter {
 class Teaching {
  public:
   Teaching(const TeachPlan& plan, const Model& teacher, const DataLoader& data,
-           const TeachProgress& progress, const std::atomic<bool>& stop)
+           const CountProgress& progress, const std::atomic<bool>& stop)
       : plan_(plan),
         facts_(plan.facts),
         model_(load_transformer(teacher, scalar_type_of(plan.run.precision), plan.run.device)),
@@ -170,7 +170,7 @@ class Teaching {
   const TeacherLogitsFacts& facts_;
   Transformer model_;
   const DataLoader& data_;
-  const TeachProgress& progress_;
+  const CountProgress& progress_;
   const std::atomic<bool>& stop_;
 };
 
@@ -234,7 +234,7 @@ TeachPlan plan_teaching(const TeachSettings& settings, const Model& teacher,
 }
 
 void teach(const TeachPlan& plan, const Model& teacher, const DataLoader& data,
-           const fs::path& output, const TeachProgress& progress, const std::atomic<bool>& stop) {
+           const fs::path& output, const CountProgress& progress, const std::atomic<bool>& stop) {
   const StopScope scope(nullptr);  // it stops between files, which are kept
   check_is_new(output);
   const fs::path target = (fs::absolute(output) / "").parent_path();  // "a/" is the directory "a"

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 
 #include "formats/model/model.h"
 #include "uptrain/ops/loss.h"
@@ -40,15 +39,12 @@ struct TeachPlan {
 TeachPlan plan_teaching(const TeachSettings& settings, const Model& teacher,
                         const DataLoader& data);
 
-/// Called with the number of windows done and the total, unless it is empty.
-using TeachProgress = std::function<void(std::int64_t done, std::int64_t total)>;
-
 /// Carries out `plan`: writes the directory `output`, which appears when it is complete. Until then
 /// complete files are kept in OUTPUT.parts, and a later call with the same plan continues from
-/// them. Throws kUsage if the output exists or OUTPUT.parts belongs to another plan;
-/// kInterruptedSaved soon after `stop` turns true.
+/// them. `progress` counts windows. Throws kUsage if the output exists or OUTPUT.parts belongs to
+/// another plan; kInterruptedSaved soon after `stop` turns true.
 void teach(const TeachPlan& plan, const Model& teacher, const DataLoader& data,
-           const std::filesystem::path& output, const TeachProgress& progress,
+           const std::filesystem::path& output, const CountProgress& progress,
            const std::atomic<bool>& stop);
 
 }  // namespace regroup

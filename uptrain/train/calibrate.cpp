@@ -265,7 +265,7 @@ std::optional<std::int64_t> width_of(const std::shared_ptr<SlidingWindow>& windo
 
 // Statistics of all layers, collected during the walk.
 void write_layers(LayerWalk& walk, const ModelSpec& spec, StatisticsWriter& writer,
-                  const CalibrationProgress& progress, const std::atomic<bool>& stop) {
+                  const CountProgress& progress, const std::atomic<bool>& stop) {
   std::int64_t done = 0;
   while (walk.next()) {
     RunningMoments own, cross;
@@ -307,7 +307,7 @@ void write_layers(LayerWalk& walk, const ModelSpec& spec, StatisticsWriter& writ
 
 void calibrate(const Model& source, const TokenFile& data, const WindowSettings& settings,
                c10::Device device, const std::filesystem::path& output,
-               const CalibrationProgress& progress, const std::atomic<bool>& stop) {
+               const CountProgress& progress, const std::atomic<bool>& stop) {
   data.check_vocabulary(source.spec.vocab_size);
   LayerWalk walk(source, read_windows(data, settings), device);
   const std::string tokens = std::to_string(count_windows(data, settings) * settings.context);

@@ -201,7 +201,7 @@ std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& set
 }
 
 Evaluation evaluate(const Transformer& model, const TokenFile& file,
-                    const EvaluationSettings& asked, const EvaluationProgress& progress,
+                    const EvaluationSettings& asked, const CountProgress& progress,
                     const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
   // Passes that ranks have in common end only together.
@@ -240,7 +240,7 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
 
 void write_logits(const Transformer& model, const TokenFile& file,
                   const EvaluationSettings& settings, const std::filesystem::path& path,
-                  const EvaluationProgress& progress, const std::atomic<bool>& stop) {
+                  const CountProgress& progress, const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
   const StopScope scope(&stop);
   const std::int64_t windows = logits_windows(file, settings, model.spec());

@@ -41,9 +41,6 @@ struct Evaluation {
   std::int64_t tokens = 0;  ///< predicted tokens
 };
 
-/// Called with the number of windows done and the total, unless it is empty.
-using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
-
 /// The tokens of a window that evaluate() reads: `context`, or fewer if max_tokens asks for fewer
 /// predictions. Throws kUsage as evaluation_windows() does.
 std::int64_t evaluation_context(const EvaluationSettings& settings, const ModelSpec& spec);
@@ -60,11 +57,11 @@ std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& set
                             const ModelSpec& spec);
 
 /// The mean loss of the model's objective over the file's windows, or over the model's part of each
-/// (see Transformer::set_sequence_part()); a remainder shorter than a window is left out. Throws
-/// kBadInput for a token outside the vocabulary, kInterrupted soon after `stop` turns true, and
-/// what evaluation_windows() throws.
+/// (see Transformer::set_sequence_part()); a remainder shorter than a window is left out.
+/// `progress` counts windows. Throws kBadInput for a token outside the vocabulary, kInterrupted
+/// soon after `stop` turns true, and what evaluation_windows() throws.
 Evaluation evaluate(const Transformer& model, const TokenFile& file,
-                    const EvaluationSettings& settings, const EvaluationProgress& progress,
+                    const EvaluationSettings& settings, const CountProgress& progress,
                     const std::atomic<bool>& stop);
 
 /// Writes `path`, a safetensors file with F32 `logits` of consecutive windows of exactly `context`
@@ -73,7 +70,7 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
 /// when it is complete.
 void write_logits(const Transformer& model, const TokenFile& file,
                   const EvaluationSettings& settings, const std::filesystem::path& path,
-                  const EvaluationProgress& progress, const std::atomic<bool>& stop);
+                  const CountProgress& progress, const std::atomic<bool>& stop);
 
 // Tests on random tokens whether two models compute the same, a few layers at a time.
 

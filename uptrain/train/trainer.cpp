@@ -151,7 +151,6 @@ void Trainer::count_step(TrainingProgress& progress, StepReport& report) const {
   progress.skipped += report.skipped ? 1 : 0;
   progress.skipped_in_a_row = report.skipped ? progress.skipped_in_a_row + 1 : 0;
   report.step = progress.step;
-  report.skipped_so_far = progress.skipped;
   report.tokens = samples * data_.sequence_length();
 }
 

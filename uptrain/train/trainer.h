@@ -24,10 +24,9 @@ struct StepReport {
   double loss = 0.0;           ///< mean over the step's tokens, nats
   double gradient_norm = 0.0;  ///< before clipping
   double learning_rate = 0.0;
-  std::int64_t tokens = 0;  ///< the step's
-  double seconds = 0.0;     ///< the step's
-  bool skipped = false;     ///< no update: loss or gradients were not finite
-  std::int64_t skipped_so_far = 0;
+  std::int64_t tokens = 0;                     ///< the step's
+  double seconds = 0.0;                        ///< the step's
+  bool skipped = false;                        ///< no update: loss or gradients were not finite
   std::optional<Communication> communication;  ///< of this rank in this step, if there are others
 };
 
