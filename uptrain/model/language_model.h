@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -12,7 +11,6 @@
 
 #include "formats/model/model.h"
 #include "formats/spec/model_spec.h"
-#include "uptrain/model/layers.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/model/transformer.h"
 

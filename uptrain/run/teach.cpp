@@ -1,3 +1,4 @@
+// Shapes: N predictions, k tokens kept.
 #include "uptrain/run/teach.h"
 
 #include <algorithm>
@@ -25,6 +26,7 @@
 #include "formats/tensors/checkpoint_writer.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/model/parameters.h"
+#include "uptrain/ops/loss.h"
 #include "uptrain/run/uptrain_plan.h"
 #include "uptrain/train/objective.h"
 

@@ -1,7 +1,5 @@
 // Computes a teacher's top-k logits for all windows of a run and stores them, so that runs can
 // learn from them without the teacher.
-//
-// Shapes: N predictions, k tokens kept.
 #pragma once
 
 #include <atomic>
@@ -9,7 +7,6 @@
 #include <filesystem>
 
 #include "formats/model/model.h"
-#include "uptrain/ops/loss.h"
 #include "uptrain/run/uptrain_settings.h"
 #include "uptrain/train/data_loader.h"
 #include "uptrain/train/teacher_logits_file.h"

@@ -16,13 +16,13 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/norm.h>
 #include <ATen/ops/randint.h>
 
 #include "converter/convert/execute_plan.h"
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
+#include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
 #include "formats/tensors/safetensors.h"

@@ -7,10 +7,7 @@
 #include <functional>
 #include <optional>
 
-#include <ATen/core/Tensor.h>
-
 #include "converter/convert/conversion_plan.h"
-#include "formats/base/file.h"
 #include "formats/model/model.h"
 #include "formats/vocabulary/token_file.h"
 #include "uptrain/model/transformer.h"
