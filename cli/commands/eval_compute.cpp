@@ -290,7 +290,7 @@ std::vector<ContextResult> evaluate_contexts(const EvalOptions& options, const E
     if (result.obstacle.empty()) {
       const auto begin = std::chrono::steady_clock::now();
       std::int64_t windows = 0;
-      const EvaluationProgress on_progress = [&](std::int64_t done, std::int64_t) {
+      const CountProgress on_progress = [&](std::int64_t done, std::int64_t) {
         windows = done;
         progress.update(read + done * context);
       };
@@ -310,7 +310,7 @@ void run_logits(const EvalOptions& options, const EvalRequest& request, const Co
   const std::int64_t windows = logits_windows(request.data, request.settings, request.source.spec);
   const Transformer model = load_transformer(request.source, request.type, request.device);
   Progress progress(console, "logits", windows * request.settings.context, "tokens");
-  const EvaluationProgress on_progress = [&](std::int64_t done, std::int64_t) {
+  const CountProgress on_progress = [&](std::int64_t done, std::int64_t) {
     progress.update(done * request.settings.context);
   };
   write_logits(model, request.data, request.settings, options.logits, on_progress,

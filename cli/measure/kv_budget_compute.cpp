@@ -18,15 +18,6 @@
 namespace regroup {
 namespace {
 
-SensitivitySettings sensitivity_settings(const Model& source, const ConvertOptions& options) {
-  SensitivitySettings settings;
-  settings.windows.context = context_of(source, options);
-  settings.windows.batch = options.refit.batch;
-  settings.windows.max_tokens = options.budget.max_tokens;
-  settings.device = parse_device(options.device);
-  return settings;
-}
-
 // The choices of every layer: the numbers of kv heads that were measured, and its present number.
 std::vector<std::vector<LayerOption>> options_of(const Model& source,
                                                  const std::vector<std::uint64_t>& bytes,
@@ -86,9 +77,12 @@ KvBudget share_kv_budget(const Model& source, const ConvertOptions& options,
   Progress progress(console, "measure", source.spec.layers.size(), "layers");
   std::vector<Sensitivity> measured;
   with_torch_errors([&] {
+    const WindowSettings windows{.context = context_of(source, options),
+                                 .batch = options.refit.batch,
+                                 .max_tokens = options.budget.max_tokens};
     measured = measure_sensitivity(
-        source, options.request, TokenFile::open(options.budget.data),
-        sensitivity_settings(source, options), [&](std::size_t done) { progress.update(done); },
+        source, options.request, TokenFile::open(options.budget.data), windows,
+        parse_device(options.device), [&](std::size_t done) { progress.update(done); },
         interrupt_requested());
   });
   progress.finish();

@@ -105,7 +105,10 @@ TrainingPass train_once(const Model& source, const at::Tensor& windows, at::Scal
   Transformer model(source.spec, parameters);
   model.set_recomputing(recomputing);
   parameters.require_gradients();
-  Task task{training_objective_of(source.spec), {.token = 3}, {30, std::nullopt, 1}};
+  const Objective objective = training_objective_of(source.spec);
+  const Task task{objective, objective == Objective::kSpanCorruption
+                                 ? Hiding{.token = 30, .seed = 1}
+                                 : Hiding{.token = 3}};
   TrainingLoss loss(model, task);
   RouterBalance balance(model);
   if (has_balance_loss(source.spec)) {

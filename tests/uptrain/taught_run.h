@@ -25,7 +25,7 @@ inline TeachSettings settings_for(const UptrainSettings& run, const std::filesys
 }
 
 inline void make_answers(const TeachSettings& settings, const std::filesystem::path& output,
-                         const TeachProgress& progress = {},
+                         const CountProgress& progress = {},
                          const std::atomic<bool>& stop = false) {
   const Model teacher = open_computable_model(settings.run.model);
   const DataLoader data = open_training_data(settings.run, teacher.spec);

@@ -198,6 +198,9 @@ void GradientReducer::end(const Transfer& transfer) {
   }
 }
 
+namespace {
+
+// The rank that owns each tensor of a model, given for some.
 std::map<std::string, int> weight_owners(const Parameters& weights,
                                          std::map<std::string, int> given, int ranks) {
   std::vector<std::int64_t> loads(static_cast<std::size_t>(ranks)), elements;
@@ -217,6 +220,7 @@ std::map<std::string, int> weight_owners(const Parameters& weights,
   return given;
 }
 
+// Gives up the memory of a tensor, which keeps its shape.
 void release_memory(const at::Tensor& tensor) {
   c10::StorageImpl& storage = *tensor.storage().unsafeGetStorageImpl();
   storage.set_data_ptr_noswap(c10::DataPtr(nullptr, tensor.device()));
@@ -228,6 +232,8 @@ void take_memory(const at::Tensor& tensor) {
   storage.set_data_ptr_noswap(
       c10::GetAllocator(tensor.device().type())->allocate(storage.nbytes()));
 }
+
+}  // namespace
 
 Parameters parameters_without_memory(const ModelSpec& spec, at::ScalarType type,
                                      at::Device device) {
@@ -272,10 +278,7 @@ ShardedWeights::ShardedWeights(ProcessGroup& group, const ModelSpec& spec,
     Unit& unit = block != block_of.end() ? blocks_[block->second] : rest_;
     unit.parts.push_back({entry.value.detach(), owners.at(entry.name)});
   }
-  for (Unit& unit : blocks_) {
-    release(unit);
-  }
-  release(rest_);
+  drop_all();
 }
 
 void ShardedWeights::begin_pass() {

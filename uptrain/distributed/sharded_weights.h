@@ -96,12 +96,13 @@ std::vector<int> balanced_owners(const std::vector<std::int64_t>& elements, int 
 class GradientReducer {
  public:
   static constexpr std::size_t kFewInFlight = 2;
+  static constexpr std::size_t kAnyInFlight = std::numeric_limits<std::size_t>::max();
 
   /// At most `most_in_flight` buckets are on their way at a time: where the network is slower than
   /// the backward pass, the pass waits, since gradients of a model that is larger than the device
   /// must not pile up on it.
   explicit GradientReducer(const ZeroPartition& partition,
-                           std::size_t most_in_flight = std::numeric_limits<std::size_t>::max());
+                           std::size_t most_in_flight = kAnyInFlight);
 
   /// Adds this rank's gradient of one trained tensor; each once, in any order. Call it on the
   /// thread and with the stream on which the gradient was computed: NCCL waits for the stream that
@@ -143,11 +144,6 @@ class GradientReducer {
 // for an all-gather, a sum to the owner for a reduce-scatter. What it costs is balance: a rank may
 // hold one tensor more than another.
 
-/// The rank that owns each tensor of a model: given for some, chosen for the others so that ranks
-/// own equally many elements as far as possible.
-std::map<std::string, int> weight_owners(const Parameters& weights,
-                                         std::map<std::string, int> given, int ranks);
-
 class ShardedWeights final : public BlockWeights {
  public:
   /// Takes over the memory of `weights`: from now on, tensors of other ranks have none while they
@@ -186,15 +182,12 @@ class ShardedWeights final : public BlockWeights {
   Unit rest_;
 };
 
-/// Gives up the memory of a tensor, which keeps its shape, and takes new memory for it.
-void release_memory(const at::Tensor& tensor);
-void take_memory(const at::Tensor& tensor);
-
 /// Tensors with the shapes of `spec` and no memory.
 Parameters parameters_without_memory(const ModelSpec& spec, at::ScalarType type, at::Device device);
 
 /// Reads the values of this rank's part of `weights`, made by parameters_without_memory().
-/// `owners`: of some of them, see weight_owners(). Throws kBadInput as load_parameters() does.
+/// `owners`: of some of them, the others are chosen so that ranks own equally many elements as far
+/// as possible. Throws kBadInput as load_parameters() does.
 std::unique_ptr<ShardedWeights> load_share(ProcessGroup& group, const Parameters& weights,
                                            const ModelSpec& spec, const Checkpoint& checkpoint,
                                            const std::map<std::string, int>& owners);

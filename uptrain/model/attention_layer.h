@@ -21,7 +21,6 @@ namespace regroup {
 struct CacheStep;
 struct LayerCache;
 
-/// The parameters of one attention.
 struct AttentionLayer {
   Packing packing = Packing::kSeparate;
   Linear q, k, v, o;  ///< in fused packings q is the whole projection

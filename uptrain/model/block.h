@@ -51,7 +51,6 @@ at::Tensor leave_block(BlockWeights& weights, std::size_t block, const at::Tenso
 //
 // Shapes: B sequences, T positions, S positions of the encoder's output, D hidden size.
 
-/// The parameters of one block.
 struct Block {
   std::optional<Norm> attention_norm;  ///< none in ModernBERT's first block
   AttentionLayer attention;            ///< absent where the block has none

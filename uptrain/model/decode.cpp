@@ -139,15 +139,14 @@ Decoding after_reading(const Transformer& model, const DecodeLoad& load) {
   const ModelSpec& spec = model.spec();
   const at::Tensor text = at::randint(spec.vocab_size, {load.batch, load.context},
                                       at::TensorOptions().dtype(at::kLong).device(model.device()));
-  wait_for(model.device());
-  const auto begin = std::chrono::steady_clock::now();
-  KvCache cache = model.make_cache(settings_of(load), spec.has_encoder() ? text : at::Tensor());
-  const at::Tensor logits = read_tokens(model, text, cache, *load.prefill_chunk);
-  wait_for(model.device());
+  std::optional<KvCache> cache;
+  at::Tensor logits;
   DecodeSpeed speed;
-  speed.prefill_seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return {model, std::move(cache), logits, speed};
+  speed.prefill_seconds = seconds_of(model.device(), [&] {
+    cache = model.make_cache(settings_of(load), spec.has_encoder() ? text : at::Tensor());
+    logits = read_tokens(model, text, *cache, *load.prefill_chunk);
+  });
+  return {model, *std::move(cache), logits, speed};
 }
 
 std::uint64_t cache_bytes(const Transformer& model, const DecodeLoad& load) {

@@ -30,7 +30,6 @@ at::Tensor decode_greedily(const Transformer& model, at::Tensor& logits, KvCache
 
 // Measures decoding time per token with a KV cache, for models that differ in their kv heads.
 
-/// A model to be measured.
 struct DecodeVariant {
   std::string name;
   Transformer model;
@@ -52,7 +51,6 @@ DecodeVariant make_decode_variant(const std::string& name, const ModelSpec& spec
 DecodeVariant with_leading_kv_heads(const std::string& name, const ModelSpec& spec,
                                     const Parameters& parameters, std::int64_t kv_heads);
 
-/// What is measured.
 struct DecodeLoad {
   std::int64_t batch = 1;    ///< sequences at a time
   std::int64_t context = 0;  ///< tokens in the cache when decoding begins

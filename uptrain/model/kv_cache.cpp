@@ -25,7 +25,7 @@ std::int64_t CacheStep::slot_of(std::int64_t position) const {
   return position < sinks ? position : sinks + (position - sinks) % (slots - sinks);
 }
 
-CacheRing::CacheRing(const Settings& settings, PositionKind positions, const RopeSpec& rope,
+CacheRing::CacheRing(const KvCacheSettings& settings, PositionKind positions, const RopeSpec& rope,
                      const at::TensorOptions& options)
     : settings_(settings),
       positions_(positions),
@@ -137,12 +137,10 @@ std::optional<std::int64_t> narrowest(std::optional<std::int64_t> one,
   return one && other ? std::min(*one, *other) : one ? one : other;
 }
 
-// `own`: the model's own sliding window.
-CacheRing::Settings ring_settings(const KvCacheSettings& settings,
-                                  std::optional<std::int64_t> own) {
-  return {.capacity = settings.capacity,
-          .sinks = settings.sinks,
-          .window = narrowest(settings.window, own)};
+// For layers with the model's own sliding window.
+KvCacheSettings within(KvCacheSettings settings, std::optional<std::int64_t> own) {
+  settings.window = narrowest(settings.window, own);
+  return settings;
 }
 
 // Whether ALiBi's bias is a part of the keys: with a bias, GPUs have no kernel that splits one
@@ -153,10 +151,6 @@ bool extends(const ModelSpec& spec, const KvCacheSettings& settings, c10::Device
          !spec.sliding_window && !spec.attention_softcap && settings.capacity <= kMostPositions;
 }
 
-std::uint64_t cached_bytes(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.nbytes() : 0;
-}
-
 }  // namespace
 
 KvCache::KvCache(const ModelSpec& spec, const KvCacheSettings& settings,
@@ -164,9 +158,9 @@ KvCache::KvCache(const ModelSpec& spec, const KvCacheSettings& settings,
     : settings_(settings),
       options_(options),
       extended_(extends(spec, settings, options.device())),
-      in_window_(ring_settings(settings, spec.sliding_window), spec.positions,
+      in_window_(within(settings, spec.sliding_window), spec.positions,
                  spec.window_rope.value_or(spec.rope), options),
-      whole_(ring_settings(settings, std::nullopt), spec.positions, spec.rope, options) {
+      whole_(settings, spec.positions, spec.rope, options) {
   check_settings(spec, settings);
   const std::int64_t width = spec.head_dim + (extended_ ? Alibi::kMoreDimensions : 0);
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
@@ -207,7 +201,7 @@ std::uint64_t KvCache::bytes() const {
   for (const LayerCache& layer : layers_) {
     for (const at::Tensor* tensor :
          {&layer.k, &layer.v, &layer.sink_keys, &layer.cross_k, &layer.cross_v}) {
-      sum += cached_bytes(*tensor);
+      sum += tensor->defined() ? tensor->nbytes() : 0;
     }
   }
   return sum;

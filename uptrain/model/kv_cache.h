@@ -41,18 +41,27 @@ struct CacheStep {
   std::int64_t slot_of(std::int64_t position) const;
 };
 
+struct KvCacheSettings {
+  std::int64_t batch = 1;
+  /// Maximum sequence length. With a window that drops old tokens sequences may be longer, and
+  /// there are only as many slots as the window has. RoPE with dynamic scaling is computed for this
+  /// length.
+  std::int64_t capacity = 0;
+  /// Sliding window: tokens a query sees, itself included. Older tokens except sinks are dropped.
+  /// The model's own sliding window also applies.
+  std::optional<std::int64_t> window = std::nullopt;
+  /// Attention sinks: the first tokens of each sequence, visible to all later ones. Positions are
+  /// those within the cache, so dropped tokens leave no gap between sinks and window; Xiao et al.,
+  /// StreamingLLM, https://arxiv.org/abs/2309.17453, section 3.2.
+  std::int64_t sinks = 0;
+};
+
 /// The slots of a cache: attention sinks, then a ring that keeps the last tokens of a window, or
 /// all tokens if there is no window.
 class CacheRing {
  public:
-  struct Settings {
-    std::int64_t capacity = 0;  ///< as in KvCacheSettings
-    std::int64_t sinks = 0;
-    std::optional<std::int64_t> window;
-  };
-
   /// `rope`: of the layers, unless they have none.
-  CacheRing(const Settings& settings, PositionKind positions, const RopeSpec& rope,
+  CacheRing(const KvCacheSettings& settings, PositionKind positions, const RopeSpec& rope,
             const at::TensorOptions& options);
 
   std::int64_t slots() const { return slots_; }
@@ -70,7 +79,7 @@ class CacheRing {
   at::Tensor positions_seen(const CacheStep& step) const;
   at::Tensor mask_of(const CacheStep& step) const;
 
-  Settings settings_;
+  KvCacheSettings settings_;
   PositionKind positions_;
   std::int64_t slots_ = 0;
   at::TensorOptions options_;
@@ -81,22 +90,6 @@ class CacheRing {
 //
 // Shapes: B sequences, C slots of a layer, G kv heads of a layer, s attention sinks, d head
 // dimension.
-
-/// Settings of a cache.
-struct KvCacheSettings {
-  std::int64_t batch = 1;
-  /// Maximum sequence length. With a window that drops old tokens sequences may be longer, and
-  /// there are only as many slots as the window has. RoPE with dynamic scaling is computed for this
-  /// length.
-  std::int64_t capacity = 0;
-  /// Sliding window: tokens a query sees, itself included. Older tokens except sinks are dropped.
-  /// The model's own sliding window also applies.
-  std::optional<std::int64_t> window;
-  /// Attention sinks: the first tokens of each sequence, visible to all later ones. Positions are
-  /// those within the cache, so dropped tokens leave no gap between sinks and window; Xiao et al.,
-  /// StreamingLLM, https://arxiv.org/abs/2309.17453, section 3.2.
-  std::int64_t sinks = 0;
-};
 
 /// The cache of one layer; undefined tensors if it has no attention.
 struct LayerCache {

@@ -26,29 +26,8 @@ ModelSpec without_layers(ModelSpec spec) {
 }
 
 OutputHead::OutputHead(const Model& source, c10::Device device)
-    : OutputHead(
-          without_layers(source.spec),
-          load_parameters(without_layers(source.spec), source.checkpoint, at::kFloat, device)) {}
-
-OutputHead::OutputHead(const ModelSpec& spec, const Parameters& parameters)
-    : model_(spec, parameters), project_out_(make_linear(spec.project_out, parameters)) {
-  if (spec.final_norm.present() || spec.norm_without_parameters) {
-    norm_ = make_norm(spec.final_norm, spec, parameters);
-  }
-}
-
-at::Tensor OutputHead::finished(const at::Tensor& hidden) const {
-  const at::Tensor normalised = norm_ ? (*norm_)(hidden) : hidden;
-  return project_out_.present() ? project_out_(normalised) : normalised;
-}
-
-LmHeadInputs OutputHead::lm_head_inputs(const at::Tensor& hidden) const {
-  return model_.lm_head_inputs(finished(hidden));
-}
-
-at::Tensor OutputHead::logits(const at::Tensor& hidden) const {
-  return model_.logits(finished(hidden));
-}
+    : model_(without_layers(source.spec),
+             load_parameters(without_layers(source.spec), source.checkpoint, at::kFloat, device)) {}
 
 void check_computable(const ModelSpec& spec) {
   if (!spec.not_computable.empty()) {
@@ -119,11 +98,6 @@ Model open_predicting_model(const std::filesystem::path& path) {
 
 Transformer load_transformer(const Model& source, at::ScalarType type, at::Device device) {
   return Transformer(source.spec, load_parameters(source.spec, source.checkpoint, type, device));
-}
-
-void save_model(const Model& source, const Parameters& parameters, const std::string& config_text,
-                const std::filesystem::path& destination) {
-  save_model(source, in_place(parameters.entries()), config_text, destination);
 }
 
 void save_model(const Model& source, std::span<const StateTensor> tensors,

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -12,7 +11,6 @@
 
 #include "formats/model/model.h"
 #include "formats/spec/model_spec.h"
-#include "uptrain/model/layers.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/model/transformer.h"
 
@@ -32,19 +30,17 @@ class OutputHead {
 
   /// Output of the (decoder's) last layer, [B, T, D], see LayerWalk::hidden() -> inputs of the
   /// logits, [B·T, D] and [V, D].
-  LmHeadInputs lm_head_inputs(const at::Tensor& hidden) const;
+  LmHeadInputs lm_head_inputs(const at::Tensor& hidden) const {
+    return model_.lm_head_inputs(model_.finished(hidden));
+  }
 
   /// The same -> [B, T, V].
-  at::Tensor logits(const at::Tensor& hidden) const;
+  at::Tensor logits(const at::Tensor& hidden) const {
+    return model_.logits(model_.finished(hidden));
+  }
 
  private:
-  at::Tensor finished(const at::Tensor& hidden) const;
-
-  OutputHead(const ModelSpec& spec, const Parameters& parameters);
-
   Transformer model_;
-  std::optional<Norm> norm_;
-  Linear project_out_;
 };
 
 // Which models and sequences can be computed.
@@ -75,12 +71,8 @@ Model open_predicting_model(const std::filesystem::path& path);
 Transformer load_transformer(const Model& source, at::ScalarType type, at::Device device);
 
 /// Writes a Hugging Face directory at `destination`, which appears only when it is complete:
-/// weights in the source's names, order and dtypes with the values of `parameters`, `config_text`
+/// weights in the source's names, order and dtypes with the values of `tensors`, `config_text`
 /// as config.json, the source's other files, and a model card (see write_model_card()).
-void save_model(const Model& source, const Parameters& parameters, const std::string& config_text,
-                const std::filesystem::path& destination);
-
-/// The same with whole or split tensors.
 void save_model(const Model& source, std::span<const StateTensor> tensors,
                 const std::string& config_text, const std::filesystem::path& destination);
 

@@ -158,16 +158,6 @@ Parameters Parameters::only(std::span<const std::string> names) const {
   return Parameters(std::move(chosen));
 }
 
-Parameters Parameters::copy_as(at::ScalarType type) const {
-  std::vector<Entry> copies;
-  copies.reserve(entries_.size());
-  for (const Entry& entry : entries_) {
-    copies.push_back({entry.name, entry.value.detach().to(type, /*non_blocking=*/false,
-                                                          /*copy=*/true)});
-  }
-  return Parameters(std::move(copies));
-}
-
 void Parameters::require_gradients() const {
   for (const Entry& entry : entries_) {
     entry.value.set_requires_grad(true);
@@ -273,22 +263,10 @@ std::set<std::string> tensors_of(const LayerTensors& layer) {
   return names;
 }
 
-Parameters load_norm_parameters(const NormTensors& norm, const Checkpoint& checkpoint,
-                                at::ScalarType type, at::Device device) {
+Parameters load_tensors(const Checkpoint& checkpoint, const std::set<std::string>& names,
+                        at::ScalarType type, at::Device device) {
   std::vector<Parameters::Entry> entries;
-  for (const std::string& name : {norm.weight, norm.bias}) {
-    if (!name.empty()) {
-      entries.push_back({name, load_tensor(checkpoint, checkpoint.at(name), type, device)});
-    }
-  }
-  return Parameters(std::move(entries));
-}
-
-Parameters load_layer_parameters(const ModelSpec& spec, AttentionRole role, std::size_t layer,
-                                 const Checkpoint& checkpoint, at::ScalarType type,
-                                 at::Device device) {
-  std::vector<Parameters::Entry> entries;
-  for (const std::string& name : tensors_of(spec.stack(role)[layer])) {
+  for (const std::string& name : names) {
     entries.push_back({name, load_tensor(checkpoint, checkpoint.at(name), type, device)});
   }
   return Parameters(std::move(entries));

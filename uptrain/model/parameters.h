@@ -87,9 +87,6 @@ class Parameters {
   /// The tensors of the given names, in this order, sharing their memory.
   Parameters only(std::span<const std::string> names) const;
 
-  /// A deep copy in another floating type.
-  Parameters copy_as(at::ScalarType type) const;
-
   /// Marks every tensor as a leaf that requires a gradient.
   void require_gradients() const;
 
@@ -121,14 +118,9 @@ Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, 
 /// The names of all tensors of a layer.
 std::set<std::string> tensors_of(const LayerTensors& layer);
 
-/// Loads only the parameters of one layer, in the stack whose self-attention has `role`.
-Parameters load_layer_parameters(const ModelSpec& spec, AttentionRole role, std::size_t layer,
-                                 const Checkpoint& checkpoint, at::ScalarType type,
-                                 at::Device device);
-
-/// Loads only the parameters of one norm.
-Parameters load_norm_parameters(const NormTensors& norm, const Checkpoint& checkpoint,
-                                at::ScalarType type, at::Device device);
+/// Loads only the tensors with these names, whose shapes are not checked.
+Parameters load_tensors(const Checkpoint& checkpoint, const std::set<std::string>& names,
+                        at::ScalarType type, at::Device device);
 
 /// Loads only the parameters with the given names.
 Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,

@@ -13,14 +13,9 @@
 namespace regroup {
 namespace {
 
-// `value` as it is stored in a tensor of `dtype`.
-at::Tensor stored_form(const at::Tensor& value, DType dtype) {
-  return value.detach().to(at::kCPU, scalar_type_of(dtype)).contiguous();
-}
-
 void write_tensor(CheckpointWriter& writer, const std::string& name, const at::Tensor& value,
                   DType dtype) {
-  const at::Tensor stored = stored_form(value, dtype);
+  const at::Tensor stored = value.detach().to(at::kCPU, scalar_type_of(dtype)).contiguous();
   writer.write(name, bytes_of(stored));
 }
 

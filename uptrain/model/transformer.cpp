@@ -165,8 +165,12 @@ at::Tensor Transformer::run_blocks(const Stack& stack, at::Tensor x, Passes& pas
       x = leave_block(*block_weights_, before + i, run_in_place(block, stack.causal, x, pass));
     }
   }
-  x = stack.final_norm ? (*stack.final_norm)(x) : x;
-  return project_out_.present() ? project_out_(x) : x;
+  return finished(stack, x);
+}
+
+at::Tensor Transformer::finished(const Stack& stack, const at::Tensor& x) const {
+  const at::Tensor normalised = stack.final_norm ? (*stack.final_norm)(x) : x;
+  return project_out_.present() ? project_out_(normalised) : normalised;
 }
 
 // The input of the output projection.

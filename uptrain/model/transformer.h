@@ -58,6 +58,9 @@ class Transformer {
   /// The pass contexts of the (decoder's) stack for sequences of that length.
   Passes make_passes(std::int64_t length) const;
 
+  /// What the last block returns, after the final norm: [B, T, D].
+  at::Tensor finished(const at::Tensor& x) const { return finished(stack_, x); }
+
   /// hidden: [..., D] -> [..., V].
   at::Tensor logits(const at::Tensor& hidden) const;
 
@@ -126,6 +129,7 @@ class Transformer {
                        const at::Tensor& encoded) const;
   at::Tensor run_in_place(const Block& block, bool causal, const at::Tensor& x, Pass& pass) const;
   at::Tensor run_blocks(const Stack& stack, at::Tensor x, Passes& passes, KvCache* cache) const;
+  at::Tensor finished(const Stack& stack, const at::Tensor& x) const;
   at::Tensor head_input(const at::Tensor& hidden) const;
   at::Tensor head_weight() const;
 

@@ -40,6 +40,78 @@ constexpr std::int64_t kMaskAlignment = 8;
 // Positions are split into hi·256 + lo, so that each half is exact in bf16.
 constexpr std::int64_t kPositionBase = 256;
 
+// Products of two numbers that a CPU adds up in about a tenth of a second.
+constexpr double kShortWork = 5e9;
+
+double work_of(const Heads& heads) {
+  return static_cast<double>(heads.q.numel()) * static_cast<double>(heads.k.size(2));
+}
+
+bool can_be_stopped(const Heads& heads) { return heads.q.is_cpu() && !at::GradMode::is_enabled(); }
+
+// A dimension of 1 is that of a mask which all share, or has one part.
+at::Tensor part_of(const at::Tensor& x, int dimension, std::int64_t first, std::int64_t count) {
+  return !x.defined() || x.size(dimension) == 1 ? x : x.narrow(dimension, first, count);
+}
+
+// What `attend` returns for all heads, [B, H, T, d]. Calls it for one sequence and kv head at a
+// time where all of them take a CPU longer than a fraction of a second; the numbers are the same.
+// mask: [1 or B, 1 or H, …], or undefined; each call gets its part.
+at::Tensor attend_in_parts(
+    const Heads& heads, const at::Tensor& mask,
+    const std::function<at::Tensor(const Heads&, const at::Tensor& mask)>& attend) {
+  check_stop();
+  if (!can_be_stopped(heads) || work_of(heads) < kShortWork) {
+    return attend(heads, mask);
+  }
+  const std::int64_t groups = heads.k.size(1);
+  const std::int64_t queries = heads.q.size(1) / groups;
+  const at::Tensor all =
+      at::empty({heads.q.size(0), heads.q.size(2), heads.q.size(1), heads.v.size(3)},
+                heads.q.options())
+          .transpose(1, 2);
+  for (std::int64_t i = 0; i < heads.q.size(0) * groups; ++i) {
+    check_stop();
+    const auto part = [&](const at::Tensor& x, std::int64_t per_group) {
+      return part_of(part_of(x, 0, i / groups, 1), 1, i % groups * per_group, per_group);
+    };
+    part(all, queries)
+        .copy_(attend({part(heads.q, queries), part(heads.k, 1), part(heads.v, 1)},
+                      part(mask, queries)));
+  }
+  return all;
+}
+
+// What causal `attend` returns for all queries. Calls it for consecutive queries with the keys that
+// they see. The numbers are the same up to rounding.
+at::Tensor attend_in_order(const Heads& heads,
+                           const std::function<at::Tensor(const Heads&)>& attend) {
+  constexpr std::int64_t kLeastQueries = 64;
+  const std::int64_t length = heads.q.size(2);
+  const std::int64_t before = heads.k.size(2) - length;
+  const double share = kShortWork / work_of(heads);
+  const std::int64_t step =
+      std::max(kLeastQueries, static_cast<std::int64_t>(share * static_cast<double>(length)));
+  std::vector<at::Tensor> outputs;
+  for (std::int64_t first = 0; first < length; first += step) {
+    check_stop();
+    const std::int64_t count = std::min(step, length - first);
+    const std::int64_t seen = before + first + count;
+    outputs.push_back(attend(
+        {heads.q.narrow(2, first, count), heads.k.narrow(2, 0, seen), heads.v.narrow(2, 0, seen)}));
+  }
+  return at::cat(outputs, 2);
+}
+
+// attend_in_groups() with a mask that fold_mask() made.
+at::Tensor attend_folded(const Heads& heads, const at::Tensor& folded_mask,
+                         std::optional<double> scale) {
+  const at::Tensor mixed = at::scaled_dot_product_attention(
+      fold_queries(heads.q, heads.k.size(1)), heads.k, heads.v, if_defined(folded_mask),
+      /*dropout_p=*/0.0, /*is_causal=*/false, scale);
+  return mixed.reshape({heads.q.size(0), heads.q.size(1), heads.q.size(2), heads.v.size(3)});
+}
+
 // cuDNN's attention takes two thirds of the time of LibTorch's own on an H100 (docs/gpu.md). It is
 // off elsewhere: see prepare_cuda(). LibTorch decides whether it takes the heads. Lengths that end
 // inside a tile gave NaN gradients in some versions, and each new length is planned anew.
@@ -107,6 +179,12 @@ at::Tensor attend_in_block(const Heads& block, SlidingWindow& window, std::int64
 }
 
 }  // namespace
+
+bool is_long(const Heads& heads) {
+  constexpr double kLongWork = 4 * kShortWork;
+  const auto heads_in_all = static_cast<double>(heads.q.size(0) * heads.q.size(1));
+  return can_be_stopped(heads) && work_of(heads) > kLongWork * heads_in_all;
+}
 
 at::Tensor split_heads(const at::Tensor& features, std::int64_t head_dim) {
   const std::int64_t heads = features.size(-1) / head_dim;
@@ -288,74 +366,6 @@ at::Tensor Alibi::attend_with_extra_dimensions(const Heads& heads, SlidingWindow
   return mixed.narrow(-1, 0, heads.v.size(-1));
 }
 
-namespace {
-
-// Products of two numbers that a CPU adds up in about a tenth of a second.
-constexpr double kShortWork = 5e9;
-
-double work_of(const Heads& heads) {
-  return static_cast<double>(heads.q.numel()) * static_cast<double>(heads.k.size(2));
-}
-
-bool can_be_stopped(const Heads& heads) { return heads.q.is_cpu() && !at::GradMode::is_enabled(); }
-
-// A dimension of 1 is that of a mask which all share, or has one part.
-at::Tensor part_of(const at::Tensor& x, int dimension, std::int64_t first, std::int64_t count) {
-  return !x.defined() || x.size(dimension) == 1 ? x : x.narrow(dimension, first, count);
-}
-
-}  // namespace
-
-at::Tensor attend_in_parts(
-    const Heads& heads, const at::Tensor& mask,
-    const std::function<at::Tensor(const Heads&, const at::Tensor& mask)>& attend) {
-  check_stop();
-  if (!can_be_stopped(heads) || work_of(heads) < kShortWork) {
-    return attend(heads, mask);
-  }
-  const std::int64_t groups = heads.k.size(1);
-  const std::int64_t queries = heads.q.size(1) / groups;
-  const at::Tensor all =
-      at::empty({heads.q.size(0), heads.q.size(2), heads.q.size(1), heads.v.size(3)},
-                heads.q.options())
-          .transpose(1, 2);
-  for (std::int64_t i = 0; i < heads.q.size(0) * groups; ++i) {
-    check_stop();
-    const auto part = [&](const at::Tensor& x, std::int64_t per_group) {
-      return part_of(part_of(x, 0, i / groups, 1), 1, i % groups * per_group, per_group);
-    };
-    part(all, queries)
-        .copy_(attend({part(heads.q, queries), part(heads.k, 1), part(heads.v, 1)},
-                      part(mask, queries)));
-  }
-  return all;
-}
-
-bool is_long(const Heads& heads) {
-  constexpr double kLongWork = 4 * kShortWork;
-  const auto heads_in_all = static_cast<double>(heads.q.size(0) * heads.q.size(1));
-  return can_be_stopped(heads) && work_of(heads) > kLongWork * heads_in_all;
-}
-
-at::Tensor attend_in_order(const Heads& heads,
-                           const std::function<at::Tensor(const Heads&)>& attend) {
-  constexpr std::int64_t kLeastQueries = 64;
-  const std::int64_t length = heads.q.size(2);
-  const std::int64_t before = heads.k.size(2) - length;
-  const double share = kShortWork / work_of(heads);
-  const std::int64_t step =
-      std::max(kLeastQueries, static_cast<std::int64_t>(share * static_cast<double>(length)));
-  std::vector<at::Tensor> outputs;
-  for (std::int64_t first = 0; first < length; first += step) {
-    check_stop();
-    const std::int64_t count = std::min(step, length - first);
-    const std::int64_t seen = before + first + count;
-    outputs.push_back(attend(
-        {heads.q.narrow(2, first, count), heads.k.narrow(2, 0, seen), heads.v.narrow(2, 0, seen)}));
-  }
-  return at::cat(outputs, 2);
-}
-
 at::Tensor fold_queries(const at::Tensor& q, std::int64_t groups) {
   return q.reshape({q.size(0), groups, -1, q.size(3)});
 }
@@ -369,15 +379,6 @@ at::Tensor fold_mask(const at::Tensor& mask, std::int64_t query_heads, std::int6
   return mask.size(1) == 1
              ? mask.expand({1, heads, tokens, keys}).reshape({1, 1, heads * tokens, keys})
              : mask.reshape({1, groups, heads * tokens, keys});
-}
-
-at::Tensor attend_folded(const Heads& heads, const at::Tensor& folded_mask,
-                         std::optional<double> scale) {
-  const at::Tensor mixed = at::scaled_dot_product_attention(
-      fold_queries(heads.q, heads.k.size(1)), heads.k, heads.v,
-      folded_mask.defined() ? std::optional(folded_mask) : std::nullopt,
-      /*dropout_p=*/0.0, /*is_causal=*/false, scale);
-  return mixed.reshape({heads.q.size(0), heads.q.size(1), heads.q.size(2), heads.v.size(3)});
 }
 
 at::Tensor attend_in_groups(const Heads& heads, const at::Tensor& mask,

@@ -145,20 +145,8 @@ class Alibi {
 //
 // Shapes: as in attention.h.
 
-/// What `attend` returns for all heads, [B, H, T, d]. Calls it for one sequence and kv head at a
-/// time where all of them take a CPU longer than a fraction of a second; the numbers are the same.
-/// mask: [1 or B, 1 or H, …], or undefined; each call gets its part.
-at::Tensor attend_in_parts(
-    const Heads& heads, const at::Tensor& mask,
-    const std::function<at::Tensor(const Heads&, const at::Tensor& mask)>& attend);
-
-/// Whether a single head takes a CPU longer than that.
+/// Whether a single head takes a CPU longer than a fraction of a second.
 bool is_long(const Heads& heads);
-
-/// What causal `attend` returns for all queries. Calls it for consecutive queries with the keys
-/// that they see. The numbers are the same up to rounding.
-at::Tensor attend_in_order(const Heads& heads,
-                           const std::function<at::Tensor(const Heads&)>& attend);
 
 // Attention in which the query heads of a group become rows of one matrix. Each key and value is
 // read once per group and never repeated. Kernels without support for grouped heads can be used.
@@ -171,10 +159,6 @@ at::Tensor fold_queries(const at::Tensor& q, std::int64_t groups);
 
 /// The same of a mask, [1, 1 or H, T, S] -> [1, 1 or G, H/G·T, S]; undefined stays undefined.
 at::Tensor fold_mask(const at::Tensor& mask, std::int64_t query_heads, std::int64_t groups);
-
-/// attend_in_groups() with a mask that fold_mask() made.
-at::Tensor attend_folded(const Heads& heads, const at::Tensor& folded_mask,
-                         std::optional<double> scale);
 
 /// softmax(scale · q kᵀ + mask) v -> [B, H, T, d]; `scale` is 1/√d unless given. mask: [1, 1 or H,
 /// T, S] or undefined.
@@ -221,7 +205,6 @@ at::Tensor attend_softcapped(const Heads& heads, const SoftcapAttention& attenti
 /// 16 dimensions.
 bool can_attend_in_tiles(const Heads& heads);
 
-/// Parameters of attend_in_tiles().
 struct TiledAttention {
   double scale = 1.0;  ///< of q·k
   bool causal = true;  ///< query i sees keys 0 … S - T + i; S ≥ T

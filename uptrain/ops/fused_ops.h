@@ -19,7 +19,6 @@ bool can_fuse_rms_norm(const at::Tensor& x, const at::Tensor& weight);
 /// https://arxiv.org/abs/1910.07467
 at::Tensor fused_rms_norm(const at::Tensor& x, const at::Tensor& weight, double epsilon);
 
-/// A sum and its norm.
 struct NormedSum {
   at::Tensor sum, normal;
 };

@@ -9,8 +9,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "converter/pooling/parallel_for.h"
+#include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/fused_ops.h"
-#include "uptrain/ops/kernel_check.h"
 #include "uptrain/ops/row_arithmetic.h"
 
 namespace regroup {
@@ -128,6 +128,77 @@ void differentiate_all(const at::Tensor& x, const at::Tensor& weight, const at::
                          std::min((block + 1) * kRowsPerBlock, inverse.numel()));
     }
   });
+}
+
+const void* data_or_null(const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
+
+// Results of the forward pass on a device.
+struct DeviceNorm {
+  at::Tensor sum;      // x + update; undefined without an update
+  at::Tensor y;        // the norm
+  at::Tensor inverse;  // fp32, one per row: 1 / sqrt(mean(x²) + epsilon)
+};
+
+// The norm of x, or of x + update if it is defined. Contiguous: x, update [..., D]; weight [D].
+DeviceNorm normalise_on_device(const at::Tensor& x, const at::Tensor& update,
+                               const at::Tensor& weight, double epsilon) {
+  const std::int64_t width = x.size(-1);
+  const std::int64_t rows = x.numel() / width;
+  const DeviceNorm norm = {update.defined() ? at::empty_like(x) : at::Tensor(), at::empty_like(x),
+                           at::empty({rows}, x.options().dtype(at::kFloat))};
+  const kernels::NormCall call = {
+      .type = number_type(x),
+      .x = x.const_data_ptr(),
+      .update = data_or_null(update),
+      .sum = update.defined() ? norm.sum.mutable_data_ptr() : nullptr,
+      .weight = weight.const_data_ptr(),
+      .y = norm.y.mutable_data_ptr(),
+      .inverse = norm.inverse.mutable_data_ptr<float>(),
+      .rows = rows,
+      .width = width,
+      .epsilon = static_cast<float>(epsilon),
+  };
+  on_current_stream(x, [&](const DeviceKernels& device_kernels, void* stream) {
+    return device_kernels.normalise(call, stream);
+  });
+  return norm;
+}
+
+// What the backward pass needs: what was normalised, and the two others.
+struct SavedNorm {
+  at::Tensor x, weight, inverse;
+};
+
+struct NormGradients {
+  at::Tensor by_x, by_weight;
+};
+
+// The gradients for the gradient `outer` of y and, if defined, `outer_sum` of the sum, both
+// contiguous. That of the weight only if `with_weight`.
+NormGradients differentiate_norm_on_device(const SavedNorm& saved, const at::Tensor& outer,
+                                           const at::Tensor& outer_sum, bool with_weight) {
+  const std::int64_t width = saved.x.size(-1);
+  const std::int64_t rows = saved.inverse.numel();
+  const at::Tensor by_x = at::empty_like(saved.x);
+  const at::Tensor by_weight =
+      with_weight ? at::empty({kernels::norm_groups(rows, width), width}, saved.inverse.options())
+                  : at::Tensor();
+  const kernels::NormGradientCall call = {
+      .type = number_type(saved.x),
+      .x = saved.x.const_data_ptr(),
+      .weight = saved.weight.const_data_ptr(),
+      .inverse = saved.inverse.const_data_ptr<float>(),
+      .outer = outer.const_data_ptr(),
+      .outer_sum = data_or_null(outer_sum),
+      .by_x = by_x.mutable_data_ptr(),
+      .by_weight = with_weight ? by_weight.mutable_data_ptr<float>() : nullptr,
+      .rows = rows,
+      .width = width,
+  };
+  on_current_stream(saved.x, [&](const DeviceKernels& device_kernels, void* stream) {
+    return device_kernels.differentiate_norm(call, stream);
+  });
+  return {by_x, with_weight ? by_weight.sum(0).to(saved.weight.scalar_type()) : at::Tensor()};
 }
 
 struct RmsNorm : torch::autograd::Function<RmsNorm> {

@@ -21,11 +21,6 @@
 
 namespace regroup {
 
-RopeTable make_rope_table(const RopeSpec& spec, std::int64_t length,
-                          const at::TensorOptions& options) {
-  return make_rope_table(spec, 0, length, length, options);
-}
-
 RopeTable make_rope_table(const RopeSpec& spec, std::int64_t first, std::int64_t length,
                           std::int64_t context, const at::TensorOptions& options) {
   const auto wide = at::TensorOptions().dtype(at::kDouble);

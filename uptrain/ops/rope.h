@@ -21,13 +21,9 @@ struct RopeTable {
   bool interleaved = false;
 };
 
-/// The table of positions 0 … length-1: position · theta^(-2i/R), scaled as the spec says. Computed
-/// in fp64 and rounded once, to the dtype in `options`.
-RopeTable make_rope_table(const RopeSpec& spec, std::int64_t length,
-                          const at::TensorOptions& options);
-
-/// The same for positions first … first+length-1 in a sequence of `context` tokens, which only
-/// dynamic scaling uses.
+/// The table of positions first … first+length-1 in a sequence of `context` tokens, which only
+/// dynamic scaling uses: position · theta^(-2i/R), scaled as the spec says. Computed in fp64 and
+/// rounded once, to the dtype in `options`.
 RopeTable make_rope_table(const RopeSpec& spec, std::int64_t first, std::int64_t length,
                           std::int64_t context, const at::TensorOptions& options);
 

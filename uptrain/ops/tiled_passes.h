@@ -57,7 +57,6 @@ struct TiledShape {
   std::int64_t tiles() const { return (queries + kTileQueries - 1) / kTileQueries; }
 };
 
-/// A tile's queries.
 struct TilePlace {
   std::int64_t batch, head, first, count;
 
@@ -83,7 +82,6 @@ void for_each_tile(const TiledShape& shape, const TilePlace& place, float* produ
   }
 }
 
-/// Inputs and outputs of the forward pass.
 struct TiledForward {
   TiledShape shape;
   TiledTensor<const c10::BFloat16> q, k, turned_v;
@@ -93,7 +91,6 @@ struct TiledForward {
 
 void attend_forward(const TiledForward& forward);
 
-/// Inputs and outputs of the backward pass.
 struct TiledBackward {
   TiledShape shape;
   TiledTensor<const c10::BFloat16> q, k, v, turned_k, output, outer;

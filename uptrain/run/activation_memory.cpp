@@ -1,21 +1,15 @@
 #include <algorithm>
-#include <set>
-#include <string>
-#include <vector>
 
-#include "converter/convert/conversion_plan.h"
-#include "formats/families/family.h"
 #include "uptrain/ops/attention.h"
 #include "uptrain/ops/device_kernels.h"
 #include "uptrain/run/training_memory.h"
-#include "uptrain/train/metrics.h"
-#include "uptrain/train/trained_weights.h"
 
 namespace regroup {
 
 namespace {
 
-// Counts the intermediate results that a block keeps. That depends on the device's kernels.
+// Counts the intermediate results that are kept for the backward pass, in elements per token. That
+// depends on the device's kernels.
 struct Kept {
   const ModelSpec& spec;
   c10::Device device;
@@ -23,7 +17,7 @@ struct Kept {
 
   bool fuses(FusedKernel kernel) const { return has_fused_kernel(kernel, device); }
 
-  // Elements per token of a norm's input and output. RMSNorm by several operators keeps more.
+  // A norm's input and output. RMSNorm by several operators keeps more.
   std::int64_t by_norm() const {
     const bool one = spec.norm == NormKind::kLayerNorm || fuses(FusedKernel::kRmsNorm);
     return (one ? 2 : 3) * spec.hidden_size;
@@ -58,58 +52,62 @@ struct Kept {
     return layer.gate.present() ? (fused ? 3 : 4)
                                 : (spec.activation == Activation::kReluSquared ? 3 : 2);
   }
+
+  // What an attention keeps: the residual stream and the norms around it, the heads and its output.
+  double by_attention(AttentionRole role, std::size_t layer) const {
+    const AttentionLayout& attention = spec.attention(role, layer);
+    if (!attention.present()) {
+      return 0.0;
+    }
+    const std::int64_t around = role == AttentionRole::kCross ? 2 * spec.hidden_size : by_norms();
+    return static_cast<double>(around + by_heads(spec.kv_heads_of(role)[layer], attention.packing));
+  }
+
+  // Experts: the scores and probabilities in fp32, and for each expert of the token its input, its
+  // intermediate results, and its output before and after it is ordered and weighted.
+  double by_experts(const LayerTensors& layer) const {
+    const ExpertRouting& routing = spec.routing;
+    return layer.experts.present()
+               ? static_cast<double>(4 * routing.experts +
+                                     routing.per_token *
+                                         (4 * spec.hidden_size + 4 * routing.intermediate_size))
+               : 0.0;
+  }
+
+  // An MLP: the residual stream, the norm, and its intermediate results.
+  double by_mlp(const LayerTensors& layer) const {
+    if (!layer.up.present()) {
+      return layer.experts.present() ? static_cast<double>(3 * spec.hidden_size) : 0.0;
+    }
+    return static_cast<double>(by_norms() + by_activation(layer) * spec.width_of(layer));
+  }
+
+  double by_block(AttentionRole role, std::size_t layer) const {
+    const LayerTensors& tensors = spec.stack(role)[layer];
+    const bool cross = role == AttentionRole::kSelf && spec.has_encoder();
+    return by_attention(role, layer) + by_mlp(tensors) + by_experts(tensors) +
+           (cross ? by_attention(AttentionRole::kCross, layer) : 0.0);
+  }
+
+  // A stack, its last norm included. With activation checkpointing, each block keeps its input, and
+  // one block at a time keeps the rest.
+  double by_stack(AttentionRole role, bool recomputing) const {
+    auto sum = static_cast<double>(by_norm());
+    double largest = 0.0;
+    for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
+      const double block = by_block(role, layer);
+      sum += recomputing ? static_cast<double>(spec.hidden_size) : block;
+      largest = std::max(largest, block);
+    }
+    return recomputing ? sum + largest : sum;
+  }
+
+  // The gradients that an MLP's backward pass holds: of the two factors of its product and of the
+  // product, of its input, its output and the residual stream. That of a few experts holds fewer.
+  double gradients_in_mlp(AttentionRole role, std::size_t layer) const {
+    return static_cast<double>(3 * spec.width_of(spec.stack(role)[layer]) + 3 * spec.hidden_size);
+  }
 };
-
-// The elements per token that an attention keeps for its backward pass: the residual stream and the
-// norms around it, the heads and its output.
-double kept_by_attention(const Kept& kept, AttentionRole role, std::size_t layer) {
-  const ModelSpec& spec = kept.spec;
-  if (!spec.attention(role, layer).present()) {
-    return 0.0;
-  }
-  const std::int64_t around =
-      role == AttentionRole::kCross ? 2 * spec.hidden_size : kept.by_norms();
-  return static_cast<double>(
-      around + kept.by_heads(spec.kv_heads_of(role)[layer], spec.attention(role, layer).packing));
-}
-
-// The same for experts: the scores and probabilities in fp32, and for each expert of the token its
-// input, its intermediate results, and its output before and after it is ordered and weighted.
-double kept_by_experts(const ModelSpec& spec, const LayerTensors& layer) {
-  if (!layer.experts.present()) {
-    return 0.0;
-  }
-  const ExpertRouting& routing = spec.routing;
-  return static_cast<double>(4 * routing.experts +
-                             routing.per_token *
-                                 (4 * spec.hidden_size + 4 * routing.intermediate_size));
-}
-
-// The same for an MLP: the residual stream, the norm, and its intermediate results.
-double kept_by_mlp(const Kept& kept, const LayerTensors& layer) {
-  const ModelSpec& spec = kept.spec;
-  if (!layer.up.present()) {
-    return layer.experts.present() ? static_cast<double>(3 * spec.hidden_size) : 0.0;
-  }
-  return static_cast<double>(kept.by_norms() + kept.by_activation(layer) * spec.width_of(layer));
-}
-
-double kept_by_block(const Kept& kept, AttentionRole role, std::size_t layer) {
-  const ModelSpec& spec = kept.spec;
-  const bool cross = role == AttentionRole::kSelf && spec.has_encoder();
-  return kept_by_attention(kept, role, layer) + kept_by_mlp(kept, spec.stack(role)[layer]) +
-         kept_by_experts(spec, spec.stack(role)[layer]) +
-         (cross ? kept_by_attention(kept, AttentionRole::kCross, layer) : 0.0);
-}
-
-// The elements per token of the gradients that an MLP's backward pass holds: of the two factors of
-// its product and of the product, of its input, its output and the residual stream. That of a few
-// experts holds fewer.
-double gradients_in_mlp(const Kept& kept, AttentionRole role, std::size_t layer) {
-  const ModelSpec& spec = kept.spec;
-  const std::int64_t own = spec.stack(role)[layer].intermediate_size;
-  return static_cast<double>(3 * (own > 0 ? own : spec.intermediate_size) + 3 * spec.hidden_size);
-}
 
 // Elements of a token's keys and values.
 double keys_and_values(const ModelSpec& spec, std::size_t layer) {
@@ -120,90 +118,74 @@ double keys_and_values(const ModelSpec& spec, std::size_t layer) {
 
 // Tokens of the sequences of a batch that ranks share, of the part of the last rank and those
 // before it.
-double joined_tokens(const UptrainSettings& settings, const StackTokens& tokens) {
-  return settings.sequence_ranks == 1
+double joined_tokens(const PassMemory& passes) {
+  return passes.settings.sequence_ranks == 1
              ? 0.0
-             : static_cast<double>(settings.batch * settings.sequence_ranks) * tokens.decoder;
+             : static_cast<double>(passes.settings.batch * passes.settings.sequence_ranks) *
+                   passes.tokens.decoder;
+}
+
+Kept kept_by(const PassMemory& passes) {
+  return {passes.spec, passes.settings.device, passes.settings.precision};
 }
 
 // Bytes of the gradients of joined keys and values, in their type and, on the way to their ranks,
 // in fp32, as far as they are more than what the block's MLP has given up by then.
-double joined_gradients(const UptrainSettings& settings, const ModelSpec& spec,
-                        const StackTokens& tokens) {
-  const double width = bytes_per_element(settings.precision);
+double joined_gradients(const PassMemory& passes) {
+  const double width = bytes_per_element(passes.settings.precision);
   double largest = 0.0;
-  for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
-    const double mlp =
-        kept_by_mlp({spec, settings.device, settings.precision}, spec.layers[layer]) * width *
-        tokens.decoder * static_cast<double>(settings.batch);
+  for (std::size_t layer = 0; layer < passes.spec.layers.size(); ++layer) {
+    const double mlp = kept_by(passes).by_mlp(passes.spec.layers[layer]) * width *
+                       passes.tokens.decoder * static_cast<double>(passes.settings.batch);
     largest = std::max(
         largest,
-        joined_tokens(settings, tokens) * keys_and_values(spec, layer) * (2 * width + 4) - mlp);
+        joined_tokens(passes) * keys_and_values(passes.spec, layer) * (2 * width + 4) - mlp);
   }
   return largest;
 }
 
-// The largest number that `count` returns for a block of the stack.
-template <typename Count>
-double largest_of(const Kept& kept, AttentionRole role, const Count& count) {
+// What is counted of a block.
+using Count = double (Kept::*)(AttentionRole role, std::size_t layer) const;
+
+double largest_of(const Kept& kept, AttentionRole role, Count count) {
   double largest = 0.0;
   for (std::size_t layer = 0; layer < kept.spec.stack(role).size(); ++layer) {
-    largest = std::max(largest, count(kept, role, layer));
+    largest = std::max(largest, (kept.*count)(role, layer));
   }
   return largest;
 }
 
-template <typename Count>
-double bytes_of_largest(const UptrainSettings& settings, const ModelSpec& spec, double element,
-                        const StackTokens& tokens, const Count& count) {
-  const Kept kept{spec, settings.device, settings.precision};
-  return static_cast<double>(settings.batch) * element *
-         std::max(tokens.decoder * largest_of(kept, AttentionRole::kSelf, count),
-                  tokens.encoder * largest_of(kept, AttentionRole::kEncoder, count));
-}
-
-// The elements per token that a stack keeps, its last norm included. With activation checkpointing,
-// each block keeps its input, and one block at a time keeps the rest.
-double kept_by_stack(const Kept& kept, AttentionRole role, bool recomputing) {
-  auto sum = static_cast<double>(kept.by_norm());
-  double largest = 0.0;
-  for (std::size_t layer = 0; layer < kept.spec.stack(role).size(); ++layer) {
-    const double block = kept_by_block(kept, role, layer);
-    sum += recomputing ? static_cast<double>(kept.spec.hidden_size) : block;
-    largest = std::max(largest, block);
-  }
-  return recomputing ? sum + largest : sum;
+double bytes_of_largest(const PassMemory& passes, double element, Count count) {
+  const Kept kept = kept_by(passes);
+  return static_cast<double>(passes.settings.batch) * element *
+         std::max(passes.tokens.decoder * largest_of(kept, AttentionRole::kSelf, count),
+                  passes.tokens.encoder * largest_of(kept, AttentionRole::kEncoder, count));
 }
 
 }  // namespace
 
 double bytes_per_element(Precision precision) { return precision == Precision::kBf16 ? 2 : 4; }
 
-double activation_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                        const StackTokens& tokens) {
-  const Kept kept{spec, settings.device, settings.precision};
-  double elements =
-      tokens.decoder * kept_by_stack(kept, AttentionRole::kSelf, settings.recomputing);
+double PassMemory::kept() const {
+  const Kept each = kept_by(*this);
+  double elements = tokens.decoder * each.by_stack(AttentionRole::kSelf, settings.recomputing);
   if (spec.has_encoder()) {
-    elements += tokens.encoder * kept_by_stack(kept, AttentionRole::kEncoder, settings.recomputing);
+    elements += tokens.encoder * each.by_stack(AttentionRole::kEncoder, settings.recomputing);
   }
   return static_cast<double>(settings.batch) * elements * bytes_per_element(settings.precision);
 }
 
-double largest_block_bytes(const UptrainSettings& settings, const ModelSpec& spec, double element,
-                           const StackTokens& tokens) {
-  return bytes_of_largest(settings, spec, element, tokens, kept_by_block);
+double PassMemory::largest_block(double element) const {
+  return bytes_of_largest(*this, element, &Kept::by_block);
 }
 
-double backward_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                      const StackTokens& tokens) {
-  return std::max(bytes_of_largest(settings, spec, bytes_per_element(settings.precision), tokens,
-                                   gradients_in_mlp),
-                  joined_gradients(settings, spec, tokens));
+double PassMemory::backward() const {
+  return std::max(
+      bytes_of_largest(*this, bytes_per_element(settings.precision), &Kept::gradients_in_mlp),
+      joined_gradients(*this));
 }
 
-double shared_sequence_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                             const StackTokens& tokens) {
+double PassMemory::shared_sequences() const {
   double all = 0.0;
   double largest = 0.0;
   for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
@@ -211,12 +193,11 @@ double shared_sequence_bytes(const UptrainSettings& settings, const ModelSpec& s
     all += elements;
     largest = std::max(largest, elements);
   }
-  return joined_tokens(settings, tokens) * (settings.recomputing ? largest : all) *
+  return joined_tokens(*this) * (settings.recomputing ? largest : all) *
          bytes_per_element(settings.precision);
 }
 
-double window_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                    std::int64_t sequence_length) {
+double PassMemory::window_masks(std::int64_t sequence_length) const {
   if (!spec.sliding_window || sequence_length <= *spec.sliding_window) {
     return 0.0;
   }
@@ -227,90 +208,14 @@ double window_bytes(const UptrainSettings& settings, const ModelSpec& spec,
   return 2 * numbers * bytes_per_element(settings.precision);
 }
 
-double attention_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                       const StackTokens& tokens) {
+double PassMemory::attention_outputs() const {
   double outputs = 0.0;
   for (const AttentionRole role : spec.roles()) {
     const double length = role == AttentionRole::kEncoder ? tokens.encoder : tokens.decoder;
-    for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
-      outputs += spec.attention(role, layer).present() ? length : 0.0;
-    }
+    outputs += length * static_cast<double>(attending_layers(spec, role));
   }
   return static_cast<double>(settings.batch * spec.hidden_size) * outputs *
          (2 * bytes_per_element(settings.precision) + 4);
-}
-
-namespace {
-
-double width_of(Precision precision) {
-  return static_cast<double>(c10::elementSize(scalar_type_of(precision)));
-}
-
-double trained_elements(const UptrainSettings& settings, const ModelSpec& spec) {
-  const std::vector<std::string> names = trained_tensors(spec, settings.trained);
-  const std::set<std::string> trained(names.begin(), names.end());
-  double elements = 0.0;
-  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
-    elements += trained.contains(tensor.name) ? elements_of(tensor.shape) : 0.0;
-  }
-  return elements;
-}
-
-// Batches that a rank computes in a step, alone or with others.
-double batches_of_rank(const UptrainSettings& settings) {
-  return static_cast<double>(settings.accumulation) / static_cast<double>(settings.shares());
-}
-
-// Bytes of the keys and values of a token, in all layers.
-double bytes_of_token(const ModelSpec& spec, Precision precision) {
-  return static_cast<double>(kv_bytes_per_token(
-      spec.kv_heads, spec.head_dim, precision == Precision::kBf16 ? DType::kBF16 : DType::kF32));
-}
-
-double sequence_traffic(const UptrainSettings& settings, const ModelSpec& spec,
-                        const ModelSpec* teacher, std::int64_t sequence_length) {
-  const auto parts = static_cast<double>(settings.sequence_ranks);
-  const double tokens =
-      batches_of_rank(settings) * static_cast<double>(settings.batch * sequence_length) / parts;
-  const double passes = settings.recomputing ? 2 : 1;
-  double bytes = passes * bytes_of_token(spec, settings.precision) +
-                 bytes_of_token(spec, Precision::kFp32);  // their gradients
-  if (teacher != nullptr) {
-    bytes += bytes_of_token(*teacher, settings.teacher.precision.value_or(settings.precision));
-  }
-  return (parts - 1) * tokens * bytes;
-}
-
-// What travels because ranks share the weights or their masters.
-TrainingTraffic weight_traffic(const UptrainSettings& settings, const ModelSpec& spec,
-                               const ModelSpec* teacher) {
-  const auto sharing = static_cast<double>(settings.sharing_ranks());
-  const double others = 1 - 1 / sharing;  // the part of all tensors that other ranks own
-  const double trained = trained_elements(settings, spec);
-  const double width = width_of(settings.precision);
-  if (!settings.sharding.weights) {
-    return {others * width * trained, others * 4 * trained, 0.0, 0.0};
-  }
-  const double batches = batches_of_rank(settings);
-  const BlockElements blocks = block_elements(spec);
-  // Forward and backward; the last block stays in between, and what is outside for all batches.
-  double weights = width * (batches * (2 * blocks.inside - blocks.last) + blocks.outside);
-  if (teacher != nullptr) {
-    const Precision precision = settings.teacher.precision.value_or(settings.precision);
-    weights += width_of(precision) * batches * block_elements(*teacher).inside;
-  }
-  const double other_copies = 1 - 1 / static_cast<double>(settings.sharding.copies);
-  return {others * weights, others * 4 * batches * trained,
-          2 * other_copies * 4 * trained / sharing, 0.0};
-}
-
-}  // namespace
-
-TrainingTraffic training_traffic(const UptrainSettings& settings, const ModelSpec& spec,
-                                 const ModelSpec* teacher, std::int64_t sequence_length) {
-  TrainingTraffic traffic = weight_traffic(settings, spec, teacher);
-  traffic.sequences = sequence_traffic(settings, spec, teacher, sequence_length);
-  return traffic;
 }
 
 }  // namespace regroup

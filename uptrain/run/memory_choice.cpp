@@ -1,7 +1,6 @@
 #include "uptrain/run/memory_choice.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -19,112 +18,108 @@ struct Change {
   bool combines = true;  // false if a stronger change of the same kind follows
 };
 
-Change change(const UptrainSettings& settings, std::string options,
-              const std::function<void(UptrainSettings&)>& make, bool combines = true) {
-  Change changed{std::move(options), settings, combines};
-  make(changed.settings);
-  return changed;
-}
+// Collects changes of some settings.
+class Changes {
+ public:
+  explicit Changes(const UptrainSettings& settings) : settings_(settings) {}
 
-// Halves the batch while it is even, and keeps the number of sequences per step.
-std::vector<Change> smaller_batches(const UptrainSettings& settings) {
-  std::vector<Change> changes;
-  for (std::int64_t parts = 2; settings.batch % parts == 0; parts *= 2) {
-    const std::int64_t batch = settings.batch / parts;
-    const std::int64_t accumulation = settings.accumulation * parts;
-    changes.push_back(change(
-        settings, fmt::format("--batch {} --accumulate {}", batch, accumulation),
-        [&](UptrainSettings& to) {
-          to.batch = batch;
-          to.accumulation = accumulation;
-        },
-        /*combines=*/settings.batch % (2 * parts) != 0));
+  void add(std::string options, const std::function<void(UptrainSettings&)>& make,
+           bool combines = true) {
+    all_.push_back({std::move(options), settings_, combines});
+    make(all_.back().settings);
   }
-  return changes;
-}
 
-std::vector<Change> smaller_optimizers(const UptrainSettings& settings) {
-  std::vector<Change> changes;
-  if (settings.optimizer.kind != OptimizerKind::kAdamW) {
-    return changes;
+  // Halves the batch while it is even, and keeps the number of sequences per step.
+  void add_smaller_batches() {
+    for (std::int64_t parts = 2; settings_.batch % parts == 0; parts *= 2) {
+      const std::int64_t batch = settings_.batch / parts;
+      const std::int64_t accumulation = settings_.accumulation * parts;
+      add(
+          fmt::format("--batch {} --accumulate {}", batch, accumulation),
+          [&](UptrainSettings& to) {
+            to.batch = batch;
+            to.accumulation = accumulation;
+          },
+          /*combines=*/settings_.batch % (2 * parts) != 0);
+    }
   }
-  constexpr double kMostBeta2 = 0.99;  // that bf16 moments allow
-  if (settings.optimizer.moments == Precision::kFp32 && settings.optimizer.beta2 <= kMostBeta2) {
-    changes.push_back(change(
-        settings, "--moments bf16",
-        [](UptrainSettings& to) { to.optimizer.moments = Precision::kBf16; }, false));
-  }
-  changes.push_back(change(settings, "--optimizer adafactor", [](UptrainSettings& to) {
-    to.optimizer.kind = OptimizerKind::kAdafactor;
-    to.optimizer.moments = Precision::kFp32;
-  }));
-  return changes;
-}
 
-std::vector<Change> fewer_trained_weights(const UptrainSettings& settings) {
-  std::vector<Change> changes;
-  if (settings.trained == TrainedWeights::kAll) {
-    changes.push_back(change(
-        settings, "--train attention",
-        [](UptrainSettings& to) { to.trained = TrainedWeights::kAttention; }, false));
+  // Modes that keep less on the device than the given one. Where none is given, planning has tried
+  // them all.
+  void add_leaner_modes() {
+    const auto add_mode = [&](MemoryMode mode, bool combines) {
+      add(
+          fmt::format("--memory {}", name_of(mode)), [&](UptrainSettings& to) { to.memory = mode; },
+          combines);
+    };
+    const bool has_host = !settings_.device.is_cpu();
+    if (settings_.memory == MemoryMode::kFull && settings_.precision == Precision::kBf16) {
+      add_mode(MemoryMode::kCompact, !has_host);
+    }
+    if (settings_.memory && settings_.memory != MemoryMode::kHost && has_host) {
+      add_mode(MemoryMode::kHost, true);
+    }
   }
-  if (settings.trained != TrainedWeights::kKeysAndValues) {
-    changes.push_back(change(settings, "--train kv", [](UptrainSettings& to) {
-      to.trained = TrainedWeights::kKeysAndValues;
-    }));
-  }
-  return changes;
-}
 
-// Modes that keep less on the device than the given one. Where none is given, planning has tried
-// them all.
-std::vector<Change> leaner_modes(const UptrainSettings& settings) {
-  std::vector<Change> changes;
-  const auto add = [&](MemoryMode mode, bool combines) {
-    changes.push_back(change(
-        settings, fmt::format("--memory {}", name_of(mode)),
-        [&](UptrainSettings& to) { to.memory = mode; }, combines));
-  };
-  const bool has_host = !settings.device.is_cpu();
-  if (settings.memory == MemoryMode::kFull && settings.precision == Precision::kBf16) {
-    add(MemoryMode::kCompact, !has_host);
+  void add_smaller_optimizers() {
+    const OptimizerSettings& optimizer = settings_.optimizer;
+    constexpr double kMostBeta2 = 0.99;  // that bf16 moments allow
+    if (optimizer.kind != OptimizerKind::kAdamW) {
+      return;
+    }
+    if (optimizer.moments == Precision::kFp32 && optimizer.beta2 <= kMostBeta2) {
+      add(
+          "--moments bf16", [](UptrainSettings& to) { to.optimizer.moments = Precision::kBf16; },
+          false);
+    }
+    add("--optimizer adafactor", [](UptrainSettings& to) {
+      to.optimizer.kind = OptimizerKind::kAdafactor;
+      to.optimizer.moments = Precision::kFp32;
+    });
   }
-  if (settings.memory && settings.memory != MemoryMode::kHost && has_host) {
-    add(MemoryMode::kHost, true);
+
+  void add_fewer_trained_weights() {
+    if (settings_.trained == TrainedWeights::kAll) {
+      add(
+          "--train attention", [](UptrainSettings& to) { to.trained = TrainedWeights::kAttention; },
+          false);
+    }
+    if (settings_.trained != TrainedWeights::kKeysAndValues) {
+      add("--train kv", [](UptrainSettings& to) { to.trained = TrainedWeights::kKeysAndValues; });
+    }
   }
-  return changes;
-}
+
+  std::vector<Change> take() { return std::move(all_); }
+
+ private:
+  const UptrainSettings& settings_;
+  std::vector<Change> all_;
+};
 
 // Changes that compute the same come first, changes that train fewer weights last.
 std::vector<Change> changes_of(const UptrainSettings& settings) {
-  std::vector<Change> changes;
-  const auto add_all = [&](std::vector<Change> more) {
-    std::move(more.begin(), more.end(), std::back_inserter(changes));
-  };
+  Changes changes(settings);
   if (!settings.recomputing) {
-    changes.push_back(change(settings, "--activation-checkpointing",
-                             [](UptrainSettings& to) { to.recomputing = true; }));
+    changes.add("--activation-checkpointing", [](UptrainSettings& to) { to.recomputing = true; });
   }
-  add_all(smaller_batches(settings));
-  add_all(leaner_modes(settings));
+  changes.add_smaller_batches();
+  changes.add_leaner_modes();
   if (settings.ranks > 1 && !settings.sharding.weights) {
-    changes.push_back(
-        change(settings, "--shard full", [](UptrainSettings& to) { to.sharding.weights = true; }));
+    changes.add("--shard full", [](UptrainSettings& to) { to.sharding.weights = true; });
   }
   if (settings.precision == Precision::kFp32) {
-    changes.push_back(change(settings, "--dtype bf16",
-                             [](UptrainSettings& to) { to.precision = Precision::kBf16; }));
+    changes.add("--dtype bf16", [](UptrainSettings& to) { to.precision = Precision::kBf16; });
   }
-  add_all(smaller_optimizers(settings));
+  changes.add_smaller_optimizers();
   if (settings.teacher.present() && settings.teacher.attention_weight == 0.0) {
-    changes.push_back(change(settings, "--teacher-logits (of regroup teach) instead of --teacher",
-                             [](UptrainSettings& to) {
-                               to.teacher.logits = to.teacher.model;
-                               to.teacher.model.clear();
-                             }));
+    changes.add("--teacher-logits (of regroup teach) instead of --teacher",
+                [](UptrainSettings& to) {
+                  to.teacher.logits = to.teacher.model;
+                  to.teacher.model.clear();
+                });
   }
-  add_all(fewer_trained_weights(settings));
-  return changes;
+  changes.add_fewer_trained_weights();
+  return changes.take();
 }
 
 }  // namespace
@@ -247,12 +242,6 @@ std::optional<MemoryShortage> shortage_of(const UptrainSettings& settings,
 
 namespace {
 
-UptrainSettings settings_with(const UptrainSettings& settings, const Sharding& sharding) {
-  UptrainSettings changed = settings;
-  changed.sharding = sharding;
-  return changed;
-}
-
 // Masters in host memory cost more time than weights that travel between devices.
 bool stays_on_device(const MemoryChoice& memory) {
   return memory.mode != MemoryMode::kHost || !memory.automatic;
@@ -299,8 +288,8 @@ ShardingChoice choose_sharding(UptrainSettings& settings, const FreeMemory& free
   const std::vector<Sharding> possible =
       choice.automatic ? possible_shardings(settings) : std::vector{settings.sharding};
   for (const Sharding& sharding : possible) {
-    choice.options.push_back(
-        {sharding, choose_memory(settings_with(settings, sharding), free, need_of)});
+    settings.sharding = sharding;
+    choice.options.push_back({sharding, choose_memory(settings, free, need_of)});
   }
   settings.sharding = best_of(choice.options, free);
   return choice;

@@ -72,8 +72,7 @@ std::optional<Transformer> load_teacher(const UptrainSettings& settings, const M
   if (!settings.teacher.present()) {
     return std::nullopt;
   }
-  const at::ScalarType type =
-      scalar_type_of(settings.teacher.precision.value_or(settings.precision));
+  const at::ScalarType type = scalar_type_of(settings.teacher_precision());
   const Model model = open_teacher(settings, source);
   if (!settings.sharding.weights || group == nullptr) {
     return load_transformer(model, type, settings.device);
@@ -85,20 +84,13 @@ std::optional<Transformer> load_teacher(const UptrainSettings& settings, const M
   return teacher;
 }
 
-// The teacher's stored logits, if the run uses them instead of the teacher.
-std::optional<TeacherLogitsCache> open_answers(const TeacherSettings& teacher) {
-  return teacher.logits.empty() ? std::nullopt
-                                : std::optional(TeacherLogitsCache::open(teacher.logits));
-}
-
 }  // namespace
 
 RunLoss::RunLoss(const UptrainPlan& plan, const Model& source, Transformer& student,
                  ProcessGroup* group)
     : loss_(student, plan.task),
       sequences_(ranks_of_sequence(group)),
-      teacher_(load_teacher(plan.settings, source, group, teacher_shards_)),
-      answers_(open_answers(plan.settings.teacher)) {
+      teacher_(load_teacher(plan.settings, source, group, teacher_shards_)) {
   const TeacherSettings& teacher = plan.settings.teacher;
   if (teacher_) {
     teacher_->set_sequence_part(sequences_ ? &*sequences_ : nullptr);
@@ -110,8 +102,9 @@ RunLoss::RunLoss(const UptrainPlan& plan, const Model& source, Transformer& stud
   if (has_balance_loss(student.spec())) {
     loss_.set_router_balance(balance_.emplace(student));
   }
-  if (answers_) {
-    loss_.set_answers(*answers_, teacher.distillation);
+  if (!teacher.logits.empty()) {
+    loss_.set_answers(answers_.emplace(TeacherLogitsCache::open(teacher.logits)),
+                      teacher.distillation);
   }
 }
 
@@ -163,7 +156,7 @@ MasterWeights TrainedModel::own_masters(const Model& source, const UptrainSettin
                                         std::span<const std::string> trained) const {
   const std::vector<std::string> names =
       partition_ ? partition_->own_names() : std::vector(trained.begin(), trained.end());
-  const MemoryMode mode = settings.memory.value_or(MemoryMode::kFull);
+  const MemoryMode mode = settings.memory_mode();
   const auto load = [&](at::Device device, std::span<const std::string> wanted) {
     const Parameters loaded =
         load_parameters(source.spec, source.checkpoint, at::kFloat, device, wanted);

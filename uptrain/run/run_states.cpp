@@ -12,10 +12,10 @@
 namespace regroup {
 
 RunStates::RunStates(ProcessGroup* group, std::vector<StateTensor> tensors, bool in_background,
-                     Events events)
+                     UptrainObserver& observer)
     : group_(group),
       state_(group, std::move(tensors)),
-      events_(std::move(events)),
+      observer_(observer),
       saver_([this](const auto& progress,
                     const auto& saved) { directory_->save(progress, saved, part()); },
              in_background) {}
@@ -31,7 +31,7 @@ void RunStates::open(const std::function<RunDirectory(bool first)>& open) {
   }
   shared_ = all_see(directory_->path());
   if (!shared_ && first()) {
-    events_.warning(
+    observer_.on_warning(
         "not all ranks see the directory of the output: rank 0 gathers and writes whole states");
   }
 }
@@ -59,13 +59,10 @@ std::vector<StateTensor> RunStates::tensors_to_save() const {
 std::optional<TrainingProgress> RunStates::load_newest(const RunDirectory::Check& check) {
   const auto warn = [&](const std::string& text) {
     if (first()) {
-      events_.warning(text);
+      observer_.on_warning(text);
     }
   };
-  if (group_ == nullptr) {
-    return directory_->load_newest(state_.own(), warn, {}, check);
-  }
-  if (shared_) {
+  if (group_ == nullptr || shared_) {
     return directory_->load_newest(
         state_.own(), warn, [&](const auto& fault) { return first_fault(group_, fault); }, check);
   }
@@ -94,7 +91,7 @@ void RunStates::start_saving(const TrainingProgress& progress) {
 
 void RunStates::report_saved(std::int64_t step) {
   directory_->remove_old_states();
-  events_.saved(step);
+  observer_.on_saved(directory_->path(), step);
 }
 
 void RunStates::poll() {
@@ -107,7 +104,7 @@ void RunStates::poll() {
     }
   }
   if (fault_ && !fault_->empty()) {
-    events_.warning(fmt::format("no state saved at step {}: {}", *saving_, *fault_));
+    observer_.on_warning(fmt::format("no state saved at step {}: {}", *saving_, *fault_));
     reported_ = true;
   } else if (fault_ && directory_->is_saved(*saving_)) {
     report_saved(*saving_);
@@ -124,7 +121,7 @@ void RunStates::finish_saving() {
   }
   const std::string fault = first_fault(group_, fault_.value_or(""));
   if (first() && !reported_ && !fault.empty()) {
-    events_.warning(fmt::format("no state saved at step {}: {}", *saving_, fault));
+    observer_.on_warning(fmt::format("no state saved at step {}: {}", *saving_, fault));
   } else {
     poll();
   }

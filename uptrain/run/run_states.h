@@ -9,6 +9,7 @@
 
 #include "uptrain/distributed/process_group.h"
 #include "uptrain/distributed/sharded_weights.h"
+#include "uptrain/run/uptrain.h"
 #include "uptrain/train/run_directory.h"
 #include "uptrain/train/training_state.h"
 
@@ -18,15 +19,10 @@ namespace regroup {
 /// the first rank does it for all, and holds whole states in host memory for that.
 class RunStates {
  public:
-  struct Events {
-    std::function<void(std::int64_t step)> saved;
-    std::function<void(const std::string& text)> warning;
-  };
-
   /// `group` is null for a single process; `tensors` are this rank's. All ranks construct it, and
-  /// call all functions but poll(). Events are reported on the first rank.
+  /// call all functions but poll(). `observer` is told on the first rank.
   RunStates(ProcessGroup* group, std::vector<StateTensor> tensors, bool in_background,
-            Events events);
+            UptrainObserver& observer);
 
   /// `open` makes or opens the run's directory: with `true` on the first rank, then on the others
   /// to join it.
@@ -63,7 +59,7 @@ class RunStates {
 
   ProcessGroup* group_;
   ShardedState state_;
-  Events events_;
+  UptrainObserver& observer_;
   std::optional<RunDirectory> directory_;
   bool shared_ = false;
   std::optional<std::int64_t> saving_;  // the step of the state that is being saved

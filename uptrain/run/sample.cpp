@@ -147,10 +147,7 @@ at::Tensor write_batch(const Transformer& model, std::int64_t batch, Sampling& s
                        const std::atomic<bool>& stop) {
   const SampleSettings& settings = sampling.settings;
   const ChatSettings* chat = settings.chat ? &*settings.chat : nullptr;
-  KvCacheSettings slots;
-  slots.batch = batch;
-  slots.capacity = settings.context;
-  KvCache cache = model.make_cache(slots);
+  KvCache cache = model.make_cache({.batch = batch, .capacity = settings.context});
   std::vector<at::Tensor> tokens{beginning(model.spec().vocab_size, batch, sampling)};
   std::vector<Writer> writers(static_cast<std::size_t>(batch), Writer(chat, sampling.end));
   at::Tensor logits = read_tokens(model, tokens[0].to(settings.device), cache, settings.context);
@@ -219,10 +216,7 @@ std::vector<std::uint32_t> continue_text(const Transformer& model, const Continu
                                          const std::atomic<bool>& stop) {
   at::Generator generator = generator_of(text.seed, model.device());
   const std::vector<std::int64_t> ids(text.prompt.begin(), text.prompt.end());
-  KvCacheSettings slots;
-  slots.batch = 1;
-  slots.capacity = std::ssize(ids) + room;
-  KvCache cache = model.make_cache(slots);
+  KvCache cache = model.make_cache({.batch = 1, .capacity = std::ssize(ids) + room});
   at::Tensor logits =
       read_tokens(model, at::tensor(ids).view({1, -1}).to(model.device()), cache, std::ssize(ids));
   std::vector<std::uint32_t> written;

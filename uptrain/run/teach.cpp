@@ -1,3 +1,4 @@
+// Shapes: N predictions, k tokens kept.
 #include "uptrain/run/teach.h"
 
 #include <algorithm>
@@ -25,6 +26,7 @@
 #include "formats/tensors/checkpoint_writer.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/model/parameters.h"
+#include "uptrain/ops/loss.h"
 #include "uptrain/run/uptrain_plan.h"
 #include "uptrain/train/objective.h"
 
@@ -32,6 +34,25 @@ namespace regroup {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The k most likely tokens of softmax(logits/τ) and the sum of the rest, on the device of
+// `teacher`. Memory: a few chunks of logits.
+TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temperature) {
+  std::vector<at::Tensor> ids, log_probabilities;
+  const std::int64_t step = default_loss_rows(teacher.head.size(0), teacher.head.is_cpu());
+  const auto wide = teacher.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  for (std::int64_t begin = 0; begin < teacher.hidden.size(0); begin += step) {
+    const std::int64_t count = std::min(step, teacher.hidden.size(0) - begin);
+    const at::Tensor logits = logits_of(teacher, begin, count);
+    const at::Tensor log_p = at::_log_softmax(logits.to(wide) / temperature, 1, false);  // [n, V]
+    const auto [top, index] = log_p.topk(k, 1);
+    const at::Tensor rest =
+        log_p.scatter(1, index, -std::numeric_limits<double>::infinity()).logsumexp(1, true);
+    ids.push_back(index);
+    log_probabilities.push_back(at::cat({top, rest}, 1));
+  }
+  return {at::cat(ids), at::cat(log_probabilities)};
+}
 
 // Writes one file of teacher logits, window by window.
 class TeacherLogitsWriter {
@@ -90,7 +111,7 @@ class TeacherLogitsWriter {
 class Teaching {
  public:
   Teaching(const TeachPlan& plan, const Model& teacher, const DataLoader& data,
-           const TeachProgress& progress, const std::atomic<bool>& stop)
+           const CountProgress& progress, const std::atomic<bool>& stop)
       : plan_(plan),
         facts_(plan.facts),
         model_(load_transformer(teacher, scalar_type_of(plan.run.precision), plan.run.device)),
@@ -151,7 +172,7 @@ class Teaching {
   const TeacherLogitsFacts& facts_;
   Transformer model_;
   const DataLoader& data_;
-  const TeachProgress& progress_;
+  const CountProgress& progress_;
   const std::atomic<bool>& stop_;
 };
 
@@ -214,27 +235,8 @@ TeachPlan plan_teaching(const TeachSettings& settings, const Model& teacher,
   return plan;
 }
 
-TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temperature,
-                        std::optional<std::int64_t> rows) {
-  std::vector<at::Tensor> ids, log_probabilities;
-  const std::int64_t step =
-      rows.value_or(default_loss_rows(teacher.head.size(0), teacher.head.is_cpu()));
-  const auto wide = teacher.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  for (std::int64_t begin = 0; begin < teacher.hidden.size(0); begin += step) {
-    const std::int64_t count = std::min(step, teacher.hidden.size(0) - begin);
-    const at::Tensor logits = logits_of(teacher, begin, count);
-    const at::Tensor log_p = at::_log_softmax(logits.to(wide) / temperature, 1, false);  // [n, V]
-    const auto [top, index] = log_p.topk(k, 1);
-    const at::Tensor rest =
-        log_p.scatter(1, index, -std::numeric_limits<double>::infinity()).logsumexp(1, true);
-    ids.push_back(index);
-    log_probabilities.push_back(at::cat({top, rest}, 1));
-  }
-  return {at::cat(ids), at::cat(log_probabilities)};
-}
-
 void teach(const TeachPlan& plan, const Model& teacher, const DataLoader& data,
-           const fs::path& output, const TeachProgress& progress, const std::atomic<bool>& stop) {
+           const fs::path& output, const CountProgress& progress, const std::atomic<bool>& stop) {
   const StopScope scope(nullptr);  // it stops between files, which are kept
   check_is_new(output);
   const fs::path target = (fs::absolute(output) / "").parent_path();  // "a/" is the directory "a"

@@ -1,16 +1,12 @@
 // Computes a teacher's top-k logits for all windows of a run and stores them, so that runs can
 // learn from them without the teacher.
-//
-// Shapes: N predictions, k tokens kept.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 
 #include "formats/model/model.h"
-#include "uptrain/ops/loss.h"
 #include "uptrain/run/uptrain_settings.h"
 #include "uptrain/train/data_loader.h"
 #include "uptrain/train/teacher_logits_file.h"
@@ -40,20 +36,12 @@ struct TeachPlan {
 TeachPlan plan_teaching(const TeachSettings& settings, const Model& teacher,
                         const DataLoader& data);
 
-/// The k most likely tokens of softmax(logits/τ) and the sum of the rest, on the device of
-/// `teacher`. Memory: a few chunks of logits.
-TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temperature,
-                        std::optional<std::int64_t> rows = std::nullopt);
-
-/// Called with the number of windows done and the total, unless it is empty.
-using TeachProgress = std::function<void(std::int64_t done, std::int64_t total)>;
-
 /// Carries out `plan`: writes the directory `output`, which appears when it is complete. Until then
 /// complete files are kept in OUTPUT.parts, and a later call with the same plan continues from
-/// them. Throws kUsage if the output exists or OUTPUT.parts belongs to another plan;
-/// kInterruptedSaved soon after `stop` turns true.
+/// them. `progress` counts windows. Throws kUsage if the output exists or OUTPUT.parts belongs to
+/// another plan; kInterruptedSaved soon after `stop` turns true.
 void teach(const TeachPlan& plan, const Model& teacher, const DataLoader& data,
-           const std::filesystem::path& output, const TeachProgress& progress,
+           const std::filesystem::path& output, const CountProgress& progress,
            const std::atomic<bool>& stop);
 
 }  // namespace regroup

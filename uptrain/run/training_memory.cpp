@@ -2,18 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "converter/convert/conversion_plan.h"
 #include "formats/families/family.h"
 #include "uptrain/distributed/sharded_weights.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/loss.h"
 #include "uptrain/train/metrics.h"
+#include "uptrain/train/trained_weights.h"
 
 namespace regroup {
 
@@ -40,44 +41,13 @@ BlockElements block_elements(const ModelSpec& spec) {
 
 namespace {
 
-double logits_bytes(const UptrainSettings& settings, const ModelSpec& spec, double predictions) {
-  // The largest number of fp32 copies of a chunk, as counted on the paper device (docs/gpu.md).
-  const double copies = settings.teacher.present() ? 8.0 : settings.teacher.any() ? 7.0 : 3.0;
-  const bool on_cpu = settings.device.is_cpu();
-  const bool in_place = !on_cpu && !settings.teacher.any() && !spec.logit_softcap &&
-                        has_fused_kernel(FusedKernel::kCrossEntropy, settings.device);
-  const auto vocabulary = static_cast<double>(spec.vocab_size);
-  const auto rows = static_cast<double>(default_loss_rows(spec.vocab_size, on_cpu, in_place));
-  const double chunk = std::min(predictions, rows) * vocabulary;
-  if (!in_place) {
-    return copies * 4.0 * chunk;
-  }
-  // Logits that are replaced in place exist once, and their gradients' products next to them. Later
-  // the gradient of the output head exists twice, while it is scaled.
-  return bytes_per_element(settings.precision) *
-         (2.0 * chunk + vocabulary * static_cast<double>(spec.hidden_size));
-}
-
-void for_each_trained(const UptrainSettings& settings, const ModelSpec& spec,
-                      const std::function<void(const std::string&, const Shape&)>& visit) {
+std::vector<ExpectedTensor> tensors_to_train(const UptrainSettings& settings,
+                                             const ModelSpec& spec) {
   const std::vector<std::string> names = trained_tensors(spec, settings.trained);
   const std::set<std::string> trained(names.begin(), names.end());
-  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
-    if (trained.contains(tensor.name)) {
-      visit(tensor.name, tensor.shape);
-    }
-  }
-}
-
-// Bytes per element of the tensor that is being updated: its copies in wider types.
-double update_bytes(const UptrainSettings& settings, bool gradient_is_narrow) {
-  const bool whole = settings.memory.value_or(MemoryMode::kFull) != MemoryMode::kCompact;
-  const double widened = (whole ? 0 : 4) + (gradient_is_narrow ? 4 : 0);
-  if (settings.optimizer.kind == OptimizerKind::kAdafactor) {
-    return widened + 20;
-  }
-  const double moments = settings.optimizer.moments == Precision::kBf16 ? 8 : 0;
-  return std::max(widened + moments, whole ? 0.0 : 8.0);
+  std::vector<ExpectedTensor> tensors = expected_tensors(spec);
+  std::erase_if(tensors, [&](const ExpectedTensor& each) { return !trained.contains(each.name); });
+  return tensors;
 }
 
 // LibTorch takes pinned memory in powers of two.
@@ -90,6 +60,7 @@ struct Trained {
   double largest = 0.0;    // elements of the largest tensor
   double inside = 0.0;     // elements of the largest one in a block
   double outside = 0.0;    // elements of the largest one that is in no block
+  double block = 0.0;      // elements of those of the block that has most
   double small = 0.0;      // elements of all that may wait in a bucket for others
   double optimizer = 0.0;  // bytes of its state
   double transfers = 0.0;  // bytes of pinned memory in kHost
@@ -107,70 +78,54 @@ double largest_share(const std::vector<std::int64_t>& elements, const std::vecto
   return *std::max_element(shares.begin(), shares.end());
 }
 
-std::set<std::string> names_in_blocks(const ModelSpec& spec) {
-  std::set<std::string> names;
+// `elements`: of each trained tensor.
+void measure_blocks(Trained& trained, const ModelSpec& spec,
+                    const std::map<std::string, double>& elements) {
+  std::map<std::string, double> outside = elements;
   for (const AttentionRole role : {AttentionRole::kSelf, AttentionRole::kEncoder}) {
     for (const LayerTensors& layer : spec.stack(role)) {
-      names.merge(tensors_of(layer));
+      double all = 0.0;
+      for (const std::string& name : tensors_of(layer)) {
+        if (const auto tensor = elements.find(name); tensor != elements.end()) {
+          trained.inside = std::max(trained.inside, tensor->second);
+          all += tensor->second;
+          outside.erase(name);
+        }
+      }
+      trained.block = std::max(trained.block, all);
     }
   }
-  return names;
+  for (const auto& [name, size] : outside) {
+    trained.outside = std::max(trained.outside, size);
+  }
 }
 
 Trained trained_by(const UptrainSettings& settings, const ModelSpec& spec) {
   Trained trained;
   const double narrow = bytes_per_element(settings.precision);
-  const std::set<std::string> in_blocks = names_in_blocks(spec);
+  std::map<std::string, double> by_name;
   std::vector<std::int64_t> sizes;
   std::vector<double> elements_of_each, optimizer, transfers;
-  for_each_trained(settings, spec, [&](const std::string& name, const Shape& shape) {
-    const double elements = elements_of(shape);
+  for (const ExpectedTensor& tensor : tensors_to_train(settings, spec)) {
+    const double elements = elements_of(tensor.shape);
+    by_name[tensor.name] = elements;
     sizes.push_back(static_cast<std::int64_t>(elements));
     elements_of_each.push_back(elements);
     trained.elements += elements;
     trained.largest = std::max(trained.largest, elements);
-    double& place = in_blocks.contains(name) ? trained.inside : trained.outside;
-    place = std::max(place, elements);
     trained.small += elements < ZeroPartition::kBucketElements ? elements : 0.0;
-    optimizer.push_back(optimizer_state_bytes(settings.optimizer, shape));
+    optimizer.push_back(optimizer_state_bytes(settings.optimizer, tensor.shape));
     transfers.push_back(pinned_bytes(narrow * elements));
     if (settings.ranks > 1 && narrow < 4) {  // gradients are summed over ranks in fp32
       transfers.back() += pinned_bytes(4 * elements);
     }
-  });
+  }
+  measure_blocks(trained, spec, by_name);
   const std::int64_t ranks = settings.sharing_ranks();
   trained.own = largest_share(sizes, elements_of_each, ranks);
   trained.optimizer = largest_share(sizes, optimizer, ranks);
   trained.transfers = largest_share(sizes, transfers, ranks);
   return trained;
-}
-
-// Elements of the trained tensors of the largest block.
-double largest_trained_block(const UptrainSettings& settings, const ModelSpec& spec) {
-  std::map<std::string, double> trained;
-  for_each_trained(settings, spec, [&](const std::string& name, const Shape& shape) {
-    trained[name] = elements_of(shape);
-  });
-  double largest = 0.0;
-  for (const AttentionRole role : {AttentionRole::kSelf, AttentionRole::kEncoder}) {
-    for (const LayerTensors& layer : spec.stack(role)) {
-      double elements = 0.0;
-      for (const std::string& name : tensors_of(layer)) {
-        elements += trained.contains(name) ? trained.at(name) : 0.0;
-      }
-      largest = std::max(largest, elements);
-    }
-  }
-  return largest;
-}
-
-// Bytes of gradients that the device holds at a time if each leaves it when it is complete. That of
-// the output head is summed in fp32 over chunks of tokens. With activation checkpointing a block's
-// gradients are completed together.
-double gradients_in_flight(const UptrainSettings& settings, const ModelSpec& spec, double largest) {
-  const double narrow = bytes_per_element(settings.precision);
-  const double block = settings.recomputing ? largest_trained_block(settings, spec) : 0.0;
-  return std::max((narrow < 4 ? 6 : 8) * largest, narrow * block);
 }
 
 // Elements of a model's weights that a rank of ShardedWeights holds: its own part, all that is
@@ -192,159 +147,269 @@ double weights_here(const UptrainSettings& settings, const ModelSpec& spec, doub
 // The block at work and the next one.
 constexpr double kBlocksAtWork = 2;
 
-// Bytes of gradients on one rank that has a part of the weights, in fp32: the sums of its own.
-double own_sums(const UptrainSettings& settings, const Trained& trained) {
-  return 4 * trained.own * (settings.accumulation > settings.shares() ? 2 : 1);
-}
+// Bytes of one step on one rank.
+class StepMemory {
+ public:
+  // `tokens`: of a sequence, or of a rank's part of it.
+  StepMemory(const UptrainSettings& settings, const ModelSpec& spec, const StackTokens& tokens)
+      : settings_(settings),
+        spec_(spec),
+        passes_{settings, spec, tokens},
+        trained_(trained_by(settings, spec)),
+        width_(bytes_per_element(settings.precision)),
+        alone_(settings.ranks == 1),
+        several_(settings.accumulation > settings.shares()),
+        shards_(settings.sharding.weights) {}
 
-// A bucket's copy of the gradients in it, while these exist.
-double bucket_copy(const Trained& trained) {
-  return 4 * std::min(trained.own, static_cast<double>(ZeroPartition::kBucketElements));
-}
-
-// While a block is at work, also those of other ranks: on their way, small ones that wait for a
-// bucket of each rank to be full, its copy, and those just completed (with activation checkpointing
-// all of a block together).
-double gradients_at_block(const UptrainSettings& settings, const ModelSpec& spec,
-                          const Trained& trained) {
-  const auto bucket = static_cast<double>(ZeroPartition::kBucketElements);
-  const double waiting =
-      std::min(static_cast<double>(settings.sharing_ranks()) * bucket, trained.small);
-  const double moving =
-      static_cast<double>(GradientReducer::kFewInFlight) * std::max(bucket, trained.inside);
-  const double last = settings.recomputing ? largest_trained_block(settings, spec) : trained.inside;
-  return own_sums(settings, trained) + bucket_copy(trained) +
-         4 * std::min(trained.elements - trained.own, moving + waiting) +
-         bytes_per_element(settings.precision) * last;
-}
-
-// When the embedding's gradient has come, which is the last one, in both types.
-double gradients_at_end(const UptrainSettings& settings, const Trained& trained) {
-  const double narrow = bytes_per_element(settings.precision);
-  const auto bucket = static_cast<double>(ZeroPartition::kBucketElements);
-  return own_sums(settings, trained) + (narrow < 4 ? 4 + narrow : 4) * trained.outside +
-         4 * std::min(trained.elements - trained.own, bucket);
-}
-
-// Bytes of gradients on one rank of several that have all weights, or on a single one.
-double whole_gradients(const UptrainSettings& settings, const Trained& trained, bool several) {
-  const double narrow = bytes_per_element(settings.precision);
-  if (settings.ranks == 1 || several) {
-    return trained.elements * (several ? 4 + narrow : 4);
+  // `predictions`: of a batch.
+  TrainingMemory estimate(std::int64_t sequence_length, double predictions) const {
+    TrainingMemory memory;
+    memory.weights = weights(kBlocksAtWork);
+    memory.activations =
+        passes_.kept() + passes_.window_masks(sequence_length) + passes_.shared_sequences();
+    memory.logits = logits(predictions);
+    add_training_state(memory);
+    memory.activations += passes_.backward();
+    memory.not_at_once = not_at_once(memory);
+    return memory;
   }
-  return 4 * trained.elements + (narrow < 4 ? narrow * trained.largest : 0.0);
-}
 
-// Adds what training keeps for each weight, on the device or in its host.
-void add_training_state(TrainingMemory& memory, const UptrainSettings& settings,
-                        const ModelSpec& spec, const Trained& trained) {
-  const MemoryMode mode = settings.memory.value_or(MemoryMode::kFull);
-  const double narrow = bytes_per_element(settings.precision);
-  const bool several = settings.accumulation > settings.shares();
-  const bool alone = settings.ranks == 1;
-  memory.gradients = settings.sharding.weights
-                         ? std::max(gradients_at_block(settings, spec, trained),
-                                    gradients_at_end(settings, trained))
-                         : whole_gradients(settings, trained, several);
-  if (mode == MemoryMode::kHost) {
-    const double sums = alone && several ? 4 * trained.elements : 0.0;
-    const double update = trained.largest * update_bytes(settings, alone && !several && narrow < 4);
-    memory.host = 4 * trained.own + trained.optimizer + trained.transfers + sums + update;
+ private:
+  double weights(double blocks) const {
+    return width_ * weights_here(settings_, spec_, trained_.own, blocks);
+  }
+
+  double logits(double predictions) const {
+    // The largest number of fp32 copies of a chunk, as counted on the paper device (docs/gpu.md).
+    const TeacherSettings& teacher = settings_.teacher;
+    const double copies = teacher.present() ? 8.0 : teacher.any() ? 7.0 : 3.0;
+    const bool on_cpu = settings_.device.is_cpu();
+    const bool in_place = !on_cpu && !teacher.any() && !spec_.logit_softcap &&
+                          has_fused_kernel(FusedKernel::kCrossEntropy, settings_.device);
+    const auto vocabulary = static_cast<double>(spec_.vocab_size);
+    const auto rows = static_cast<double>(default_loss_rows(spec_.vocab_size, on_cpu, in_place));
+    const double chunk = std::min(predictions, rows) * vocabulary;
+    if (!in_place) {
+      return copies * 4.0 * chunk;
+    }
+    // Logits that are replaced in place exist once, and their gradients' products next to them.
+    // Later the gradient of the output head exists twice, while it is scaled.
+    return width_ * (2.0 * chunk + vocabulary * static_cast<double>(spec_.hidden_size));
+  }
+
+  // Copies in wider types of the tensor that is being updated.
+  double update(bool gradient_is_narrow) const {
+    const bool whole = settings_.memory_mode() != MemoryMode::kCompact;
+    const double widened = (whole ? 0 : 4) + (gradient_is_narrow ? 4 : 0);
+    if (settings_.optimizer.kind == OptimizerKind::kAdafactor) {
+      return trained_.largest * (widened + 20);
+    }
+    const double moments = settings_.optimizer.moments == Precision::kBf16 ? 8 : 0;
+    return trained_.largest * std::max(widened + moments, whole ? 0.0 : 8.0);
+  }
+
+  // Gradients that the device holds at a time if each leaves it when it is complete. That of the
+  // output head is summed in fp32 over chunks of tokens. With activation checkpointing a block's
+  // gradients are completed together.
+  double gradients_in_flight() const {
+    const double block = settings_.recomputing ? trained_.block : 0.0;
+    return std::max((width_ < 4 ? 6 : 8) * trained_.largest, width_ * block);
+  }
+
+  // The sums of its own gradients on a rank that has a part of the weights, in fp32.
+  double own_sums() const { return 4 * trained_.own * (several_ ? 2 : 1); }
+
+  // A bucket's copy of the gradients in it, while these exist.
+  double bucket_copy() const {
+    return 4 * std::min(trained_.own, static_cast<double>(ZeroPartition::kBucketElements));
+  }
+
+  // While a block is at work, also those of other ranks: on their way, small ones that wait for a
+  // bucket of each rank to be full, its copy, and those just completed (with activation
+  // checkpointing all of a block together).
+  double gradients_at_block() const {
+    const auto bucket = static_cast<double>(ZeroPartition::kBucketElements);
+    const double waiting =
+        std::min(static_cast<double>(settings_.sharing_ranks()) * bucket, trained_.small);
+    const double moving =
+        static_cast<double>(GradientReducer::kFewInFlight) * std::max(bucket, trained_.inside);
+    const double last = settings_.recomputing ? trained_.block : trained_.inside;
+    return own_sums() + bucket_copy() +
+           4 * std::min(trained_.elements - trained_.own, moving + waiting) + width_ * last;
+  }
+
+  // When the embedding's gradient has come, which is the last one, in both types.
+  double gradients_at_end() const {
+    const auto bucket = static_cast<double>(ZeroPartition::kBucketElements);
+    return own_sums() + (width_ < 4 ? 4 + width_ : 4) * trained_.outside +
+           4 * std::min(trained_.elements - trained_.own, bucket);
+  }
+
+  // Gradients on one rank of several that have all weights, or on a single one.
+  double whole_gradients() const {
+    if (alone_ || several_) {
+      return trained_.elements * (several_ ? 4 + width_ : 4);
+    }
+    return 4 * trained_.elements + (width_ < 4 ? width_ * trained_.largest : 0.0);
+  }
+
+  // Adds what training keeps for each weight, on the device or in its host.
+  void add_training_state(TrainingMemory& memory) const {
+    const MemoryMode mode = settings_.memory_mode();
     memory.gradients =
-        alone ? gradients_in_flight(settings, spec, trained.largest) : memory.gradients;
-    return;
+        shards_ ? std::max(gradients_at_block(), gradients_at_end()) : whole_gradients();
+    if (mode == MemoryMode::kHost) {
+      const double sums = alone_ && several_ ? 4 * trained_.elements : 0.0;
+      memory.host = 4 * trained_.own + trained_.optimizer + trained_.transfers + sums +
+                    update(alone_ && !several_ && width_ < 4);
+      memory.gradients = alone_ ? gradients_in_flight() : memory.gradients;
+      return;
+    }
+    const bool kept_narrow = mode == MemoryMode::kCompact && alone_ && !several_;
+    memory.gradients = kept_narrow ? width_ * trained_.elements : memory.gradients;
+    memory.masters = settings_.precision == Precision::kFp32
+                         ? 0.0
+                         : (mode == MemoryMode::kCompact ? 2 : 4) * trained_.own;
+    memory.optimizer = trained_.optimizer;
+    memory.update = std::max(0.0, update(kept_narrow) - memory.activations - memory.logits);
   }
-  const bool kept_narrow = mode == MemoryMode::kCompact && alone && !several;
-  memory.gradients = kept_narrow ? narrow * trained.elements : memory.gradients;
-  memory.masters = settings.precision == Precision::kFp32
-                       ? 0.0
-                       : (mode == MemoryMode::kCompact ? 2 : 4) * trained.own;
-  memory.optimizer = trained.optimizer;
-  memory.update = std::max(0.0, trained.largest * update_bytes(settings, kept_narrow) -
-                                    memory.activations - memory.logits);
-}
 
-// What is needed at no moment of a step together. Gradients come while activations go, so that most
-// is needed when the loss has been computed, in the backward pass of the last block (for long
-// sequences) or of the first one, when the last gradient has come, or in the update. As counted on
-// the paper device (docs/gpu.md): without a teacher two of the three copies of the logits exist
-// while there are gradients, one of the output head in fp32; the last norm and the gradients of its
-// output take 16 bytes for each element.
-double not_at_once(const TrainingMemory& memory, const UptrainSettings& settings,
-                   const ModelSpec& spec, const Trained& trained, const StackTokens& tokens) {
-  const double backward = backward_bytes(settings, spec, tokens);
-  if (settings.ranks == 1) {  // the others have not come before the last block's
-    const double later = memory.gradients + memory.logits + memory.update - 4 * trained.outside;
-    return std::clamp(later, 0.0, backward);
+  // What is needed at no moment of a step together. Gradients come while activations go, so that
+  // most is needed when the loss has been computed, in the backward pass of the last block (for
+  // long sequences) or of the first one, when the last gradient has come, or in the update. As
+  // counted on the paper device (docs/gpu.md): without a teacher two of the three copies of the
+  // logits exist while there are gradients, one of the output head in fp32; the last norm and the
+  // gradients of its output take 16 bytes for each element.
+  double not_at_once(const TrainingMemory& memory) const {
+    const double backward = passes_.backward();
+    const double outside = 4 * trained_.outside;
+    if (alone_) {  // the others have not come before the last block's
+      const double later = memory.gradients + memory.logits + memory.update - outside;
+      return std::clamp(later, 0.0, backward);
+    }
+    const double inside = passes_.largest_block(width_);
+    const double earlier = several_ ? 4 * (shards_ ? trained_.own : trained_.elements) : 0.0;
+    const double at_loss =
+        weights(1) + earlier + memory.activations - backward -
+        (settings_.recomputing ? inside : 0.0) +
+        memory.logits * (settings_.teacher.any() ? 1.0 : 2.0 / 3) + outside +
+        16 * static_cast<double>(settings_.batch * spec_.hidden_size) * passes_.tokens.decoder;
+    const double at_last_block = weights(kBlocksAtWork) + earlier + memory.activations + outside;
+    const double at_first_block =
+        weights(kBlocksAtWork) + inside +
+        (shards_ ? gradients_at_block()
+                 : memory.gradients + bucket_copy() - (several_ ? 0.0 : outside));
+    const double at_end = weights(0) + (shards_ ? gradients_at_end() : memory.gradients);
+    const bool on_device = settings_.memory_mode() != MemoryMode::kHost;
+    const double at_update = weights(0) + 4 * trained_.own + (on_device ? update(false) : 0.0);
+    return memory.weights + memory.gradients + memory.activations + memory.logits + memory.update -
+           std::max({at_loss, at_last_block, at_first_block, at_end, at_update});
   }
-  const bool shards = settings.sharding.weights;
-  const bool several = settings.accumulation > settings.shares();
-  const double width = bytes_per_element(settings.precision);
-  const auto weights = [&](double blocks) {
-    return width * weights_here(settings, spec, trained.own, blocks);
-  };
-  const double inside = largest_block_bytes(settings, spec, width, tokens);
-  const double earlier = several ? 4 * (shards ? trained.own : trained.elements) : 0.0;
-  const double at_loss =
-      weights(1) + earlier + memory.activations - backward - (settings.recomputing ? inside : 0.0) +
-      memory.logits * (settings.teacher.any() ? 1.0 : 2.0 / 3) + 4 * trained.outside +
-      16 * static_cast<double>(settings.batch * spec.hidden_size) * tokens.decoder;
-  const double at_last_block =
-      weights(kBlocksAtWork) + earlier + memory.activations + 4 * trained.outside;
-  const double at_first_block =
-      weights(kBlocksAtWork) + inside +
-      (shards ? gradients_at_block(settings, spec, trained)
-              : memory.gradients + bucket_copy(trained) - (several ? 0.0 : 4 * trained.outside));
-  const double at_end =
-      weights(0) + (shards ? gradients_at_end(settings, trained) : memory.gradients);
-  const bool on_device = settings.memory.value_or(MemoryMode::kFull) != MemoryMode::kHost;
-  const double at_update = weights(0) + 4 * trained.own +
-                           (on_device ? trained.largest * update_bytes(settings, false) : 0.0);
-  return memory.weights + memory.gradients + memory.activations + memory.logits + memory.update -
-         std::max({at_loss, at_last_block, at_first_block, at_end, at_update});
-}
+
+  const UptrainSettings& settings_;
+  const ModelSpec& spec_;
+  PassMemory passes_;
+  Trained trained_;
+  double width_;  // bytes of a number in the type that the model computes in
+  bool alone_;    // a single rank
+  bool several_;  // gradients of several batches are summed
+  bool shards_;
+};
 
 }  // namespace
 
 TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec& spec,
                                const Task& task, std::int64_t sequence_length) {
-  TrainingMemory memory;
-  const Trained trained = trained_by(settings, spec);
   const std::int64_t here = sequence_length / settings.sequence_ranks;
-  const StackTokens tokens = tokens_of(task, here);
-  memory.weights = bytes_per_element(settings.precision) *
-                   weights_here(settings, spec, trained.own, kBlocksAtWork);
-  memory.activations = activation_bytes(settings, spec, tokens) +
-                       window_bytes(settings, spec, sequence_length) +
-                       shared_sequence_bytes(settings, spec, tokens);
   const auto predictions = static_cast<double>(predictions_in(task, here));
-  memory.logits = logits_bytes(settings, spec, static_cast<double>(settings.batch) * predictions);
-  add_training_state(memory, settings, spec, trained);
-  memory.activations += backward_bytes(settings, spec, tokens);
-  memory.not_at_once = not_at_once(memory, settings, spec, trained, tokens);
-  return memory;
+  return StepMemory(settings, spec, tokens_of(task, here))
+      .estimate(sequence_length, static_cast<double>(settings.batch) * predictions);
 }
 
 double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, const Task& task,
                      std::int64_t sequence_length) {
   const StackTokens tokens = tokens_of(task, sequence_length / settings.sequence_ranks);
-  const double element = bytes_per_element(settings.teacher.precision.value_or(settings.precision));
+  const double element = bytes_per_element(settings.teacher_precision());
   // Without gradients a pass holds one block's insides.
-  const double inside = largest_block_bytes(settings, teacher, element, tokens);
+  const PassMemory passes{settings, teacher, tokens};
+  const double inside = passes.largest_block(element);
   const double weights = weights_here(settings, teacher, 0.0, kBlocksAtWork) * element;
   UptrainSettings one_block = settings;
   one_block.recomputing = true;
-  one_block.precision = settings.teacher.precision.value_or(settings.precision);
-  return weights + inside + shared_sequence_bytes(one_block, teacher, tokens) +
-         (settings.teacher.attention_weight > 0 ? attention_bytes(settings, teacher, tokens) : 0.0);
+  one_block.precision = settings.teacher_precision();
+  return weights + inside + PassMemory{one_block, teacher, tokens}.shared_sequences() +
+         (settings.teacher.attention_weight > 0 ? passes.attention_outputs() : 0.0);
 }
 
 double saved_state_bytes(const UptrainSettings& settings, const ModelSpec& spec) {
   double bytes = 0.0;
-  for_each_trained(settings, spec, [&](const std::string&, const Shape& shape) {
-    bytes += 4 * elements_of(shape) + optimizer_state_bytes(settings.optimizer, shape);
-  });
+  for (const ExpectedTensor& tensor : tensors_to_train(settings, spec)) {
+    bytes +=
+        4 * elements_of(tensor.shape) + optimizer_state_bytes(settings.optimizer, tensor.shape);
+  }
   return bytes;
+}
+
+namespace {
+
+// Batches that a rank computes in a step, alone or with others.
+double batches_of_rank(const UptrainSettings& settings) {
+  return static_cast<double>(settings.accumulation) / static_cast<double>(settings.shares());
+}
+
+// Bytes of the keys and values of a token, in all layers.
+double bytes_of_token(const ModelSpec& spec, Precision precision) {
+  return static_cast<double>(kv_bytes_per_token(
+      spec.kv_heads, spec.head_dim, precision == Precision::kBf16 ? DType::kBF16 : DType::kF32));
+}
+
+double sequence_traffic(const UptrainSettings& settings, const ModelSpec& spec,
+                        const ModelSpec* teacher, std::int64_t sequence_length) {
+  const auto parts = static_cast<double>(settings.sequence_ranks);
+  const double tokens =
+      batches_of_rank(settings) * static_cast<double>(settings.batch * sequence_length) / parts;
+  const double passes = settings.recomputing ? 2 : 1;
+  double bytes = passes * bytes_of_token(spec, settings.precision) +
+                 bytes_of_token(spec, Precision::kFp32);  // their gradients
+  if (teacher != nullptr) {
+    bytes += bytes_of_token(*teacher, settings.teacher_precision());
+  }
+  return (parts - 1) * tokens * bytes;
+}
+
+// What travels because ranks share the weights or their masters.
+TrainingTraffic weight_traffic(const UptrainSettings& settings, const ModelSpec& spec,
+                               const ModelSpec* teacher) {
+  const auto sharing = static_cast<double>(settings.sharing_ranks());
+  const double others = 1 - 1 / sharing;  // the part of all tensors that other ranks own
+  double trained = 0.0;
+  for (const ExpectedTensor& tensor : tensors_to_train(settings, spec)) {
+    trained += elements_of(tensor.shape);
+  }
+  const double width = bytes_per_element(settings.precision);
+  if (!settings.sharding.weights) {
+    return {others * width * trained, others * 4 * trained, 0.0, 0.0};
+  }
+  const double batches = batches_of_rank(settings);
+  const BlockElements blocks = block_elements(spec);
+  // Forward and backward; the last block stays in between, and what is outside for all batches.
+  double weights = width * (batches * (2 * blocks.inside - blocks.last) + blocks.outside);
+  if (teacher != nullptr) {
+    const Precision precision = settings.teacher_precision();
+    weights += bytes_per_element(precision) * batches * block_elements(*teacher).inside;
+  }
+  const double other_copies = 1 - 1 / static_cast<double>(settings.sharding.copies);
+  return {others * weights, others * 4 * batches * trained,
+          2 * other_copies * 4 * trained / sharing, 0.0};
+}
+
+}  // namespace
+
+TrainingTraffic training_traffic(const UptrainSettings& settings, const ModelSpec& spec,
+                                 const ModelSpec* teacher, std::int64_t sequence_length) {
+  TrainingTraffic traffic = weight_traffic(settings, spec, teacher);
+  traffic.sequences = sequence_traffic(settings, spec, teacher, sequence_length);
+  return traffic;
 }
 
 }  // namespace regroup

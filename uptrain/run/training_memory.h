@@ -66,36 +66,35 @@ double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, 
 /// Bytes of a saved state: masters and optimizer state.
 double saved_state_bytes(const UptrainSettings& settings, const ModelSpec& spec);
 
-// Estimates the memory of what the passes of a model keep.
-
 double bytes_per_element(Precision precision);
 
-/// Bytes that a batch keeps for its backward pass.
-double activation_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                        const StackTokens& tokens);
+/// Estimates what the passes over a batch keep in memory, in bytes.
+struct PassMemory {
+  const UptrainSettings& settings;
+  const ModelSpec& spec;
+  StackTokens tokens;  ///< of a sequence, or of a rank's part of it
 
-/// Bytes that one block keeps of a batch, in a type of `element` bytes: that which keeps most.
-double largest_block_bytes(const UptrainSettings& settings, const ModelSpec& spec, double element,
-                           const StackTokens& tokens);
+  /// What is kept for the backward pass.
+  double kept() const;
 
-/// Bytes that the backward pass of one block adds to what the block keeps of a batch: the gradients
-/// of its intermediate results that exist together, as counted on the paper device.
-double backward_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                      const StackTokens& tokens);
+  /// What one block keeps in a type of `element` bytes: that which keeps most.
+  double largest_block(double element) const;
 
-/// Bytes of the joined keys and values of sequences that ranks share, as the last rank keeps them
-/// for its backward pass.
-double shared_sequence_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                             const StackTokens& tokens);
+  /// What the backward pass of one block adds to what the block keeps: the gradients of its
+  /// intermediate results that exist together, as counted on the paper device.
+  double backward() const;
 
-/// Bytes of the masks of a sliding window, see SlidingWindow: one for whole blocks and one for the
-/// last; off the CPU a row for each query head of a group.
-double window_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                    std::int64_t sequence_length);
+  /// The joined keys and values of sequences that ranks share, as the last rank keeps them for its
+  /// backward pass.
+  double shared_sequences() const;
 
-/// Bytes of the outputs of all attentions of two models, and their differences in fp32.
-double attention_bytes(const UptrainSettings& settings, const ModelSpec& spec,
-                       const StackTokens& tokens);
+  /// The masks of a sliding window, see SlidingWindow: one for whole blocks and one for the last;
+  /// off the CPU a row for each query head of a group.
+  double window_masks(std::int64_t sequence_length) const;
+
+  /// The outputs of all attentions of two models, and their differences in fp32.
+  double attention_outputs() const;
+};
 
 // Bytes that travel between ranks in one step, counted before a run starts.
 

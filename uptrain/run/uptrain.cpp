@@ -35,16 +35,15 @@ std::function<bool(bool)> any_of(const ProcessGroup& group) {
   };
 }
 
-EvaluationSettings evaluation_settings(const UptrainPlan& plan,
-                                       const ProcessGroup* group = nullptr) {
-  return {plan.sequence_length,
-          plan.settings.batch,
-          plan.settings.eval_max_tokens,
-          plan.settings.task,
-          group != nullptr ? group->share() : 0,
-          group != nullptr ? group->shares() : 1,
-          plan.settings.documents,
-          group != nullptr && plan.settings.passes_in_step() ? any_of(*group) : nullptr};
+// Of this rank's share.
+EvaluationSettings evaluation_of_rank(const UptrainPlan& plan, const ProcessGroup* group) {
+  EvaluationSettings settings = evaluation_settings(plan);
+  if (group != nullptr) {
+    settings.share = group->share();
+    settings.shares = group->shares();
+    settings.any_stops = plan.settings.passes_in_step() ? any_of(*group) : nullptr;
+  }
+  return settings;
 }
 
 std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const Model& source) {
@@ -105,7 +104,7 @@ class Run {
         eval_file_(open_eval_data(plan, source)),
         student_(source, plan.settings, group),
         loss_(plan, source, student_.model(), group),
-        states_(group, student_.state(), plan.background_saving, events()) {
+        states_(group, student_.state(), plan.background_saving, observer) {
     // Last, so that an error above leaves no run directory.
     states_.open([&](bool first) { return open_run(plan, source, resume, first); });
   }
@@ -134,7 +133,9 @@ class Run {
     save_result();
     states_.finish_saving();
     on_first([&] { states_.directory().remove_states(plan_.settings.keep_state ? 1 : 0); });
-    return finish();
+    result_.progress = progress_;
+    result_.last_loss = journal_.mean_loss();
+    return result_;
   }
 
  private:
@@ -161,11 +162,6 @@ class Run {
     } else {
       work();
     }
-  }
-
-  RunStates::Events events() {
-    return {[this](std::int64_t step) { observer_.on_saved(states_.directory().path(), step); },
-            [this](const std::string& text) { observer_.on_warning(text); }};
   }
 
   void save_result() {
@@ -224,7 +220,7 @@ class Run {
   std::optional<Evaluation> evaluate_share() {
     try {
       return evaluate(
-          student_.model(), *eval_file_, evaluation_settings(plan_, group_),
+          student_.model(), *eval_file_, evaluation_of_rank(plan_, group_),
           [&](auto done, auto all) { observer_.on_evaluating(progress_.step, done, all); }, stop_);
     } catch (const Error& fault) {
       if (fault.kind() == ErrorKind::kInterrupted) {
@@ -240,12 +236,6 @@ class Run {
         ErrorKind::kInterruptedSaved,
         fmt::format("stopped after step {} of {}; the state is in {}", progress_.step, plan_.steps,
                     printable(RunDirectory::path_for(plan_.settings.output).string(), 0)));
-  }
-
-  UptrainResult finish() {
-    result_.progress = progress_;
-    result_.last_loss = journal_.mean_loss();
-    return result_;
   }
 
   const UptrainPlan& plan_;
@@ -276,10 +266,10 @@ UptrainResult run_uptraining(const UptrainPlan& plan, const Model& source, const
   if (group == nullptr || group->first()) {
     RunDirectory::check_output(plan.settings.output, resume);  // before the weights are read
   }
-  std::optional<UptrainResult> result;
+  UptrainResult result;
   with_torch_errors(
       [&] { result = Run(plan, source, data, resume, observer, stop, group).execute(); });
-  return *result;
+  return result;
 }
 
 }  // namespace regroup

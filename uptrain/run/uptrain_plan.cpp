@@ -171,10 +171,7 @@ void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data
 
 // A conversion's result learns more with its source as the teacher (docs/choices.md).
 void advise_teacher(UptrainPlan& plan, const Model& student) {
-  if (plan.settings.teacher.any()) {
-    return;
-  }
-  if (record_of(student).pooled()) {
+  if (!plan.settings.teacher.any() && record_of(student).pooled()) {
     plan.notes.push_back("the model before conversion can teach this one: --teacher");
   }
 }
@@ -253,45 +250,8 @@ void check_sequences(const UptrainPlan& plan, const ModelSpec& spec, const Model
   }
 }
 
-void estimate_cost(UptrainPlan& plan, const UptrainSettings& settings, const ModelSpec& spec) {
-  plan.parameters = count_parameters(spec);
-  plan.flops = training_flops_per_token(spec, plan.task, plan.sequence_length) *
-               static_cast<double>(plan.tokens);
-  plan.state_bytes = saved_state_bytes(settings, spec);
-}
-
-}  // namespace
-
-void take_rate(UptrainPlan& plan, double rate) {
-  plan.settings.learning_rate = rate;
-  plan.schedule.peak = rate;
-  plan.recipe["learning_rate"] = rate;
-  plan.rate_trials.reset();
-}
-
-void add_task(Json& recipe, const Task& task) {
-  recipe["objective"] = name_of(task.objective);
-  if (task.objective == Objective::kMaskedTokens) {
-    recipe["mask_token"] = task.masking.token;
-  } else if (task.objective == Objective::kSpanCorruption) {
-    recipe["first_sentinel"] = task.spans.first_sentinel;
-    recipe["end_token"] = task.spans.end_token ? Json(*task.spans.end_token) : Json();
-  } else if (task.objective == Objective::kTextInfilling) {
-    recipe["mask_token"] = task.infilling.mask_token;
-    recipe["end_token"] = task.infilling.end_token ? Json(*task.infilling.end_token) : Json();
-  }
-}
-
-void take_published_length(UptrainSettings& settings) {
-  if (!settings.alpha || settings.steps || settings.pretrain_steps || settings.pretrain_tokens) {
-    return;
-  }
-  if (const auto found = published_pretraining(open_model_outline(settings.model).spec)) {
-    settings.pretrain_tokens = found->tokens;
-    settings.published = fmt::format("{}, {}", found->model, found->source);
-  }
-}
-
+// The sequence length: as set, else 1024, or the model's number of positions if less. Throws kUsage
+// if a model with learned positions has fewer.
 std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec& spec) {
   const std::int64_t limit = spec.max_positions.value_or(kDefaultSequence);
   // Text infilling adds a token that ends the text.
@@ -305,10 +265,49 @@ std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec
   return length;
 }
 
+}  // namespace
+
+void take_rate(UptrainPlan& plan, double rate) {
+  plan.settings.learning_rate = rate;
+  plan.schedule.peak = rate;
+  plan.recipe["learning_rate"] = rate;
+  plan.rate_trials.reset();
+}
+
+void add_task(Json& recipe, const Task& task) {
+  recipe["objective"] = name_of(task.objective);
+  const bool hides = hides_spans(task.objective);
+  if (hides || task.objective == Objective::kMaskedTokens) {
+    const bool counts_down = task.objective == Objective::kSpanCorruption;
+    recipe[counts_down ? "first_sentinel" : "mask_token"] = task.hiding.token;
+  }
+  if (hides) {
+    recipe["end_token"] = or_null(task.hiding.end_token);
+  }
+}
+
+void take_published_length(UptrainSettings& settings) {
+  if (!settings.alpha || settings.steps || settings.pretrain_steps || settings.pretrain_tokens) {
+    return;
+  }
+  if (const auto found = published_pretraining(open_model_outline(settings.model).spec)) {
+    settings.pretrain_tokens = found->tokens;
+    settings.published = fmt::format("{}, {}", found->model, found->source);
+  }
+}
+
 DataLoader open_training_data(const UptrainSettings& settings, const ModelSpec& spec) {
   return {settings.data,         sequence_length_of(settings, spec),
           spec.vocab_size,       settings.seed,
           settings.data_weights, settings.documents};
+}
+
+EvaluationSettings evaluation_settings(const UptrainPlan& plan) {
+  return {.context = plan.sequence_length,
+          .batch = plan.settings.batch,
+          .max_tokens = plan.settings.eval_max_tokens,
+          .task = plan.settings.task,
+          .documents = plan.settings.documents};
 }
 
 Model open_teacher(const UptrainSettings& settings, const Model& student) {
@@ -338,13 +337,8 @@ void plan_evaluations(UptrainPlan& plan, const ModelSpec& spec) {
     return;
   }
   const std::int64_t context = plan.sequence_length;
-  const std::int64_t windows = evaluation_windows(TokenFile::open(settings.eval_data),
-                                                  {.context = context,
-                                                   .batch = settings.batch,
-                                                   .max_tokens = settings.eval_max_tokens,
-                                                   .task = settings.task,
-                                                   .documents = settings.documents},
-                                                  spec);
+  const std::int64_t windows =
+      evaluation_windows(TokenFile::open(settings.eval_data), evaluation_settings(plan), spec);
   const std::int64_t every = settings.eval_every > 0 ? settings.eval_every : plan.steps;
   UptrainPlan::Evaluations all;
   all.count = 1 + (plan.steps + every - 1) / every;
@@ -353,49 +347,6 @@ void plan_evaluations(UptrainPlan& plan, const ModelSpec& spec) {
               static_cast<double>(all.count * all.tokens);
   plan.evaluations = all;
 }
-
-}  // namespace
-
-UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
-                            const DataLoader& data) {
-  settings.validate();
-  check_writable(source);
-  refuse_output_inside(source, settings.output);
-  UptrainPlan plan;
-  plan.notes = notes_on_companions(source);
-  const std::vector<std::string> on_code = with_kept_code(source, source.config_text).notes;
-  plan.notes.insert(plan.notes.end(), on_code.begin(), on_code.end());
-  plan_length(plan, settings, data);
-  plan_task(plan, settings, source);
-  plan.recipe["data_digest"] = data.digests();
-  if (settings.documents.separate) {
-    plan.recipe["documents_digest"] = data.document_digests();
-  }
-  plan.data_tokens = data.tokens();
-  plan.epochs = static_cast<double>(plan.steps * settings.batch * settings.accumulation) /
-                static_cast<double>(data.windows());
-  plan.sources = sources_of(plan, data);
-  estimate_cost(plan, settings, source.spec);
-  std::optional<Model> teacher;
-  if (settings.teacher.present()) {
-    add_teacher(plan, teacher.emplace(open_teacher(settings, source)));
-  } else if (settings.teacher.any()) {
-    add_answers(plan, source, data);
-  }
-  plan_evaluations(plan, source.spec);
-  advise_teacher(plan, source);
-  advise_held_out(plan);
-  advise_size(plan);
-  check_sequences(plan, source.spec, teacher ? &teacher->spec : nullptr);
-  weigh_memory(plan, source.spec, teacher ? &teacher->spec : nullptr);
-  if (const std::string warning = warning_of_positions(source, plan.sequence_length);
-      !warning.empty()) {
-    plan.notes.push_back(warning);
-  }
-  return plan;
-}
-
-namespace {
 
 // Whether the host has memory for a copy of its ranks' parts of the state, in addition to what
 // training takes of it. A tenth is left for other processes.
@@ -434,6 +385,21 @@ Sharding leanest_sharding(const Sharding& own, ProcessGroup& group) {
   return leanest;
 }
 
+// Fills in the memory that the run needs and has, what ranks hold, the memory mode, options that
+// need less, whether states are saved in the background, and what travels between ranks. `teacher`
+// is null without one.
+void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher) {
+  const auto need_of = [&](const UptrainSettings& settings) {
+    return memory_needed(settings, spec, teacher, plan.task, plan.sequence_length);
+  };
+  plan.memory_free = free_memory(plan.settings.device);
+  plan.sharding_choice = choose_sharding(plan.settings, plan.memory_free, need_of);
+  plan.memory_choice = plan.sharding_choice.of(plan.settings.sharding).memory;
+  plan.shortage = shortage_of(plan.settings, plan.memory_choice, plan.memory_free, need_of);
+  take_memory_mode(plan, plan.memory_choice.mode, spec, teacher);
+  plan.traffic = training_traffic(plan.settings, spec, teacher, plan.sequence_length);
+}
+
 }  // namespace
 
 MemoryNeed memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
@@ -447,16 +413,46 @@ MemoryNeed memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
                                   : MemoryNeed{memory.total(), memory.host * ranks};
 }
 
-void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher) {
-  const auto need_of = [&](const UptrainSettings& settings) {
-    return memory_needed(settings, spec, teacher, plan.task, plan.sequence_length);
-  };
-  plan.memory_free = free_memory(plan.settings.device);
-  plan.sharding_choice = choose_sharding(plan.settings, plan.memory_free, need_of);
-  plan.memory_choice = plan.sharding_choice.of(plan.settings.sharding).memory;
-  plan.shortage = shortage_of(plan.settings, plan.memory_choice, plan.memory_free, need_of);
-  take_memory_mode(plan, plan.memory_choice.mode, spec, teacher);
-  plan.traffic = training_traffic(plan.settings, spec, teacher, plan.sequence_length);
+UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source,
+                            const DataLoader& data) {
+  settings.validate();
+  check_writable(source);
+  refuse_output_inside(source, settings.output);
+  UptrainPlan plan;
+  plan.notes = notes_on_companions(source);
+  const std::vector<std::string> on_code = with_kept_code(source, source.config_text).notes;
+  plan.notes.insert(plan.notes.end(), on_code.begin(), on_code.end());
+  plan_length(plan, settings, data);
+  plan_task(plan, settings, source);
+  plan.recipe["data_digest"] = data.digests();
+  if (settings.documents.separate) {
+    plan.recipe["documents_digest"] = data.document_digests();
+  }
+  plan.data_tokens = data.tokens();
+  plan.epochs = static_cast<double>(plan.steps * settings.batch * settings.accumulation) /
+                static_cast<double>(data.windows());
+  plan.sources = sources_of(plan, data);
+  plan.parameters = count_parameters(source.spec);
+  plan.flops = training_flops_per_token(source.spec, plan.task, plan.sequence_length) *
+               static_cast<double>(plan.tokens);
+  plan.state_bytes = saved_state_bytes(settings, source.spec);
+  std::optional<Model> teacher;
+  if (settings.teacher.present()) {
+    add_teacher(plan, teacher.emplace(open_teacher(settings, source)));
+  } else if (settings.teacher.any()) {
+    add_answers(plan, source, data);
+  }
+  plan_evaluations(plan, source.spec);
+  advise_teacher(plan, source);
+  advise_held_out(plan);
+  advise_size(plan);
+  check_sequences(plan, source.spec, teacher ? &teacher->spec : nullptr);
+  weigh_memory(plan, source.spec, teacher ? &teacher->spec : nullptr);
+  if (const std::string warning = warning_of_positions(source, plan.sequence_length);
+      !warning.empty()) {
+    plan.notes.push_back(warning);
+  }
+  return plan;
 }
 
 void agree_on_memory(UptrainPlan& plan, const Model& source, ProcessGroup& group) {

@@ -14,6 +14,7 @@
 #include "uptrain/run/training_memory.h"
 #include "uptrain/run/uptrain_settings.h"
 #include "uptrain/train/data_loader.h"
+#include "uptrain/train/evaluate.h"
 #include "uptrain/train/lr_schedule.h"
 
 namespace regroup {
@@ -87,10 +88,6 @@ void add_task(Json& recipe, const Task& task);
 /// if there is one (see published_pretraining()). A config.json is enough.
 void take_published_length(UptrainSettings& settings);
 
-/// The sequence length: as set, else 1024, or the model's number of positions if less. Throws
-/// kUsage if a model with learned positions has fewer.
-std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec& spec);
-
 /// Opens the teacher of `student` that `settings` name. Throws kBadInput if its vocabulary,
 /// objective or positions do not match.
 Model open_teacher(const UptrainSettings& settings, const Model& student);
@@ -102,10 +99,8 @@ Model open_teacher(const UptrainSettings& settings, const Model& student);
 MemoryNeed memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
                          const ModelSpec* teacher, const Task& task, std::int64_t sequence_length);
 
-/// Fills in the memory that the run needs and has, what ranks hold, the memory mode, options that
-/// need less, whether states are saved in the background, and what travels between ranks. `teacher`
-/// is null without one.
-void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher);
+/// How the run is evaluated, by a single process.
+EvaluationSettings evaluation_settings(const UptrainPlan& plan);
 
 /// With several ranks, which each planned with the memory of their own device: where sharding or
 /// mode were left open, all take the leanest that one of them chose. Every rank must call it.

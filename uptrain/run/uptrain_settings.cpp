@@ -60,10 +60,8 @@ void check_length(Faults& faults, const UptrainSettings& settings) {
                        "--pretrain-steps N or --pretrain-tokens N, or give --steps N instead"
                      : "--pretrain-steps and --pretrain-tokens both set the length of the "
                        "pretraining: give one of them");
-  if (settings.alpha) {
-    faults.require(*settings.alpha > 0 && *settings.alpha <= 100,
-                   fmt::format("alpha is {}, allowed is more than 0, up to 100", *settings.alpha));
-  }
+  faults.require(*settings.alpha > 0 && *settings.alpha <= 100,
+                 fmt::format("alpha is {}, allowed is more than 0, up to 100", *settings.alpha));
   faults.at_least(1, "pretraining steps", settings.pretrain_steps.value_or(1));
   faults.at_least(1, "pretraining tokens", settings.pretrain_tokens.value_or(1));
 }
@@ -205,7 +203,7 @@ void add_teacher_recipe(Json& recipe, const UptrainSettings& settings) {
     recipe["teacher_temperature"] = teacher.distillation.temperature;
   }
   if (teacher.present()) {
-    recipe["teacher_precision"] = name_of(teacher.precision.value_or(settings.precision));
+    recipe["teacher_precision"] = name_of(settings.teacher_precision());
   }
   if (teacher.attention_weight > 0) {
     recipe["attention_weight"] = teacher.attention_weight;

@@ -123,6 +123,9 @@ struct UptrainSettings {
   /// Shares into which the ranks divide the batches of a step.
   std::int64_t shares() const { return ranks / sequence_ranks; }
 
+  MemoryMode memory_mode() const { return memory.value_or(MemoryMode::kFull); }
+  Precision teacher_precision() const { return teacher.precision.value_or(precision); }
+
   double peak_learning_rate() const {
     return learning_rate.value_or(schedule == LrScheduleKind::kInverseSqrt ? 1.0
                                                                            : kUsualLearningRate);

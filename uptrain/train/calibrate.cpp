@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -61,13 +62,10 @@ Batches read_windows(const TokenFile& data, const WindowSettings& settings) {
   const std::vector<std::int64_t> numbers = spread_windows(data.size() / context, windows);
   for (std::int64_t first = 0; first < windows; first += settings.batch) {
     const std::int64_t count = std::min(settings.batch, windows - first);
-    at::Tensor ids = at::empty({count, context}, at::kLong);
-    auto* next = ids.mutable_data_ptr<std::int64_t>();
-    for (std::int64_t row = 0; row < count; ++row, next += context) {
-      data.read(numbers[static_cast<std::size_t>(first + row)] * context,
-                {next, static_cast<std::size_t>(context)});
-    }
-    batches.push_back(std::move(ids));
+    batches.push_back(
+        token_rows(count, context, [&](std::int64_t row, std::span<std::int64_t> ids) {
+          data.read(numbers[static_cast<std::size_t>(first + row)] * context, ids);
+        }));
   }
   return batches;
 }
@@ -85,7 +83,7 @@ LayerWalk::LayerWalk(const Model& source, const Batches& windows, c10::Device de
   }
   Batches sources;
   for (const at::Tensor& window : windows) {
-    const Halves halves = split_halves(window, spec_.decoder_start_token.value_or(0));
+    const TextPair halves = split_halves(window, spec_.decoder_start_token.value_or(0));
     sources.push_back(halves.source);
     decoder_tokens_.push_back(halves.target);
   }
@@ -114,9 +112,9 @@ bool LayerWalk::next() {
   if (layer_ == spec_.stack(stack_).size()) {
     return false;
   }
-  block_ = make_block(
-      spec_, stack_, layer_,
-      load_layer_parameters(spec_, stack_, layer_, source_.checkpoint, at::kFloat, device_));
+  block_ = make_block(spec_, stack_, layer_,
+                      load_tensors(source_.checkpoint, tensors_of(spec_.stack(stack_)[layer_]),
+                                   at::kFloat, device_));
   Pass& pass = passes_.of(*block_);
   bring_bias(pass, *block_, relative_buckets_, hidden_.front().size(1), pass.causal,
              hidden_.front().options());
@@ -144,10 +142,12 @@ void LayerWalk::run(const AttentionObserver& observer, const std::atomic<bool>& 
 
 // Computes the encoder's output, which is an input of the decoder.
 void LayerWalk::finish_encoder() {
-  const bool normalised = spec_.encoder_final_norm.present() || spec_.norm_without_parameters;
-  const Norm norm = make_norm(
-      spec_.encoder_final_norm, spec_,
-      load_norm_parameters(spec_.encoder_final_norm, source_.checkpoint, at::kFloat, device_));
+  const NormTensors& last = spec_.encoder_final_norm;
+  const bool normalised = last.present() || spec_.norm_without_parameters;
+  std::set<std::string> names{last.weight, last.bias};
+  names.erase("");
+  const Norm norm =
+      make_norm(last, spec_, load_tensors(source_.checkpoint, names, at::kFloat, device_));
   encoded_ = std::move(hidden_);
   for (at::Tensor& batch : encoded_) {
     batch = normalised ? norm(batch) : batch;
@@ -190,10 +190,6 @@ class RunningMoments {
   std::int64_t count_ = 0;
 };
 
-bool has_attention(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
-  return spec.attention(role, layer).present();
-}
-
 // The tensors of the statistics file, in the order in which they are computed.
 std::vector<OutputTensor> announced_tensors(const ModelSpec& spec, std::int64_t context) {
   std::vector<OutputTensor> tensors;
@@ -204,10 +200,11 @@ std::vector<OutputTensor> announced_tensors(const ModelSpec& spec, std::int64_t 
   };
   for (const AttentionRole role : spec.roles()) {
     for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
-      if (has_attention(spec, role, i)) {
-        announce(moments_name(role, i, InputSide::kQueries));
+      if (!spec.attention(role, i).present()) {
+        continue;
       }
-      if (has_attention(spec, role, i) && has_distances(spec, role)) {
+      announce(moments_name(role, i, InputSide::kQueries));
+      if (has_distances(spec, role)) {
         tensors.push_back({distances_name(role, i),
                            DType::kF32,
                            {spec.query_heads, std::min(context, kMostDistances)}});
@@ -268,7 +265,7 @@ std::optional<std::int64_t> width_of(const std::shared_ptr<SlidingWindow>& windo
 
 // Statistics of all layers, collected during the walk.
 void write_layers(LayerWalk& walk, const ModelSpec& spec, StatisticsWriter& writer,
-                  const CalibrationProgress& progress, const std::atomic<bool>& stop) {
+                  const CountProgress& progress, const std::atomic<bool>& stop) {
   std::int64_t done = 0;
   while (walk.next()) {
     RunningMoments own, cross;
@@ -310,7 +307,7 @@ void write_layers(LayerWalk& walk, const ModelSpec& spec, StatisticsWriter& writ
 
 void calibrate(const Model& source, const TokenFile& data, const WindowSettings& settings,
                c10::Device device, const std::filesystem::path& output,
-               const CalibrationProgress& progress, const std::atomic<bool>& stop) {
+               const CountProgress& progress, const std::atomic<bool>& stop) {
   data.check_vocabulary(source.spec.vocab_size);
   LayerWalk walk(source, read_windows(data, settings), device);
   const std::string tokens = std::to_string(count_windows(data, settings) * settings.context);

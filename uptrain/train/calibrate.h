@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "formats/vocabulary/token_file.h"
 #include "uptrain/model/block.h"
 #include "uptrain/model/transformer.h"
+#include "uptrain/train/data_loader.h"
 
 namespace regroup {
 
@@ -90,17 +90,15 @@ class LayerWalk {
 // Input statistics of every attention of a model over a text. Pooling methods weigh errors with
 // them (converter/heads/calibration.h).
 
-/// Called with the number of layers done and the total, unless it is empty.
-using CalibrationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
-
 /// Writes `output`, a safetensors file that names its source model. It holds mean and covariance of
 /// the inputs of each layer's attention and, if keys are rotated, the attention distances of each
 /// head, as F32. In an encoder-decoder the encoder reads the first half of each window, the decoder
 /// the second. Holds on `device` one layer at a time, the hidden states of all windows in fp32
-/// (tokens · D · 4 bytes) and two D² matrices in fp64. `output` appears when it is complete. Throws
-/// kUsage if `output` exists, kInterrupted soon after `stop` turns true.
+/// (tokens · D · 4 bytes) and two D² matrices in fp64. `output` appears when it is complete.
+/// `progress` counts layers. Throws kUsage if `output` exists, kInterrupted soon after `stop` turns
+/// true.
 void calibrate(const Model& source, const TokenFile& data, const WindowSettings& settings,
                c10::Device device, const std::filesystem::path& output,
-               const CalibrationProgress& progress, const std::atomic<bool>& stop);
+               const CountProgress& progress, const std::atomic<bool>& stop);
 
 }  // namespace regroup

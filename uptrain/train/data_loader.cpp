@@ -28,6 +28,17 @@ std::vector<std::int64_t> spread_windows(std::int64_t all, std::int64_t count) {
   return numbers;
 }
 
+at::Tensor token_rows(
+    std::int64_t rows, std::int64_t width,
+    const std::function<void(std::int64_t row, std::span<std::int64_t> ids)>& fill) {
+  at::Tensor ids = at::empty({rows, width}, at::kLong);
+  const std::span<std::int64_t> all(ids.mutable_data_ptr<std::int64_t>(), rows * width);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    fill(row, all.subspan(row * width, width));
+  }
+  return ids;
+}
+
 DocumentWindows::DocumentWindows(const TokenFile& file, std::int64_t sequence_length,
                                  const std::optional<DocumentMark>& mark) {
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
@@ -188,13 +199,9 @@ std::int64_t DataLoader::windows_of(std::size_t file) const {
 }
 
 at::Tensor DataLoader::batch(std::int64_t first, std::int64_t count) const {
-  const std::int64_t width = sequence_length_ + 1;
-  at::Tensor ids = at::empty({count, width}, at::kLong);
-  const std::span<std::int64_t> all(ids.mutable_data_ptr<std::int64_t>(), count * width);
-  for (std::int64_t i = 0; i < count; ++i) {
-    read(place_of(first + i), all.subspan(i * width, width));
-  }
-  return ids;
+  return token_rows(
+      count, sequence_length_ + 1,
+      [&](std::int64_t row, std::span<std::int64_t> ids) { read(place_of(first + row), ids); });
 }
 
 std::int64_t DataLoader::predictions(std::int64_t first, std::int64_t count) const {

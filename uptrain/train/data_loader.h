@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,6 +21,14 @@ namespace regroup {
 /// whole range: multiples of the golden section of `all`, modulo `all` (the additive recurrence of
 /// Kronecker). Requires 0 <= count <= all.
 std::vector<std::int64_t> spread_windows(std::int64_t all, std::int64_t count);
+
+/// Called with what is done and the total, unless it is empty.
+using CountProgress = std::function<void(std::int64_t done, std::int64_t total)>;
+
+/// int64 [rows, width] in host memory; `fill` writes each row.
+at::Tensor token_rows(
+    std::int64_t rows, std::int64_t width,
+    const std::function<void(std::int64_t row, std::span<std::int64_t> ids)>& fill);
 
 // Windows that never cross a document boundary: no text of another document is read or predicted.
 

@@ -16,19 +16,20 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/norm.h>
 #include <ATen/ops/randint.h>
 
 #include "converter/convert/execute_plan.h"
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
+#include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
 #include "formats/tensors/safetensors.h"
 #include "uptrain/model/measurements.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/model/transformer.h"
+#include "uptrain/train/metrics.h"
 
 namespace regroup {
 
@@ -50,42 +51,51 @@ std::string logits_header(std::int64_t windows, std::int64_t positions, std::int
   return encode_safetensors_header(std::span(&logits, 1), {{"format", "pt"}});
 }
 
-}  // namespace
-
-LogitsFile::LogitsFile(std::filesystem::path path, std::int64_t windows, std::int64_t positions,
-                       std::int64_t vocab)
-    : path_(std::move(path)), staging_(staging_name(path_)), file_(File::create(staging_)) {
-  const std::string header = logits_header(windows, positions, vocab);
-  file_.write_at(0, std::as_bytes(std::span(header)));
-  offset_ = header.size();
-}
-
-LogitsFile::~LogitsFile() {
-  std::error_code ignored;
-  std::filesystem::remove(staging_, ignored);  // a published file is no longer there
-}
-
-void LogitsFile::append(const at::Tensor& logits, const std::filesystem::path& source,
-                        std::int64_t first) {
-  const at::Tensor stored = logits.to(at::kCPU, at::kFloat).contiguous();
-  if (!stored.isfinite().all().item<bool>()) {
-    throw_bad_input("{}: windows {} to {}: NaN or infinity among the logits; nothing was written",
-                    printable(source.string(), 0), first, first + stored.size(0) - 1);
+// A file of F32 `logits` [windows, positions, V] that is written batch by batch and gets its name
+// when it is complete.
+class LogitsFile {
+ public:
+  // Throws kUsage if `path` exists.
+  LogitsFile(std::filesystem::path path, std::int64_t windows, std::int64_t positions,
+             std::int64_t vocab)
+      : path_(std::move(path)), staging_(staging_name(path_)), file_(File::create(staging_)) {
+    const std::string header = logits_header(windows, positions, vocab);
+    file_.write_at(0, std::as_bytes(std::span(header)));
+    offset_ = header.size();
   }
-  file_.write_at(offset_, bytes_of(stored));
-  offset_ += stored.nbytes();
-}
-
-void LogitsFile::publish() {
-  file_.sync_and_close();
-  std::error_code fault;
-  std::filesystem::create_hard_link(staging_, path_, fault);  // never replaces, unlike a rename
-  if (fault) {
-    throw_environment("{}: cannot publish: {}", printable(path_.string(), 0), fault.message());
+  LogitsFile(const LogitsFile&) = delete;
+  LogitsFile& operator=(const LogitsFile&) = delete;
+  ~LogitsFile() {
+    std::error_code ignored;
+    std::filesystem::remove(staging_, ignored);  // a published file is no longer there
   }
-}
 
-namespace {
+  // Appends the next windows, [count, positions, V] on any device. `source` and `first`, the number
+  // of the first window, are for the error.
+  void append(const at::Tensor& logits, const std::filesystem::path& source, std::int64_t first) {
+    const at::Tensor stored = logits.to(at::kCPU, at::kFloat).contiguous();
+    if (!stored.isfinite().all().item<bool>()) {
+      throw_bad_input("{}: windows {} to {}: NaN or infinity among the logits; nothing was written",
+                      printable(source.string(), 0), first, first + stored.size(0) - 1);
+    }
+    file_.write_at(offset_, bytes_of(stored));
+    offset_ += stored.nbytes();
+  }
+
+  void publish() {
+    file_.sync_and_close();
+    std::error_code fault;
+    std::filesystem::create_hard_link(staging_, path_, fault);  // never replaces, unlike a rename
+    if (fault) {
+      throw_environment("{}: cannot publish: {}", printable(path_.string(), 0), fault.message());
+    }
+  }
+
+ private:
+  std::filesystem::path path_, staging_;
+  File file_;
+  std::uint64_t offset_ = 0;
+};
 
 void check_settings(const EvaluationSettings& settings) {
   if (settings.context < 1 || settings.batch < 1 || settings.max_tokens.value_or(1) < 1) {
@@ -101,9 +111,7 @@ Task task_of(const EvaluationSettings& settings, const ModelSpec& spec) {
 // Fewer predictions than a window has are asked of a shorter window, so that no more is read.
 EvaluationSettings fitted(EvaluationSettings settings, const Task& task) {
   const std::int64_t wanted = settings.max_tokens.value_or(std::numeric_limits<int64_t>::max());
-  const bool any_length =
-      task.objective != Objective::kSpanCorruption && task.objective != Objective::kTextInfilling;
-  if (any_length && predictions_in(task, settings.context) > wanted) {
+  if (!hides_spans(task.objective) && predictions_in(task, settings.context) > wanted) {
     const std::int64_t least = task.objective == Objective::kContinuation ? 2 : 1;
     settings.context = *std::ranges::lower_bound(
         std::views::iota(least, settings.context), wanted, {},
@@ -117,25 +125,13 @@ EvaluationSettings fitted(EvaluationSettings settings, const Task& task) {
 at::Tensor read_windows(const TokenFile& file, const std::optional<DocumentWindows>& documents,
                         std::int64_t first, std::int64_t count, std::int64_t context,
                         std::int64_t width) {
-  at::Tensor ids = at::empty({count, width}, at::kLong);
-  const std::span<std::int64_t> all(ids.mutable_data_ptr<std::int64_t>(), count * width);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto window = all.subspan(i * width, width);
+  return token_rows(count, width, [&](std::int64_t row, std::span<std::int64_t> ids) {
     if (documents) {
-      documents->read(file, first + i, window);
+      documents->read(file, first + row, ids);
     } else {
-      file.read((first + i) * context, window);
+      file.read((first + row) * context, ids);
     }
-  }
-  return ids;
-}
-
-std::optional<DocumentWindows> document_windows(const TokenFile& file,
-                                                const EvaluationSettings& settings) {
-  return settings.documents.separate
-             ? std::optional<DocumentWindows>(std::in_place, file, settings.context,
-                                              settings.documents.mark)
-             : std::nullopt;
+  });
 }
 
 // The number of windows that max_tokens allows.
@@ -159,22 +155,40 @@ std::int64_t count_windows(const TokenFile& file, const EvaluationSettings& sett
   return std::min(all, (wanted - 1) / predictions + 1);
 }
 
+// What is evaluated of a file.
+struct EvaluatedText {
+  Task task;
+  EvaluationSettings settings;  // fitted
+  std::optional<DocumentWindows> documents;
+  std::int64_t windows = 0;
+};
+
+EvaluatedText evaluated_text(const TokenFile& file, const EvaluationSettings& asked,
+                             const ModelSpec& spec) {
+  EvaluatedText text;
+  text.task = task_of(asked, spec);
+  text.settings = fitted(asked, text.task);
+  check_documents(text.settings.documents, text.task);
+  const std::int64_t context = text.settings.context;
+  if (text.settings.documents.separate) {
+    text.documents.emplace(file, context, text.settings.documents.mark);
+    text.windows = count_windows(*text.documents, text.settings);
+  } else {
+    text.windows = count_windows(file, text.settings, window_width(text.task.objective, context),
+                                 predictions_in(text.task, context));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::int64_t evaluation_context(const EvaluationSettings& settings, const ModelSpec& spec) {
   return fitted(settings, task_of(settings, spec)).context;
 }
 
-std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& asked,
+std::int64_t evaluation_windows(const TokenFile& file, const EvaluationSettings& settings,
                                 const ModelSpec& spec) {
-  const Task task = task_of(asked, spec);
-  const EvaluationSettings settings = fitted(asked, task);
-  check_documents(settings.documents, task);
-  if (const auto documents = document_windows(file, settings)) {
-    return count_windows(*documents, settings);
-  }
-  return count_windows(file, settings, window_width(task.objective, settings.context),
-                       predictions_in(task, settings.context));
+  return evaluated_text(file, settings, spec).windows;
 }
 
 std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& settings,
@@ -187,16 +201,13 @@ std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& set
 }
 
 Evaluation evaluate(const Transformer& model, const TokenFile& file,
-                    const EvaluationSettings& asked, const EvaluationProgress& progress,
+                    const EvaluationSettings& asked, const CountProgress& progress,
                     const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
   // Passes that ranks have in common end only together.
   const StopScope scope(asked.any_stops ? nullptr : &stop);
-  const std::int64_t windows = evaluation_windows(file, asked, model.spec());
-  const Task task = task_of(asked, model.spec());
-  const EvaluationSettings settings = fitted(asked, task);
+  const auto [task, settings, documents, windows] = evaluated_text(file, asked, model.spec());
   const std::int64_t width = window_width(task.objective, settings.context);
-  const auto documents = document_windows(file, settings);
   file.check_vocabulary(model.spec().vocab_size);
   Evaluation result;
   double sum = 0.0;
@@ -229,7 +240,7 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
 
 void write_logits(const Transformer& model, const TokenFile& file,
                   const EvaluationSettings& settings, const std::filesystem::path& path,
-                  const EvaluationProgress& progress, const std::atomic<bool>& stop) {
+                  const CountProgress& progress, const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
   const StopScope scope(&stop);
   const std::int64_t windows = logits_windows(file, settings, model.spec());
@@ -299,14 +310,7 @@ at::Tensor logits_of(const ModelSpec& spec, const Parameters& parameters,
 }
 
 std::size_t layers_per_run(const ModelSpec& spec) {
-  std::int64_t parameters = 0;
-  for (const ExpectedTensor& tensor : expected_tensors(part_of(spec, 0, 1))) {
-    std::int64_t elements = 1;
-    for (const std::int64_t size : tensor.shape) {
-      elements *= size;
-    }
-    parameters += elements;
-  }
+  const std::int64_t parameters = count_parameters(part_of(spec, 0, 1));
   return static_cast<std::size_t>(std::max<std::int64_t>(1, kRunParameters / parameters));
 }
 

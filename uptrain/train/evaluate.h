@@ -7,42 +7,13 @@
 #include <functional>
 #include <optional>
 
-#include <ATen/core/Tensor.h>
-
 #include "converter/convert/conversion_plan.h"
-#include "formats/base/file.h"
 #include "formats/model/model.h"
 #include "formats/vocabulary/token_file.h"
 #include "uptrain/model/transformer.h"
 #include "uptrain/train/objective.h"
 
 namespace regroup {
-
-// A safetensors file of logits that is written batch by batch.
-
-/// F32 `logits` [windows, positions, V]. The file gets its name when it is complete.
-class LogitsFile {
- public:
-  /// Throws kUsage if `path` exists.
-  LogitsFile(std::filesystem::path path, std::int64_t windows, std::int64_t positions,
-             std::int64_t vocab);
-  LogitsFile(const LogitsFile&) = delete;
-  LogitsFile& operator=(const LogitsFile&) = delete;
-  ~LogitsFile();
-
-  /// Appends the next windows, [count, positions, V] on any device. Throws kBadInput for NaN or
-  /// infinities; `source` (a file name) and `first`, the number of the first window, are for the
-  /// error.
-  void append(const at::Tensor& logits, const std::filesystem::path& source, std::int64_t first);
-
-  /// After the last window: flushes the file and gives it its name.
-  void publish();
-
- private:
-  std::filesystem::path path_, staging_;
-  File file_;
-  std::uint64_t offset_ = 0;
-};
 
 // Evaluates a model on a text: loss, perplexity, or all its logits.
 
@@ -67,9 +38,6 @@ struct Evaluation {
   std::int64_t tokens = 0;  ///< predicted tokens
 };
 
-/// Called with the number of windows done and the total, unless it is empty.
-using EvaluationProgress = std::function<void(std::int64_t done, std::int64_t total)>;
-
 /// The tokens of a window that evaluate() reads: `context`, or fewer if max_tokens asks for fewer
 /// predictions. Throws kUsage as evaluation_windows() does.
 std::int64_t evaluation_context(const EvaluationSettings& settings, const ModelSpec& spec);
@@ -86,11 +54,11 @@ std::int64_t logits_windows(const TokenFile& file, const EvaluationSettings& set
                             const ModelSpec& spec);
 
 /// The mean loss of the model's objective over the file's windows, or over the model's part of each
-/// (see Transformer::set_sequence_part()); a remainder shorter than a window is left out. Throws
-/// kBadInput for a token outside the vocabulary, kInterrupted soon after `stop` turns true, and
-/// what evaluation_windows() throws.
+/// (see Transformer::set_sequence_part()); a remainder shorter than a window is left out.
+/// `progress` counts windows. Throws kBadInput for a token outside the vocabulary, kInterrupted
+/// soon after `stop` turns true, and what evaluation_windows() throws.
 Evaluation evaluate(const Transformer& model, const TokenFile& file,
-                    const EvaluationSettings& settings, const EvaluationProgress& progress,
+                    const EvaluationSettings& settings, const CountProgress& progress,
                     const std::atomic<bool>& stop);
 
 /// Writes `path`, a safetensors file with F32 `logits` of consecutive windows of exactly `context`
@@ -99,7 +67,7 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
 /// when it is complete.
 void write_logits(const Transformer& model, const TokenFile& file,
                   const EvaluationSettings& settings, const std::filesystem::path& path,
-                  const EvaluationProgress& progress, const std::atomic<bool>& stop);
+                  const CountProgress& progress, const std::atomic<bool>& stop);
 
 // Tests on random tokens whether two models compute the same, a few layers at a time.
 

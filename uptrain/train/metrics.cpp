@@ -13,14 +13,6 @@ namespace regroup {
 
 namespace {
 
-std::int64_t attending_layers(const ModelSpec& spec, AttentionRole role) {
-  std::int64_t count = 0;
-  for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
-    count += spec.attention(role, i).present() ? 1 : 0;
-  }
-  return count;
-}
-
 // The number of elements of the tensors in an encoder's blocks.
 std::int64_t encoder_parameters(const ModelSpec& spec) {
   std::set<std::string> names;
@@ -36,6 +28,14 @@ std::int64_t encoder_parameters(const ModelSpec& spec) {
 
 }  // namespace
 
+std::int64_t attending_layers(const ModelSpec& spec, AttentionRole role) {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < spec.stack(role).size(); ++i) {
+    count += spec.attention(role, i).present() ? 1 : 0;
+  }
+  return count;
+}
+
 double elements_of(const Shape& shape) {
   double elements = 1.0;
   for (const std::int64_t size : shape) {
@@ -49,13 +49,9 @@ StackTokens tokens_of(const Task& task, std::int64_t sequence_length) {
     case Objective::kContinuation:
       return {static_cast<double>(sequence_length / 2),
               static_cast<double>(sequence_length - sequence_length / 2)};
-    case Objective::kSpanCorruption: {
-      const SpanCounts counts = span_counts(sequence_length, task.spans.end_token.has_value());
-      return {static_cast<double>(counts.source), static_cast<double>(counts.target)};
-    }
+    case Objective::kSpanCorruption:
     case Objective::kTextInfilling: {
-      const SpanCounts counts =
-          infilling_counts(sequence_length, task.infilling.end_token.has_value());
+      const SpanCounts counts = counts_of(task, sequence_length);
       return {static_cast<double>(counts.source), static_cast<double>(counts.target)};
     }
     default: return {0.0, static_cast<double>(sequence_length)};

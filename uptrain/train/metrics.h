@@ -13,6 +13,9 @@ namespace regroup {
 
 // Counts parameters, tokens and FLOPs of a model and its training.
 
+/// Layers that have an attention of that role.
+std::int64_t attending_layers(const ModelSpec& spec, AttentionRole role);
+
 /// Elements of all tensors the model computes with.
 std::int64_t count_parameters(const ModelSpec& spec);
 

@@ -4,9 +4,7 @@
 #include <string>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -54,30 +52,34 @@ std::int64_t predictions_in(const Task& task, std::int64_t context) {
     case Objective::kMaskedTokens: return masked_in(context);
     case Objective::kContinuation: return context - context / 2;
     case Objective::kSpanCorruption:
-      return span_counts(context, task.spans.end_token.has_value()).target;
-    case Objective::kTextInfilling:
-      return infilling_counts(context, task.infilling.end_token.has_value()).target;
+    case Objective::kTextInfilling: return counts_of(task, context).target;
     case Objective::kNextToken: break;
   }
   return context;
 }
 
-MaskedTokens mask_tokens(const at::Tensor& ids, std::int64_t first, const Masking& masking,
-                         std::int64_t vocab_size) {
+SpanCounts counts_of(const Task& task, std::int64_t context) {
+  const bool ends = task.hiding.end_token.has_value();
+  return task.objective == Objective::kTextInfilling ? infilling_counts(context, ends)
+                                                     : span_counts(context, ends);
+}
+
+TaskBatch mask_tokens(const at::Tensor& ids, std::int64_t first, const Hiding& hiding,
+                      std::int64_t vocab_size) {
   const std::int64_t windows = ids.size(0);
   const std::int64_t context = ids.size(1);
   const std::int64_t each = masked_in(context);
-  MaskedTokens result{ids.clone(), at::empty({windows * each}, at::kLong), {}};
-  auto* token = result.ids.mutable_data_ptr<std::int64_t>();
+  TaskBatch result{ids.clone(), {}, at::empty({windows * each}, at::kLong), {}};
+  auto* token = result.tokens.mutable_data_ptr<std::int64_t>();
   auto* position = result.positions.mutable_data_ptr<std::int64_t>();
   for (std::int64_t window = 0; window < windows; ++window) {
     const auto stream = static_cast<std::uint64_t>(first + window);
-    const Permutation order(context, masking.seed, stream);
+    const Permutation order(context, hiding.seed, stream);
     for (std::int64_t i = 0; i < each; ++i) {
       const auto index = static_cast<std::uint64_t>(i);
       const auto at = window * context + static_cast<std::int64_t>(order(index));
       token[at] =
-          replacement(token[at], mix(mix(~masking.seed, stream), index), masking.token, vocab_size);
+          replacement(token[at], mix(mix(~hiding.seed, stream), index), hiding.token, vocab_size);
       *position++ = at;
     }
   }
@@ -85,34 +87,25 @@ MaskedTokens mask_tokens(const at::Tensor& ids, std::int64_t first, const Maskin
   return result;
 }
 
-Halves split_halves(const at::Tensor& ids, std::int64_t start_token) {
+TextPair split_halves(const at::Tensor& ids, std::int64_t start_token) {
   const std::int64_t source = ids.size(1) / 2;
-  const std::int64_t target = ids.size(1) - source;
-  const at::Tensor start = at::full({ids.size(0), 1}, start_token, ids.options());
-  return {ids.narrow(1, 0, source), at::cat({start, ids.narrow(1, source, target - 1)}, 1),
-          ids.narrow(1, source, target)};
+  const at::Tensor answers = ids.narrow(1, source, ids.size(1) - source);
+  return {ids.narrow(1, 0, source), shifted_right(answers, start_token), answers};
 }
 
 TaskBatch make_task_batch(const at::Tensor& ids, std::int64_t first, const Task& task,
                           const ModelSpec& spec) {
   const std::int64_t start_token = spec.decoder_start_token.value_or(0);
+  const auto batch_of = [](const TextPair& text) {
+    return TaskBatch{text.source, text.target, {}, text.answers.flatten()};
+  };
   switch (task.objective) {
-    case Objective::kMaskedTokens: {
-      const MaskedTokens masked = mask_tokens(ids, first, task.masking, spec.vocab_size);
-      return {masked.ids, {}, masked.positions, masked.targets};
-    }
-    case Objective::kContinuation: {
-      const Halves halves = split_halves(ids, start_token);
-      return {halves.source, halves.target, {}, halves.answers.flatten()};
-    }
-    case Objective::kSpanCorruption: {
-      const CorruptedText text = corrupt_spans(ids, first, task.spans, start_token);
-      return {text.source, text.target, {}, text.answers.flatten()};
-    }
-    case Objective::kTextInfilling: {
-      const CorruptedText text = infill_text(ids, first, task.infilling, start_token);
-      return {text.source, text.target, {}, text.answers.flatten()};
-    }
+    case Objective::kMaskedTokens: return mask_tokens(ids, first, task.hiding, spec.vocab_size);
+    case Objective::kContinuation: return batch_of(split_halves(ids, start_token));
+    case Objective::kSpanCorruption:
+      return batch_of(corrupt_spans(ids, first, task.hiding, start_token));
+    case Objective::kTextInfilling:
+      return batch_of(infill_text(ids, first, task.hiding, start_token));
     case Objective::kNextToken: break;
   }
   return next_token_batch(ids);
@@ -157,7 +150,7 @@ Predictions predict(const Transformer& model, const at::Tensor& ids, std::int64_
 
 at::Tensor window_logits(const Transformer& model, const at::Tensor& ids) {
   if (objective_of(model.spec()) == Objective::kContinuation) {
-    const Halves halves = split_halves(ids, model.spec().decoder_start_token.value_or(0));
+    const TextPair halves = split_halves(ids, model.spec().decoder_start_token.value_or(0));
     return model.logits(model.hidden_states(halves.source, halves.target));
   }
   return model.logits(model.hidden_states(ids));
@@ -173,36 +166,60 @@ void check_token(std::string_view what, std::int64_t token, const ModelSpec& spe
   }
 }
 
-Masking make_masking(const TaskSettings& settings, const ModelSpec& spec) {
+// `missing`: what to say if it is not known.
+std::int64_t mask_token_of(const TaskSettings& settings, const ModelSpec& spec,
+                           std::string_view missing) {
   const auto token = settings.mask_token ? settings.mask_token : spec.mask_token;
   if (!token) {
-    throw_usage(
-        "the config has no mask_token_id, so --mask-token is needed: 103 in BERT's vocabularies, "
-        "50264 in RoBERTa's");
+    throw_usage("{}", missing);
   }
   check_token("mask token", *token, spec);
-  return {*token, settings.seed};
+  return *token;
 }
 
-SpanCorruption make_span_corruption(const TaskSettings& settings, const ModelSpec& spec,
-                                    std::int64_t context) {
+std::int64_t first_sentinel_of(const TaskSettings& settings, const ModelSpec& spec) {
   if (!settings.sentinels) {
     throw_usage(
         "no tokenizer file names <extra_id_0>, so --first-sentinel is needed: 32099 in T5's "
         "vocabularies, 250099 in mT5's");
   }
-  const Sentinels& sentinels = *settings.sentinels;
-  check_token("first sentinel", sentinels.first, spec);
-  if (settings.end_token) {
-    check_token("end token", *settings.end_token, spec);
-  }
+  check_token("first sentinel", settings.sentinels->first, spec);
+  return settings.sentinels->first;
+}
+
+void check_enough(const Sentinels& sentinels, std::int64_t context) {
   const std::int64_t spans = span_counts(context, false).spans;
   const std::int64_t available = std::min(sentinels.count, sentinels.first + 1);
   if (spans > available) {
     throw_usage("sequences of {} tokens have {} hidden spans, allowed are {}: one per sentinel",
                 context, spans, available);
   }
-  return {sentinels.first, settings.end_token, settings.seed};
+}
+
+Hiding make_hiding(Objective objective, const TaskSettings& settings, const ModelSpec& spec,
+                   std::int64_t context) {
+  Hiding hiding{.seed = settings.seed};
+  if (objective == Objective::kMaskedTokens) {
+    hiding.token = mask_token_of(
+        settings, spec,
+        "the config has no mask_token_id, so --mask-token is needed: 103 in BERT's vocabularies, "
+        "50264 in RoBERTa's");
+    return hiding;
+  }
+  hiding.token = objective == Objective::kSpanCorruption
+                     ? first_sentinel_of(settings, spec)
+                     : mask_token_of(settings, spec,
+                                     "no tokenizer file names <mask>, so --mask-token is needed: "
+                                     "50264 in BART's vocabularies, 250026 in mBART's, 250053 in "
+                                     "mBART-50's");
+  if (settings.end_token) {
+    check_token("end token", *settings.end_token, spec);
+  }
+  hiding.end_token = settings.end_token;
+  if (objective == Objective::kSpanCorruption) {
+    check_enough(*settings.sentinels, context);
+  }
+  return hiding;
 }
 
 // An encoder-decoder with a table of positions reads at most as many tokens in each stack.
@@ -216,25 +233,6 @@ void check_lengths(const Task& task, const ModelSpec& spec, std::int64_t context
     throw_usage("context is {}: the decoder reads {} tokens, the model has {} positions for {}",
                 context, target, name_of(spec.positions), *spec.max_positions);
   }
-}
-
-TextInfilling make_infilling(const TaskSettings& settings, const ModelSpec& spec) {
-  const auto token = settings.mask_token ? settings.mask_token : spec.mask_token;
-  if (!token) {
-    throw_usage(
-        "no tokenizer file names <mask>, so --mask-token is needed: 50264 in BART's "
-        "vocabularies, 250026 in mBART's, 250053 in mBART-50's");
-  }
-  check_token("mask token", *token, spec);
-  if (settings.end_token) {
-    check_token("end token", *settings.end_token, spec);
-  }
-  return {*token, settings.end_token, settings.seed};
-}
-
-bool needs_encoder(Objective objective) {
-  return objective == Objective::kContinuation || objective == Objective::kSpanCorruption ||
-         objective == Objective::kTextInfilling;
 }
 
 }  // namespace
@@ -264,6 +262,10 @@ Objective parse_objective(std::string_view text) {
       "objective is \"{}\", allowed are next-token, masked-tokens, continuation, "
       "span-corruption and text-infilling",
       printable(text));
+}
+
+bool hides_spans(Objective objective) {
+  return objective == Objective::kSpanCorruption || objective == Objective::kTextInfilling;
 }
 
 Objective objective_of(const ModelSpec& spec) {
@@ -301,7 +303,7 @@ std::optional<Task> evaluation_task(const Model& model, std::int64_t context) {
 Task make_task(const TaskSettings& settings, const ModelSpec& spec, Objective otherwise,
                std::int64_t context) {
   Task task{.objective = settings.objective.value_or(otherwise)};
-  const bool two_texts = needs_encoder(task.objective);
+  const bool two_texts = task.objective == Objective::kContinuation || hides_spans(task.objective);
   if (spec.has_encoder() != two_texts || (!two_texts && task.objective != objective_of(spec))) {
     throw_usage("objective is {}, a model such as {} supports {} only", name_of(task.objective),
                 printable(spec.architecture),
@@ -311,12 +313,8 @@ Task make_task(const TaskSettings& settings, const ModelSpec& spec, Objective ot
   if (two_texts && context < 2) {
     throw_usage("context is {}, an encoder-decoder needs 2 tokens or more", context);
   }
-  if (task.objective == Objective::kMaskedTokens) {
-    task.masking = make_masking(settings, spec);
-  } else if (task.objective == Objective::kSpanCorruption) {
-    task.spans = make_span_corruption(settings, spec, context);
-  } else if (task.objective == Objective::kTextInfilling) {
-    task.infilling = make_infilling(settings, spec);
+  if (task.objective == Objective::kMaskedTokens || hides_spans(task.objective)) {
+    task.hiding = make_hiding(task.objective, settings, spec, context);
   }
   check_lengths(task, spec, context);
   return task;

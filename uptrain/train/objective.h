@@ -22,7 +22,7 @@ enum class Objective {
   kMaskedTokens,    ///< encoders: 15 % of the tokens, from all others
   kContinuation,    ///< encoder-decoders: the second half of the window, the encoder reading the
                     ///< first
-  kSpanCorruption,  ///< encoder-decoders: hidden spans of the window, see span_corruption.h
+  kSpanCorruption,  ///< encoder-decoders: hidden spans of the window, see text_infilling.h
   kTextInfilling,   ///< encoder-decoders: the window, hidden spans included, see text_infilling.h
 };
 
@@ -31,6 +31,9 @@ std::string_view name_of(Objective objective);
 
 /// Reads such a name, with - or _ between its words; throws kUsage for anything else.
 Objective parse_objective(std::string_view text);
+
+/// Whether spans of tokens are hidden from an encoder.
+bool hides_spans(Objective objective);
 
 /// The default objective of evaluation.
 Objective objective_of(const ModelSpec& spec);
@@ -41,14 +44,6 @@ Objective training_objective_of(const ModelSpec& spec);
 
 /// Tokens in a window of context C: C, or C + 1 if the next token is predicted.
 std::int64_t window_width(Objective objective, std::int64_t context);
-
-/// BERT's masking: of the chosen tokens 80 % become `token`, 10 % a random token and 10 % stay
-/// (Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3.1). A pure function of the seed
-/// and the window's number.
-struct Masking {
-  std::int64_t token = 0;
-  std::uint64_t seed = 0;
-};
 
 /// What a user may set about the objective; the rest follows from the model.
 struct TaskSettings {
@@ -62,9 +57,7 @@ struct TaskSettings {
 /// An objective with its special tokens and seed.
 struct Task {
   Objective objective = Objective::kNextToken;
-  Masking masking = {};
-  SpanCorruption spans = {};
-  TextInfilling infilling = {};
+  Hiding hiding = {};
 };
 
 /// The task for windows of `context` tokens. Throws kUsage if the model does not support the
@@ -90,23 +83,8 @@ std::optional<Task> evaluation_task(const Model& model, std::int64_t context);
 /// hidden spans with their sentinels and the end token; or C and the end token.
 std::int64_t predictions_in(const Task& task, std::int64_t context);
 
-/// A batch of windows with masked tokens. `positions` are indices into the flattened batch.
-struct MaskedTokens {
-  at::Tensor ids;        ///< int64 [B, C]
-  at::Tensor positions;  ///< int64 [N], of the tokens to predict
-  at::Tensor targets;    ///< int64 [N]
-};
-
-/// ids: int64 [B, C] in host memory, windows number `first` and following.
-MaskedTokens mask_tokens(const at::Tensor& ids, std::int64_t first, const Masking& masking,
-                         std::int64_t vocab_size);
-
-/// Encoder input [B, ⌊C/2⌋], decoder input and decoder targets, [B, ⌈C/2⌉] each. The decoder input
-/// begins with the start token.
-struct Halves {
-  at::Tensor source, target, answers;
-};
-Halves split_halves(const at::Tensor& ids, std::int64_t start_token);
+/// Token counts of a task that hides_spans().
+SpanCounts counts_of(const Task& task, std::int64_t context);
 
 /// What a model reads in a batch of windows, and what it is to predict.
 struct TaskBatch {
@@ -115,6 +93,15 @@ struct TaskBatch {
   at::Tensor positions;       ///< int64 [N], indices of predictions among B·C; undefined: all
   at::Tensor targets;         ///< int64 [N]
 };
+
+/// BERT's masking: of the chosen tokens 80 % become `hiding.token`, 10 % a random token and 10 %
+/// stay (Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3.1). ids: int64 [B, C] in
+/// host memory, windows number `first` and following.
+TaskBatch mask_tokens(const at::Tensor& ids, std::int64_t first, const Hiding& hiding,
+                      std::int64_t vocab_size);
+
+/// The first ⌊C/2⌋ tokens of each window for the encoder, the others for the decoder.
+TextPair split_halves(const at::Tensor& ids, std::int64_t start_token);
 
 /// The batch of windows number `first` and following, in host memory. ids: int64 [B, window_width]
 /// in host memory. In next-token prediction, kNoToken at the end of a window is not a target.

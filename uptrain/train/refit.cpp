@@ -116,35 +116,31 @@ LrSchedule schedule_of(double rate, std::int64_t steps) {
   return {rate, kFinalRefitRate, std::max<std::int64_t>(1, steps / 20), steps};
 }
 
-// The inputs, outputs and pass contexts of the source's attention, batch by batch.
-class RefitTarget {
- public:
-  RefitTarget(const ModelSpec& spec, AttentionRole role, const LayerWalk& walk,
-              const at::Tensor& query_order, const Batches& inputs, const Batches& outputs)
-      : spec_(spec),
-        role_(role),
-        walk_(walk),
-        query_order_(query_order),
-        inputs_(inputs),
-        outputs_(outputs) {}
+// What the source's attention computes, batch by batch.
+struct RefitTarget {
+  const ModelSpec& spec;
+  AttentionRole role;
+  const LayerWalk& walk;  // has the pass contexts
+  const at::Tensor& query_order;
+  const AttentionRecord& record;
 
   at::Tensor squared_error(const AttentionLayer& attention, std::size_t batch) const {
-    Pass pass = walk_.pass(batch);
+    Pass pass = walk.pass(batch);
     if (pass.mask.defined() && pass.mask.size(1) > 1) {
-      pass.mask = pass.mask.index_select(1, query_order_);
+      pass.mask = pass.mask.index_select(1, query_order);
     }
-    const at::Tensor output = role_ == AttentionRole::kCross
-                                  ? cross_attention(attention, spec_, inputs_[batch], pass)
-                                  : self_attention(attention, spec_, inputs_[batch], pass);
-    return (output - outputs_[batch]).square().sum();
+    const at::Tensor output = role == AttentionRole::kCross
+                                  ? cross_attention(attention, spec, record.inputs[batch], pass)
+                                  : self_attention(attention, spec, record.inputs[batch], pass);
+    return (output - record.outputs[batch]).square().sum();
   }
 
-  at::Tensor power(std::size_t batch) const { return outputs_[batch].square().sum(); }
+  at::Tensor power(std::size_t batch) const { return record.outputs[batch].square().sum(); }
 
   // Squared error / power, summed over batches first to last - 1.
   double error_of(const AttentionLayer& attention, std::size_t first, std::size_t last) const {
     const at::NoGradGuard no_gradients;
-    at::Tensor sums = at::zeros({2}, outputs_.front().options().dtype(at::kDouble));
+    at::Tensor sums = at::zeros({2}, record.outputs.front().options().dtype(at::kDouble));
     for (std::size_t i = first; i < last; ++i) {
       sums += at::stack({squared_error(attention, i), power(i)});
     }
@@ -152,14 +148,6 @@ class RefitTarget {
     const auto all = sums[1].item<double>();
     return all > 0.0 ? sums[0].item<double>() / all : 0.0;
   }
-
- private:
-  const ModelSpec& spec_;
-  AttentionRole role_;
-  const LayerWalk& walk_;
-  const at::Tensor& query_order_;
-  const Batches& inputs_;
-  const Batches& outputs_;
 };
 
 // Trains on the first `batches` batches. `progress`, unless empty, receives the error of each step.
@@ -246,7 +234,7 @@ void Refit::walk_to(AttentionRole role, std::size_t layer) {
     walk_.run(
         [&](AttentionRole seen, const at::Tensor& input, const at::Tensor& output) {
           if (here) {
-            Record& record =
+            AttentionRecord& record =
                 records_[seen == AttentionRole::kCross ? AttentionRole::kCross : stack];
             record.inputs.push_back(input);
             record.outputs.push_back(output);
@@ -272,8 +260,7 @@ RefinementReport Refit::fit(AttentionRole role, std::size_t layer,
           .to(settings_.device);
   const AttentionLayer& rest = role == AttentionRole::kCross ? block.cross : block.attention;
   const auto start = [&] { return AttentionFit(heads, rest, order, settings_.device); };
-  const Record& record = records_.at(role);
-  const RefitTarget target(spec_, role, walk_, order, record.inputs, record.outputs);
+  const RefitTarget target{spec_, role, walk_, order, records_.at(role)};
   const std::size_t learned = batches_ - measured_;
   const auto trial = [&](double rate) {
     const AttentionFit tried = start();

@@ -76,6 +76,11 @@ struct RefitSettings {
   c10::Device device = c10::kCPU;
 };
 
+/// Inputs and outputs of an attention, batch by batch.
+struct AttentionRecord {
+  Batches inputs, outputs;
+};
+
 class Refit : public AttentionRefiner {
  public:
   /// Holds out one batch in ten, at least one, for measuring. Throws kBadInput for fewer than two
@@ -101,11 +106,6 @@ class Refit : public AttentionRefiner {
   double training_token_equivalents(const ModelSpec& grouped) const override;
 
  private:
-  // Inputs and outputs of an attention, batch by batch.
-  struct Record {
-    Batches inputs, outputs;
-  };
-
   void walk_to(AttentionRole role, std::size_t layer);
   RefinementReport fit(AttentionRole role, std::size_t layer,
                        std::span<const std::int64_t> query_order, AttentionHeads& heads);
@@ -117,7 +117,7 @@ class Refit : public AttentionRefiner {
   std::size_t batches_ = 0;   // all
   std::size_t measured_ = 0;  // the last of them, held out
   LayerWalk walk_;
-  std::map<AttentionRole, Record> records_;  // of the current layer of the walk
+  std::map<AttentionRole, AttentionRecord> records_;  // of the current layer of the walk
   std::map<AttentionRole, RateSearch> rates_;
 };
 

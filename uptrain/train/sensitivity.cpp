@@ -213,8 +213,8 @@ double divergence_of(const OutputHead& head, const Batches& source, const Batche
 }  // namespace
 
 std::vector<Sensitivity> measure_sensitivity(const Model& source, const ConversionRequest& request,
-                                             const TokenFile& data,
-                                             const SensitivitySettings& settings,
+                                             const TokenFile& data, const WindowSettings& windows,
+                                             c10::Device device,
                                              const std::function<void(std::size_t)>& progress,
                                              const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
@@ -222,7 +222,7 @@ std::vector<Sensitivity> measure_sensitivity(const Model& source, const Conversi
   check_can_measure(spec);
   data.check_vocabulary(spec.vocab_size);
   Poolers poolers(source, request, stop);
-  LayerWalk walk(source, read_windows(data, settings.windows), settings.device);
+  LayerWalk walk(source, read_windows(data, windows), device);
   std::vector<Stream> streams;
   while (walk.next()) {
     for (Stream& stream : streams) {
@@ -231,7 +231,7 @@ std::vector<Sensitivity> measure_sensitivity(const Model& source, const Conversi
     const std::size_t layer = walk.layer();
     if (spec.attention(AttentionRole::kSelf, layer).present()) {
       for (const Poolers::Pooled& pooled : poolers.pooled(layer, spec.kv_heads[layer])) {
-        const Block changed = with_heads(walk.block(), pooled, settings.device);
+        const Block changed = with_heads(walk.block(), pooled, device);
         streams.push_back(
             {{layer, pooled.heads.kv_heads, 0.0}, run(changed, spec, walk.hidden(), walk, stop)});
       }
@@ -239,7 +239,7 @@ std::vector<Sensitivity> measure_sensitivity(const Model& source, const Conversi
     walk.run({}, stop);
     call_if_given(progress, layer + 1);
   }
-  const OutputHead head(source, settings.device);
+  const OutputHead head(source, device);
   std::vector<Sensitivity> measured;
   for (const Stream& stream : streams) {
     throw_if_stopped(stop, "interrupted; nothing was left behind");

@@ -50,11 +50,6 @@ class AttentionDistances {
 
 // Measures, layer by layer, what a model loses if only that layer's kv heads are pooled.
 
-struct SensitivitySettings {
-  WindowSettings windows;
-  c10::Device device = c10::kCPU;
-};
-
 /// The change of the next-token distribution if only this layer is pooled to `kv_heads`: KL(source
 /// ‖ changed) in nats, mean over tokens.
 struct Sensitivity {
@@ -69,8 +64,8 @@ struct Sensitivity {
 /// layer and divisor. Calls `progress`, unless it is empty, with the number of layers done. Throws
 /// kUsage for models with an encoder, kInterrupted soon after `stop` turns true.
 std::vector<Sensitivity> measure_sensitivity(const Model& source, const ConversionRequest& request,
-                                             const TokenFile& data,
-                                             const SensitivitySettings& settings,
+                                             const TokenFile& data, const WindowSettings& windows,
+                                             c10::Device device,
                                              const std::function<void(std::size_t)>& progress,
                                              const std::atomic<bool>& stop);
 

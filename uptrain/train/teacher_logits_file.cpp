@@ -276,12 +276,6 @@ TeacherLogitsCache TeacherLogitsCache::open(const std::filesystem::path& directo
   return answers;
 }
 
-void TeacherLogitsCache::check_all() const {
-  for (std::int64_t file = 0; file < facts_.files(); ++file) {
-    check_teacher_logits(open_teacher_logits_file(directory_, facts_, file), facts_);
-  }
-}
-
 void TeacherLogitsCache::check_fit(const Json& recipe, double temperature, std::int64_t samples,
                                    const DataLoader& data) {
   const std::string where = printable(directory_.string(), 0);

@@ -116,10 +116,6 @@ class TeacherLogitsCache {
   /// not belong to the others.
   static TeacherLogitsCache open(const std::filesystem::path& directory);
 
-  /// Reads all stored logits, also those that a run does not need. Throws kBadInput naming what is
-  /// damaged.
-  void check_all() const;
-
   const TeacherLogitsFacts& facts() const { return facts_; }
 
   /// Throws kUsage unless these logits cover a run of `samples` windows; names each setting in

@@ -196,17 +196,17 @@ std::vector<std::int64_t> cut(std::int64_t total, std::int64_t parts, std::uint6
 }
 
 // Writes one window's source and answers.
-void corrupt(const std::int64_t* text, const std::vector<std::int64_t>& spans,
-             const SpanCorruption& corruption, std::int64_t* source, std::int64_t* answers) {
+void corrupt(const std::int64_t* text, const std::vector<std::int64_t>& spans, const Hiding& hiding,
+             std::int64_t* source, std::int64_t* answers) {
   for (std::size_t i = 0; i < spans.size(); i += 2) {
     source = std::copy_n(text, spans[i], source);
     text += spans[i];
-    *source++ = *answers++ = corruption.first_sentinel - static_cast<std::int64_t>(i / 2);
+    *source++ = *answers++ = hiding.token - static_cast<std::int64_t>(i / 2);
     answers = std::copy_n(text, spans[i + 1], answers);
     text += spans[i + 1];
   }
-  if (corruption.end_token) {
-    *source = *answers = *corruption.end_token;
+  if (hiding.end_token) {
+    *source = *answers = *hiding.end_token;
   }
 }
 
@@ -235,24 +235,27 @@ std::vector<std::int64_t> draw_spans(std::int64_t context, std::uint64_t seed, s
   return spans;
 }
 
-CorruptedText corrupt_spans(const at::Tensor& ids, std::int64_t first,
-                            const SpanCorruption& corruption, std::int64_t start_token) {
+at::Tensor shifted_right(const at::Tensor& answers, std::int64_t start_token) {
+  const at::Tensor start = at::full({answers.size(0), 1}, start_token, answers.options());
+  return at::cat({start, answers.narrow(1, 0, answers.size(1) - 1)}, 1);
+}
+
+TextPair corrupt_spans(const at::Tensor& ids, std::int64_t first, const Hiding& hiding,
+                       std::int64_t start_token) {
   const std::int64_t windows = ids.size(0);
   const std::int64_t context = ids.size(1);
-  const SpanCounts counts = span_counts(context, corruption.end_token.has_value());
+  const SpanCounts counts = span_counts(context, hiding.end_token.has_value());
   const at::Tensor text = ids.contiguous();
-  CorruptedText result{at::empty({windows, counts.source}, at::kLong),
-                       {},
-                       at::empty({windows, counts.target}, at::kLong)};
+  TextPair result{at::empty({windows, counts.source}, at::kLong),
+                  {},
+                  at::empty({windows, counts.target}, at::kLong)};
   for (std::int64_t window = 0; window < windows; ++window) {
-    const auto spans =
-        draw_spans(context, corruption.seed, static_cast<std::uint64_t>(first + window));
-    corrupt(text.const_data_ptr<std::int64_t>() + window * context, spans, corruption,
+    const auto spans = draw_spans(context, hiding.seed, static_cast<std::uint64_t>(first + window));
+    corrupt(text.const_data_ptr<std::int64_t>() + window * context, spans, hiding,
             result.source.mutable_data_ptr<std::int64_t>() + window * counts.source,
             result.answers.mutable_data_ptr<std::int64_t>() + window * counts.target);
   }
-  const at::Tensor start = at::full({windows, 1}, start_token, at::kLong);
-  result.target = at::cat({start, result.answers.narrow(1, 0, counts.target - 1)}, 1);
+  result.target = shifted_right(result.answers, start_token);
   return result;
 }
 
@@ -278,25 +281,24 @@ SpanCounts infilling_counts(std::int64_t context, bool with_end_token) {
   return counts;
 }
 
-CorruptedText infill_text(const at::Tensor& ids, std::int64_t first, const TextInfilling& infilling,
-                          std::int64_t start_token) {
+TextPair infill_text(const at::Tensor& ids, std::int64_t first, const Hiding& hiding,
+                     std::int64_t start_token) {
   const std::int64_t windows = ids.size(0);
   const std::int64_t context = ids.size(1);
-  const SpanCounts counts = infilling_counts(context, infilling.end_token.has_value());
+  const SpanCounts counts = infilling_counts(context, hiding.end_token.has_value());
   const at::Tensor text = ids.contiguous();
-  CorruptedText result{at::empty({windows, counts.source}, at::kLong), {}, text};
+  TextPair result{at::empty({windows, counts.source}, at::kLong), {}, text};
   for (std::int64_t window = 0; window < windows; ++window) {
-    const auto spans = draw_spans(context, infilling.seed,
-                                  static_cast<std::uint64_t>(first + window), kHiddenPercent);
-    mask_spans(text.const_data_ptr<std::int64_t>() + window * context, spans, infilling.mask_token,
+    const auto spans = draw_spans(context, hiding.seed, static_cast<std::uint64_t>(first + window),
+                                  kHiddenPercent);
+    mask_spans(text.const_data_ptr<std::int64_t>() + window * context, spans, hiding.token,
                result.source.mutable_data_ptr<std::int64_t>() + window * counts.source);
   }
-  if (infilling.end_token) {
-    result.source.select(1, counts.source - 1).fill_(*infilling.end_token);
-    result.answers = at::cat({text, at::full({windows, 1}, *infilling.end_token, at::kLong)}, 1);
+  if (hiding.end_token) {
+    result.source.select(1, counts.source - 1).fill_(*hiding.end_token);
+    result.answers = at::cat({text, at::full({windows, 1}, *hiding.end_token, at::kLong)}, 1);
   }
-  const at::Tensor start = at::full({windows, 1}, start_token, at::kLong);
-  result.target = at::cat({start, result.answers.narrow(1, 0, counts.target - 1)}, 1);
+  result.target = shifted_right(result.answers, start_token);
   return result;
 }
 

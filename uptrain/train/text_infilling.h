@@ -35,15 +35,27 @@ std::optional<std::int64_t> start_token_of(const Model& model);
 /// The config's eos_token_id, if it is a single number.
 std::optional<std::int64_t> end_token_of(const Model& model);
 
-// Span corruption, T5's pretraining task: spans of a text are hidden and the decoder predicts them.
-
-/// Raffel et al. 2020, https://arxiv.org/abs/1910.10683, section 3.1.4: 15 % of the tokens in spans
-/// of 3 on average. Sentinel k, <extra_id_k>, has the id first_sentinel - k.
-struct SpanCorruption {
-  std::int64_t first_sentinel = 0;
-  std::optional<std::int64_t> end_token;  ///< ends both texts, where there is one
+/// What hides tokens of windows. Which ones is a pure function of the seed and the window's number.
+struct Hiding {
+  std::int64_t token = 0;  ///< the mask token, or the first sentinel
+  /// Ends both texts of an encoder-decoder, where there is one.
+  std::optional<std::int64_t> end_token = std::nullopt;
   std::uint64_t seed = 0;
 };
+
+/// Texts for an encoder-decoder, int64 [B, tokens] each.
+struct TextPair {
+  at::Tensor source;   ///< what the encoder reads
+  at::Tensor target;   ///< what the decoder reads: a start token, then the answers but the last
+  at::Tensor answers;  ///< what the decoder writes
+};
+
+/// The decoder's input for these answers.
+at::Tensor shifted_right(const at::Tensor& answers, std::int64_t start_token);
+
+// Span corruption, T5's pretraining task: spans of a text are hidden and the decoder predicts them.
+// Raffel et al. 2020, https://arxiv.org/abs/1910.10683, section 3.1.4: 15 % of the tokens in spans
+// of 3 on average. Sentinel k, <extra_id_k>, has the id of the first one - k.
 
 /// Token counts after corruption; the same for every window of that length.
 struct SpanCounts {
@@ -65,39 +77,23 @@ std::vector<std::int64_t> draw_spans(std::int64_t context, std::uint64_t seed, s
                                      std::int64_t percent = kHiddenByT5);
 
 /// `source` is the text with each hidden span replaced by its sentinel, `answers` each sentinel
-/// followed by what it hides; both end with the end token. `target` is a start token followed by
-/// the answers without the last one.
-struct CorruptedText {
-  at::Tensor source;   ///< int64 [B, SpanCounts::source]
-  at::Tensor target;   ///< int64 [B, SpanCounts::target]
-  at::Tensor answers;  ///< int64 [B, SpanCounts::target]
-};
-
-/// ids: int64 [B, C] in host memory, windows number `first` and following.
-CorruptedText corrupt_spans(const at::Tensor& ids, std::int64_t first,
-                            const SpanCorruption& corruption, std::int64_t start_token);
+/// followed by what it hides; both end with the end token. ids: int64 [B, C] in host memory,
+/// windows number `first` and following.
+TextPair corrupt_spans(const at::Tensor& ids, std::int64_t first, const Hiding& hiding,
+                       std::int64_t start_token);
 
 // Text infilling, BART's pretraining task: spans of a text are hidden and the decoder writes the
-// whole text.
-
-/// Lewis et al. 2019, https://arxiv.org/abs/1910.13461, section 2.2: 30 % of the tokens in spans of
-/// 3 on average, each replaced by one mask token. All windows have the same number of spans, of at
-/// least one token each, where the paper draws lengths from a Poisson distribution. Sentences keep
-/// their order: windows have no marks of sentences.
-struct TextInfilling {
-  std::int64_t mask_token = 0;
-  std::optional<std::int64_t> end_token;  ///< ends both texts, where there is one
-  std::uint64_t seed = 0;
-};
+// whole text. Lewis et al. 2019, https://arxiv.org/abs/1910.13461, section 2.2: 30 % of the tokens
+// in spans of 3 on average, each replaced by one mask token. All windows have the same number of
+// spans, of at least one token each, where the paper draws lengths from a Poisson distribution.
+// Sentences keep their order: windows have no marks of sentences.
 
 /// Token counts of the task; the same for every window of that length. `context` of at least 2.
 SpanCounts infilling_counts(std::int64_t context, bool with_end_token);
 
 /// `source` is the text with each hidden span replaced by the mask token, `answers` the text; both
-/// end with the end token. `target` is a start token followed by the answers without the last one.
-/// A pure function of the seed and the window's number. ids: int64 [B, C] in host memory, windows
-/// number `first` and following.
-CorruptedText infill_text(const at::Tensor& ids, std::int64_t first, const TextInfilling& infilling,
-                          std::int64_t start_token);
+/// end with the end token. ids: int64 [B, C] in host memory, windows number `first` and following.
+TextPair infill_text(const at::Tensor& ids, std::int64_t first, const Hiding& hiding,
+                     std::int64_t start_token);
 
 }  // namespace regroup

@@ -214,18 +214,6 @@ std::vector<std::int64_t> numbers_of_windows(const WindowRange& part) {
   return numbers;
 }
 
-// int64 [numbers, width]: the windows of these numbers, which begin part.context tokens apart.
-at::Tensor read_ids(const TokenFile& data, const WindowRange& part,
-                    std::span<const std::int64_t> numbers, std::int64_t width) {
-  at::Tensor ids = at::empty({std::ssize(numbers), width}, at::kLong);
-  std::int64_t* row = ids.mutable_data_ptr<std::int64_t>();
-  for (const std::int64_t number : numbers) {
-    data.read(part.first + number * part.context, {row, static_cast<std::size_t>(width)});
-    row += width;
-  }
-  return ids;
-}
-
 AttentionLayer with_heads(const AttentionLayer& attention, AttentionPooler& pooler,
                           const HeadOrder& order, AttentionRole role, const LayerWalk& walk) {
   const AttentionHeads& heads = pooler.layer(role, walk.layer());
@@ -255,9 +243,12 @@ void TextQualityMeter::read(const TokenFile& data, const WindowRange& part) {
   const std::int64_t width = task ? window_width(task->objective, part.context) : part.context;
   const std::vector<std::int64_t> numbers = numbers_of_windows(part);
   for (std::int64_t first = 0; first < part.windows; first += part.batch) {
-    const auto count = static_cast<std::size_t>(std::min(part.batch, part.windows - first));
-    const at::Tensor ids = read_ids(
-        data, part, std::span(numbers).subspan(static_cast<std::size_t>(first), count), width);
+    const at::Tensor ids = token_rows(std::min(part.batch, part.windows - first), width,
+                                      [&](std::int64_t row, std::span<std::int64_t> window) {
+                                        const std::int64_t number =
+                                            numbers[static_cast<std::size_t>(first + row)];
+                                        data.read(part.first + number * part.context, window);
+                                      });
     if (!task) {
       windows_.push_back(ids);
       continue;

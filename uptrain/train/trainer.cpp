@@ -18,11 +18,6 @@
 
 namespace regroup {
 
-void copy_weights(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to) {
-  const at::NoGradGuard no_gradients;
-  at::_foreach_copy_(to, from);
-}
-
 namespace {
 
 // The tensors of `all` that have the same names as the masters.
@@ -108,15 +103,11 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
       partition_ != nullptr ? partition_->group().communication() : Communication{};
   StepReport report;
   report.learning_rate = settings_.schedule.at(progress.step);
-  std::optional<GradientReducer> reducer;
-  if (partition_ != nullptr && shards_ == nullptr) {
-    reducer.emplace(*partition_);
-  }
-  at::Tensor loss = accumulate(progress.samples, reducer ? &*reducer : nullptr);
+  at::Tensor loss = accumulate(progress.samples);
 
   // The device queues all of this work. The host of a single rank waits only once, for `figures` or
   // in kHost for the gradients of each batch.
-  std::vector<at::Tensor> gradients = complete_gradients(reducer ? &*reducer : nullptr, loss);
+  std::vector<at::Tensor> gradients = complete_gradients(loss);
   frozen_.clear(gradients);
   at::Tensor norm = global_norm(gradients);
   at::Tensor stopping;
@@ -160,14 +151,14 @@ void Trainer::count_step(TrainingProgress& progress, StepReport& report) const {
   progress.skipped += report.skipped ? 1 : 0;
   progress.skipped_in_a_row = report.skipped ? progress.skipped_in_a_row + 1 : 0;
   report.step = progress.step;
-  report.skipped_so_far = progress.skipped;
   report.tokens = samples * data_.sequence_length();
 }
 
 // Returns this rank's part of the mean loss over all predicted tokens of a step. Leaves its
-// gradients in gradients_, in `reducer` or in transfer_.
-at::Tensor Trainer::accumulate(std::int64_t first_sample, GradientReducer* reducer) {
-  const std::int64_t share = batches_here();
+// gradients in gradients_, own_sums_ or transfer_.
+at::Tensor Trainer::accumulate(std::int64_t first_sample) {
+  const std::int64_t share =
+      settings_.accumulation / (partition_ != nullptr ? partition_->group().shares() : 1);
   const std::int64_t begin = share * (partition_ != nullptr ? partition_->group().share() : 0);
   const auto asked = static_cast<double>(
       data_.predictions(first_sample, settings_.batch * settings_.accumulation));
@@ -178,38 +169,35 @@ at::Tensor Trainer::accumulate(std::int64_t first_sample, GradientReducer* reduc
     const auto asked_here = static_cast<double>(data_.predictions(first, settings_.batch));
     const at::Tensor loss =
         loss_(data_.batch(first, settings_.batch), first) / (asked / asked_here);
-    add_gradients(loss, /*last=*/i + 1 == begin + share, reducer);
+    add_gradients(loss, /*last=*/i + 1 == begin + share);
     total = total.defined() ? total + loss.detach() : loss.detach();
   }
   return total;
 }
 
-// Batches of a step that this rank computes.
-std::int64_t Trainer::batches_here() const {
-  return settings_.accumulation / (partition_ != nullptr ? partition_->group().shares() : 1);
-}
-
-void Trainer::add_gradients(const at::Tensor& loss, bool last, GradientReducer* reducer) {
-  if (shards_ != nullptr) {
-    add_to_owners(loss);
-  } else if (reducer != nullptr && last) {
-    gradients_.add_last(loss, [&](std::size_t parameter, at::Tensor sum) {
-      reducer->add_ready(parameter, std::move(sum));
-    });
-  } else if (reducer == nullptr && transfer_) {
-    transfer_->begin_batch();
-    gradients_.add_last(loss, [&](std::size_t parameter, const at::Tensor& gradient) {
-      transfer_->receive(parameter, gradient);
-    });
-    transfer_->end_batch();
+void Trainer::add_gradients(const at::Tensor& loss, bool last) {
+  if (partition_ != nullptr && (last || shards_ != nullptr)) {
+    send_to_owners(loss);
+  } else if (partition_ == nullptr && transfer_) {
+    send_to_host(loss);
   } else {
     gradients_.add(loss);
   }
 }
 
-// Sums a batch's gradients over ranks while its backward pass runs.
-void Trainer::add_to_owners(const at::Tensor& loss) {
-  GradientReducer reducer(*partition_, GradientReducer::kFewInFlight);
+void Trainer::send_to_host(const at::Tensor& loss) {
+  transfer_->begin_batch();
+  gradients_.add_last(loss, [&](std::size_t parameter, const at::Tensor& gradient) {
+    transfer_->receive(parameter, gradient);
+  });
+  transfer_->end_batch();
+}
+
+// Sums over ranks, while the backward pass runs, the gradients of this batch and of those before it
+// that have been added up.
+void Trainer::send_to_owners(const at::Tensor& loss) {
+  GradientReducer reducer(*partition_, shards_ != nullptr ? GradientReducer::kFewInFlight
+                                                          : GradientReducer::kAnyInFlight);
   gradients_.add_last(loss, [&](std::size_t parameter, at::Tensor sum) {
     reducer.add_ready(parameter, std::move(sum));
   });
@@ -223,19 +211,17 @@ void Trainer::add_to_owners(const at::Tensor& loss) {
 
 // The gradients of the weights that are updated here, next to their masters. In kHost the loss goes
 // to the host with them.
-std::vector<at::Tensor> Trainer::complete_gradients(GradientReducer* reducer, at::Tensor& loss) {
-  std::vector<at::Tensor> sums;
-  if (partition_ != nullptr) {
-    sums = shards_ != nullptr ? std::exchange(own_sums_, {}) : reducer->finish();
-    sum_over_copies(partition_->group().copies(), sums);
+std::vector<at::Tensor> Trainer::complete_gradients(at::Tensor& loss) {
+  if (partition_ == nullptr) {
+    return transfer_ ? transfer_->finish(loss) : gradients_.take();
   }
+  std::vector<at::Tensor> sums = std::exchange(own_sums_, {});
+  sum_over_copies(partition_->group().copies(), sums);
   if (!transfer_) {
-    return partition_ != nullptr ? sums : gradients_.take();
+    return sums;
   }
-  if (partition_ != nullptr) {
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      transfer_->receive(i, std::exchange(sums[i], at::Tensor()));
-    }
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    transfer_->receive(i, std::exchange(sums[i], at::Tensor()));
   }
   return transfer_->finish(loss);
 }
@@ -262,7 +248,8 @@ void Trainer::round_masters() const {
   for (const StateTensor& master : masters_.tensors()) {
     wide.push_back(master.value);
   }
-  copy_weights(wide, stepped_weights_);
+  const at::NoGradGuard no_gradients;
+  at::_foreach_copy_(stepped_weights_, wide);
 }
 
 void Trainer::refresh_model_weights() {

@@ -18,19 +18,15 @@
 
 namespace regroup {
 
-class GradientReducer;
-class ShardedWeights;
-
 /// The result of one step.
 struct StepReport {
   std::int64_t step = 0;       ///< steps done so far, this one included
   double loss = 0.0;           ///< mean over the step's tokens, nats
   double gradient_norm = 0.0;  ///< before clipping
   double learning_rate = 0.0;
-  std::int64_t tokens = 0;  ///< the step's
-  double seconds = 0.0;     ///< the step's
-  bool skipped = false;     ///< no update: loss or gradients were not finite
-  std::int64_t skipped_so_far = 0;
+  std::int64_t tokens = 0;                     ///< the step's
+  double seconds = 0.0;                        ///< the step's
+  bool skipped = false;                        ///< no update: loss or gradients were not finite
   std::optional<Communication> communication;  ///< of this rank in this step, if there are others
 };
 
@@ -74,11 +70,11 @@ class Trainer {
  private:
   StepReport step(TrainingProgress& progress, const std::atomic<bool>& stop);
   void count_step(TrainingProgress& progress, StepReport& report) const;
-  at::Tensor accumulate(std::int64_t first_sample, GradientReducer* reducer);
-  void add_gradients(const at::Tensor& loss, bool last, GradientReducer* reducer);
-  void add_to_owners(const at::Tensor& loss);
-  std::vector<at::Tensor> complete_gradients(GradientReducer* reducer, at::Tensor& loss);
-  std::int64_t batches_here() const;
+  at::Tensor accumulate(std::int64_t first_sample);
+  void add_gradients(const at::Tensor& loss, bool last);
+  void send_to_owners(const at::Tensor& loss);
+  void send_to_host(const at::Tensor& loss);
+  std::vector<at::Tensor> complete_gradients(at::Tensor& loss);
   at::Tensor agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop) const;
   void round_masters() const;
   void refresh_model_weights();
@@ -93,13 +89,10 @@ class Trainer {
   LoopSettings settings_;
   const ZeroPartition* partition_;
   ShardedWeights* shards_;
-  std::vector<at::Tensor> own_sums_;  // with shards_: gradients of a step's batches, of own weights
+  std::vector<at::Tensor> own_sums_;  // of all ranks' gradients of own weights
   GradientSum gradients_;
   std::optional<HostTransfer> transfer_;  // in MemoryMode::kHost
   bool stop_agreed_ = false;              // one of several ranks received a request to stop
 };
-
-/// Copies `from` into `to`, tensor by tensor, with a change of type where the two differ.
-void copy_weights(const std::vector<at::Tensor>& from, const std::vector<at::Tensor>& to);
 
 }  // namespace regroup

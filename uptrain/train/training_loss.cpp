@@ -10,6 +10,7 @@
 
 #include "formats/base/error.h"
 #include "formats/spec/model_spec.h"
+#include "uptrain/train/metrics.h"
 
 namespace regroup {
 namespace {
@@ -167,9 +168,7 @@ namespace {
 std::int64_t attentions_of(const ModelSpec& spec) {
   std::int64_t count = 0;
   for (const AttentionRole role : spec.roles()) {
-    for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
-      count += spec.attention(role, layer).present() ? 1 : 0;
-    }
+    count += attending_layers(spec, role);
   }
   return count;
 }

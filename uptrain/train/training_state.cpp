@@ -12,6 +12,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <c10/util/ScopeExit.h>
 
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
@@ -305,20 +306,14 @@ void StateSaver::start(const TrainingProgress& progress, std::span<const StateTe
   if (in_background_) {
     copy(tensors, transient);
     writing_ = std::async(std::launch::async, [this, progress, transient] {
-      const auto release = [&] {
+      const auto release = c10::make_scope_exit([&] {
         for (std::size_t i = 0; i < transient.size(); ++i) {
           if (transient[i]) {
             copies_[i].value.reset();
           }
         }
-      };
-      try {
-        save_(progress, copies_);
-      } catch (...) {
-        release();
-        throw;
-      }
-      release();
+      });
+      save_(progress, copies_);
     });
   } else {
     writing_ = std::async(std::launch::deferred, [&] { save_(progress, tensors); });

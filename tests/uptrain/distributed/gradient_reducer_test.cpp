@@ -56,7 +56,7 @@ struct TrainingSetup {
   }
 
   at::Tensor loss(std::int64_t part) const {
-    const Task task{objective_of(model.spec()), {.token = 3}, {}};
+    const Task task{objective_of(model.spec()), {.token = 3}};
     const at::Tensor ids = golden.tokens.narrow(1, 0, window_width(task.objective, 12));
     const auto [hidden, targets] = predict(model, ids.roll(part, 1), part, task);
     return model.loss(hidden, targets);

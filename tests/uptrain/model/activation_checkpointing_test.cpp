@@ -30,7 +30,7 @@ std::vector<at::Tensor> gradients_of_fixture(const GoldenCase& golden, bool reco
   Transformer model(golden.source.spec, parameters);
   model.set_recomputing(recomputing);
   parameters.require_gradients();
-  const Task task{objective_of(model.spec()), {.token = 3}, {}};
+  const Task task{objective_of(model.spec()), {.token = 3}};
   RouterBalance balance(model);
   balance.watch();
   const auto [hidden, targets] =

@@ -214,7 +214,7 @@ TEST_CASE("a bf16 cache gives the logits of a whole pass to bf16's precision", "
 TEST_CASE("RoPE angles at any position equal those of the whole table", "[uptrain]") {
   const RopeSpec spec = load_golden_case("gptj").source.spec.rope;
   const at::TensorOptions wide(at::kDouble);
-  const RopeTable whole = make_rope_table(spec, 3000, wide);
+  const RopeTable whole = make_rope_table(spec, 0, 3000, 3000, wide);
   RopePositions positions(spec, 3000, wide);
   for (const std::int64_t first : {0, 1, 1023, 1025, 2990, 7}) {
     const RopeTable part = positions.at(first, 10);

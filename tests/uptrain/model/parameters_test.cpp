@@ -28,7 +28,7 @@ TEST_CASE("saving an unchanged model gives the same bytes", "[uptrain]") {
   const Model source = open_computable_model(golden(name));
   const Parameters parameters =
       load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
-  save_model(source, parameters, source.config_text, directory / "saved");
+  save_model(source, in_place(parameters.entries()), source.config_text, directory / "saved");
   for (const char* file : {"config.json", "model.safetensors"}) {
     CHECK(bytes_of_file(directory / "saved" / file) == bytes_of_file(golden(name) / file));
   }
@@ -42,7 +42,7 @@ TEST_CASE("tensors that the computation does not use are saved byte for byte", "
   for (const Parameters::Entry& entry : parameters.entries()) {
     entry.value.add_(1.0);
   }
-  save_model(source, parameters, source.config_text, directory / "saved");
+  save_model(source, in_place(parameters.entries()), source.config_text, directory / "saved");
   const Checkpoint saved = open_checkpoint(directory / "saved");
   std::size_t unused = 0;
   for (const TensorInfo& tensor : source.checkpoint.tensors()) {
@@ -61,8 +61,10 @@ TEST_CASE("a trained model has regroup's code as this version writes it", "[uptr
   put_file(directory / "grouped/regroup_heads.py", "import os");
   put_file(directory / "grouped/evil.py", "import os");
   const Model source = open_computable_model(directory / "grouped");
-  save_model(source, load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU),
-             source.config_text, directory / "saved");
+  save_model(
+      source,
+      in_place(load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU).entries()),
+      source.config_text, directory / "saved");
   CHECK(bytes_of_file(directory / "saved/regroup_heads.py") == shared);
   // As values: saving writes auto_map's key where it was read, a conversion last.
   CHECK(nlohmann::json::parse(bytes_of_file(directory / "saved/config.json")) ==
@@ -82,7 +84,7 @@ TEST_CASE("a stored copy of the tied embedding is updated with it", "[uptrain]")
   const Parameters parameters =
       load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
   parameters.at("transformer.wte.weight").add_(1.0);
-  save_model(source, parameters, source.config_text, directory / "saved");
+  save_model(source, in_place(parameters.entries()), source.config_text, directory / "saved");
   const Checkpoint saved = open_checkpoint(directory / "saved");
   CHECK(bytes_of(saved, "lm_head.weight") == bytes_of(saved, "transformer.wte.weight"));
   CHECK(bytes_of(saved, "lm_head.weight") != head.bytes);
@@ -104,7 +106,7 @@ TEST_CASE("every stored copy of tied tensors is updated", "[uptrain]") {
   const Parameters parameters =
       load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU);
   parameters.at(original).add_(1.0);
-  save_model(source, parameters, source.config_text, directory / "saved");
+  save_model(source, in_place(parameters.entries()), source.config_text, directory / "saved");
   const Checkpoint saved = open_checkpoint(directory / "saved");
   CHECK(bytes_of(saved, original) != bytes_of(source.checkpoint, original));
   for (const std::string& copy : copies) {
@@ -165,8 +167,10 @@ TEST_CASE("companion files are saved with the model", "[uptrain]") {
   const auto path = put_model(directory / "model", tiny_llama());
   put_file(path / "tokenizer.json", "{}");
   const Model source = open_computable_model(path);
-  save_model(source, load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU),
-             source.config_text, directory / "saved");
+  save_model(
+      source,
+      in_place(load_parameters(source.spec, source.checkpoint, at::kFloat, at::kCPU).entries()),
+      source.config_text, directory / "saved");
   CHECK(bytes_of_file(directory / "saved" / "tokenizer.json") == "{}");
 }
 

@@ -34,7 +34,7 @@ struct Pair {
   }
 
   at::Tensor term(AttentionDistillation& distillation) {
-    const Task task{objective_of(golden.source.spec), {.token = 3}, {}};
+    const Task task{objective_of(golden.source.spec), {.token = 3}};
     const at::Tensor ids = golden.tokens.narrow(1, 0, window_width(task.objective, 11));
     distillation.watch();
     predict(student, ids, 0, task);

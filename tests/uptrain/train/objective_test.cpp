@@ -53,36 +53,36 @@ TEST_CASE("the default evaluation objective follows from the architecture", "[up
 TEST_CASE("15 % of tokens are selected and of these 80 % masked and 10 % replaced", "[uptrain]") {
   // Even tokens only, so that about half of the random replacements are recognised as odd.
   const at::Tensor ids = (at::arange(200 * 100, at::kLong) * 2 % 5000).view({200, 100});
-  const MaskedTokens masked = mask_tokens(ids, 0, {kMask, 1}, 5000);
+  const TaskBatch masked = mask_tokens(ids, 0, {.token = kMask, .seed = 1}, 5000);
   REQUIRE(masked.positions.numel() == 200 * 15);
   const auto* position = masked.positions.const_data_ptr<std::int64_t>();
   CHECK(std::set<std::int64_t>(position, position + 3000).size() == 3000);
   CHECK(masked.targets.equal(ids.flatten().index_select(0, masked.positions)));
-  const at::Tensor shown = masked.ids.flatten().index_select(0, masked.positions);
+  const at::Tensor shown = masked.tokens.flatten().index_select(0, masked.positions);
   const auto share = [&](const at::Tensor& which) {
     return static_cast<double>(which.sum().item<std::int64_t>()) / 3000;
   };
   CHECK_THAT(share(shown.eq(kMask)), WithinAbs(0.8, 0.03));
   CHECK_THAT(share(shown.eq(masked.targets)), WithinAbs(0.1, 0.03));
   CHECK_THAT(share(shown.remainder(2).eq(1).logical_and(shown.ne(kMask))), WithinAbs(0.05, 0.02));
-  CHECK(masked.ids.ne(ids).sum().item<std::int64_t>() <= 3000);  // no other tokens change
+  CHECK(masked.tokens.ne(ids).sum().item<std::int64_t>() <= 3000);  // no other tokens change
 }
 
 TEST_CASE("masked tokens depend on seed and window but not on the batch", "[uptrain]") {
   const at::Tensor ids = at::arange(6 * 40, at::kLong).view({6, 40});
-  const MaskedTokens all = mask_tokens(ids, 0, {kMask, 1}, 300);
-  const MaskedTokens last = mask_tokens(ids.narrow(0, 4, 2), 4, {kMask, 1}, 300);
-  CHECK(last.ids.equal(all.ids.narrow(0, 4, 2)));
+  const TaskBatch all = mask_tokens(ids, 0, {.token = kMask, .seed = 1}, 300);
+  const TaskBatch last = mask_tokens(ids.narrow(0, 4, 2), 4, {.token = kMask, .seed = 1}, 300);
+  CHECK(last.tokens.equal(all.tokens.narrow(0, 4, 2)));
   CHECK(last.targets.equal(all.targets.narrow(0, 4 * 6, 2 * 6)));
-  CHECK_FALSE(mask_tokens(ids, 0, {kMask, 2}, 300).targets.equal(all.targets));
+  CHECK_FALSE(mask_tokens(ids, 0, {.token = kMask, .seed = 2}, 300).targets.equal(all.targets));
   const at::Tensor same = at::full({2, 40}, 7, at::kLong);
-  const MaskedTokens two = mask_tokens(same, 0, {kMask, 1}, 300);
-  CHECK_FALSE(two.ids.select(0, 0).equal(two.ids.select(0, 1)));
+  const TaskBatch two = mask_tokens(same, 0, {.token = kMask, .seed = 1}, 300);
+  CHECK_FALSE(two.tokens.select(0, 0).equal(two.tokens.select(0, 1)));
 }
 
 TEST_CASE("the encoder reads the first half and the decoder the second after its start token",
           "[uptrain]") {
-  const Halves halves = split_halves(at::arange(5, at::kLong).view({1, 5}) + 10, 3);
+  const TextPair halves = split_halves(at::arange(5, at::kLong).view({1, 5}) + 10, 3);
   CHECK(halves.source.equal(at::tensor({10, 11}, at::kLong).view({1, 2})));
   CHECK(halves.target.equal(at::tensor({3, 12, 13}, at::kLong).view({1, 3})));
   CHECK(halves.answers.equal(at::tensor({12, 13, 14}, at::kLong).view({1, 3})));
@@ -114,8 +114,8 @@ TEST_CASE("an encoder's loss is the loss of the masked tokens", "[uptrain]") {
   const GoldenCase golden = load_golden_case("bert");
   const TokenFile file = put_tokens(golden.tokens, directory / "tokens");
   const Transformer model = load_transformer(golden.source, at::kFloat, at::kCPU);
-  const MaskedTokens masked = mask_tokens(golden.tokens, 0, {3, 8}, 40);
-  const at::Tensor logits = window_logits(model, masked.ids).flatten(0, 1);
+  const TaskBatch masked = mask_tokens(golden.tokens, 0, {.token = 3, .seed = 8}, 40);
+  const at::Tensor logits = window_logits(model, masked.tokens).flatten(0, 1);
   const double loss = cross_entropy(logits.index_select(0, masked.positions), masked.targets);
   for (const std::int64_t batch : {1, 2}) {
     const Evaluation evaluation = evaluate(
@@ -188,7 +188,7 @@ TEST_CASE("text infilling needs a mask token and room for the end token", "[uptr
              is_wrong_usage("mask token 40", "40 tokens"));
   CHECK_THAT(refusal_of([&] { task({.mask_token = 3, .end_token = 40}, 8); }),
              is_wrong_usage("end token 40"));
-  CHECK(task({.mask_token = 3}, 16).infilling.mask_token == 3);
+  CHECK(task({.mask_token = 3}, 16).hiding.token == 3);
   CHECK(predictions_in(task({.mask_token = 3, .end_token = 2}, 15), 15) == 16);
   CHECK_THAT(refusal_of([&] { task({.mask_token = 3, .end_token = 2}, 16); }),
              is_wrong_usage("context is 16", "17 tokens", "learned positions for 16"));
@@ -232,10 +232,9 @@ TEST_CASE("the targets of span corruption are the decoder's output", "[uptrain]"
   const at::NoGradGuard no_gradients;
   const GoldenCase golden = load_golden_case("t5_v1_1");
   const Transformer model = load_transformer(golden.source, at::kFloat, at::kCPU);
-  const Task task{.objective = Objective::kSpanCorruption,
-                  .spans = {.first_sentinel = 39, .end_token = 1}};
+  const Task task{.objective = Objective::kSpanCorruption, .hiding = {.token = 39, .end_token = 1}};
   const Predictions predictions = predict(model, golden.tokens, 5, task);
-  const CorruptedText text = corrupt_spans(golden.tokens, 5, task.spans, 0);
+  const TextPair text = corrupt_spans(golden.tokens, 5, task.hiding, 0);
   CHECK(predictions.targets.equal(text.answers.flatten()));
   CHECK(predictions.hidden.equal(
       model.hidden_states(text.source, text.target).flatten(0, 1).unsqueeze(0)));
@@ -246,10 +245,9 @@ TEST_CASE("the targets of text infilling are the whole text and the end token", 
   const at::NoGradGuard no_gradients;
   const GoldenCase golden = load_golden_case("bart");
   const Transformer model = load_transformer(golden.source, at::kFloat, at::kCPU);
-  const Task task{.objective = Objective::kTextInfilling,
-                  .infilling = {.mask_token = 39, .end_token = 2}};
+  const Task task{.objective = Objective::kTextInfilling, .hiding = {.token = 39, .end_token = 2}};
   const Predictions predictions = predict(model, golden.tokens, 5, task);
-  const CorruptedText text = infill_text(golden.tokens, 5, task.infilling, 2);
+  const TextPair text = infill_text(golden.tokens, 5, task.hiding, 2);
   CHECK(predictions.targets.equal(text.answers.flatten()));
   CHECK(predictions.hidden.equal(
       model.hidden_states(text.source, text.target).flatten(0, 1).unsqueeze(0)));

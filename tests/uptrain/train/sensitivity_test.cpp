@@ -54,11 +54,10 @@ std::vector<Sensitivity> measure(const GoldenCase& golden, const ConversionReque
   const auto* ids = flat.const_data_ptr<std::int64_t>();
   put_file(directory / "tokens",
            bytes_of_numbers(std::vector<std::uint16_t>(ids, ids + flat.numel())));
-  const SensitivitySettings settings{
-      .windows = {.context = golden.tokens.size(1), .batch = 1, .max_tokens = flat.numel()},
-      .device = at::kCPU};
-  return measure_sensitivity(golden.source, request, TokenFile::open(directory / "tokens"),
-                             settings, {}, kNeverStopped);
+  const WindowSettings windows{
+      .context = golden.tokens.size(1), .batch = 1, .max_tokens = flat.numel()};
+  return measure_sensitivity(golden.source, request, TokenFile::open(directory / "tokens"), windows,
+                             at::kCPU, {}, kNeverStopped);
 }
 
 }  // namespace
@@ -93,7 +92,7 @@ TEST_CASE("measuring stops on request", "[uptrain]") {
   std::atomic<bool> stop{false};
   const auto stopped_by_progress = [&] {
     measure_sensitivity(
-        golden.source, {}, TokenFile::open(directory / "tokens"), {{16, 1, 64}, at::kCPU},
+        golden.source, {}, TokenFile::open(directory / "tokens"), {16, 1, 64}, at::kCPU,
         [&](std::size_t) { stop = true; }, stop);
   };
   CHECK(refusal_of(stopped_by_progress).kind() == ErrorKind::kInterrupted);

@@ -73,21 +73,21 @@ TEST_CASE("15 % of the tokens are hidden in spans of 3 tokens on average", "[upt
 
 TEST_CASE("of two tokens the second is hidden", "[uptrain]") {
   const at::Tensor ids = at::tensor({7, 8}, at::kLong).view({1, 2});
-  const CorruptedText text =
-      corrupt_spans(ids, 0, {.first_sentinel = kSentinel, .end_token = kEnd, .seed = 0}, kStart);
+  const TextPair text =
+      corrupt_spans(ids, 0, {.token = kSentinel, .end_token = kEnd, .seed = 0}, kStart);
   CHECK(list_of(text.source) == std::vector<std::int64_t>{7, 999, 1});
   CHECK(list_of(text.answers) == std::vector<std::int64_t>{999, 8, 1});
   CHECK(list_of(text.target) == std::vector<std::int64_t>{0, 999, 8});
-  const CorruptedText endless =
-      corrupt_spans(ids, 0, {.first_sentinel = kSentinel, .end_token = {}, .seed = 0}, kStart);
+  const TextPair endless =
+      corrupt_spans(ids, 0, {.token = kSentinel, .end_token = {}, .seed = 0}, kStart);
   CHECK(list_of(endless.source) == std::vector<std::int64_t>{7, 999});
   CHECK(list_of(endless.answers) == std::vector<std::int64_t>{999, 8});
 }
 
 TEST_CASE("of thirteen tokens the last two are hidden in one span", "[uptrain]") {
   const at::Tensor ids = at::arange(10, 23, at::kLong).view({1, 13});
-  const CorruptedText text =
-      corrupt_spans(ids, 4, {.first_sentinel = kSentinel, .end_token = kEnd, .seed = 3}, kStart);
+  const TextPair text =
+      corrupt_spans(ids, 4, {.token = kSentinel, .end_token = kEnd, .seed = 3}, kStart);
   CHECK(list_of(text.source) ==
         std::vector<std::int64_t>{10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 999, 1});
   CHECK(list_of(text.answers) == std::vector<std::int64_t>{999, 21, 22, 1});
@@ -96,8 +96,8 @@ TEST_CASE("of thirteen tokens the last two are hidden in one span", "[uptrain]")
 
 TEST_CASE("source and answers together give the text", "[uptrain]") {
   const at::Tensor ids = at::arange(100, 300, at::kLong).view({2, 100});
-  const CorruptedText text =
-      corrupt_spans(ids, 0, {.first_sentinel = kSentinel, .end_token = {}, .seed = 5}, kStart);
+  const TextPair text =
+      corrupt_spans(ids, 0, {.token = kSentinel, .end_token = {}, .seed = 5}, kStart);
   for (std::int64_t window = 0; window < 2; ++window) {
     CHECK(put_together(list_of(text.source[window]), list_of(text.answers[window])) ==
           list_of(ids[window]));
@@ -132,9 +132,9 @@ TEST_CASE("spans cover the window and depend on the seed and the window", "[uptr
 
 TEST_CASE("the hidden tokens do not depend on the batch", "[uptrain]") {
   const at::Tensor ids = at::arange(100, 340, at::kLong).view({6, 40});
-  const SpanCorruption corruption{.first_sentinel = kSentinel, .end_token = kEnd, .seed = 2};
-  const CorruptedText all = corrupt_spans(ids, 10, corruption, kStart);
-  const CorruptedText last = corrupt_spans(ids.narrow(0, 4, 2), 14, corruption, kStart);
+  const Hiding corruption{.token = kSentinel, .end_token = kEnd, .seed = 2};
+  const TextPair all = corrupt_spans(ids, 10, corruption, kStart);
+  const TextPair last = corrupt_spans(ids.narrow(0, 4, 2), 14, corruption, kStart);
   CHECK(last.source.equal(all.source.narrow(0, 4, 2)));
   CHECK(last.answers.equal(all.answers.narrow(0, 4, 2)));
 }

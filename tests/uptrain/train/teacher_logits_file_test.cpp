@@ -75,7 +75,13 @@ TEST_CASE("every flipped bit of stored teacher logits is detected", "[uptrain]")
   TeachSettings settings = settings_for(run, golden("llama_bf16"), 3, 2);
   settings.file_bytes = settings.file_bytes / 5 * 2;
   make_answers(settings, directory / "answers");
-  const auto check = [&] { TeacherLogitsCache::open(directory / "answers").check_all(); };
+  const auto check = [&] {
+    const fs::path answers = directory / "answers";
+    const TeacherLogitsFacts facts = TeacherLogitsCache::open(answers).facts();
+    for (std::int64_t file = 0; file < facts.files(); ++file) {
+      check_teacher_logits(open_teacher_logits_file(answers, facts, file), facts);
+    }
+  };
   CHECK_NOTHROW(check());
   for (const char* name : {"answers-00000.safetensors", "answers-00001.safetensors"}) {
     const fs::path file = directory / "answers" / name;

@@ -44,15 +44,15 @@ TEST_CASE("30 % of the tokens are hidden behind one mask for 3 tokens on average
 TEST_CASE("the decoder writes the whole text, of which the encoder reads what is shown",
           "[uptrain]") {
   const at::Tensor ids = at::arange(10, 20, at::kLong).view({1, 10});
-  const CorruptedText text =
-      infill_text(ids, 4, {.mask_token = kMaskId, .end_token = kEndToken, .seed = 3}, kStartToken);
+  const TextPair text =
+      infill_text(ids, 4, {.token = kMaskId, .end_token = kEndToken, .seed = 3}, kStartToken);
   CHECK(numbers_in(text.source) == std::vector<std::int64_t>{10, 11, 12, 13, 14, 15, 16, 999, 2});
   CHECK(numbers_in(text.answers) ==
         std::vector<std::int64_t>{10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 2});
   CHECK(numbers_in(text.target) ==
         std::vector<std::int64_t>{0, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19});
-  const CorruptedText endless =
-      infill_text(ids, 4, {.mask_token = kMaskId, .end_token = {}, .seed = 3}, kStartToken);
+  const TextPair endless =
+      infill_text(ids, 4, {.token = kMaskId, .end_token = {}, .seed = 3}, kStartToken);
   CHECK(numbers_in(endless.source) == std::vector<std::int64_t>{10, 11, 12, 13, 14, 15, 16, 999});
   CHECK(endless.answers.equal(ids));
 }
@@ -64,7 +64,7 @@ TEST_CASE("each hidden span is replaced by one mask token, and other tokens keep
   std::vector<std::int64_t> hidden_at(100);
   for (std::int64_t window = 0; window < 400; ++window) {
     const auto source = numbers_in(
-        infill_text(ids, window, {.mask_token = kMaskId, .end_token = {}, .seed = 5}, kStartToken)
+        infill_text(ids, window, {.token = kMaskId, .end_token = {}, .seed = 5}, kStartToken)
             .source);
     std::int64_t masks = 0, last = -1;
     bool after_mask = false;
@@ -93,12 +93,12 @@ TEST_CASE("each hidden span is replaced by one mask token, and other tokens keep
 
 TEST_CASE("a window is masked alike in every batch and otherwise with another seed", "[uptrain]") {
   const at::Tensor ids = at::arange(200, at::kLong).view({4, 50});
-  const TextInfilling infilling{.mask_token = kMaskId, .end_token = kEndToken, .seed = 1};
-  const CorruptedText all = infill_text(ids, 0, infilling, kStartToken);
-  const CorruptedText last = infill_text(ids.narrow(0, 2, 2), 2, infilling, kStartToken);
+  const Hiding infilling{.token = kMaskId, .end_token = kEndToken, .seed = 1};
+  const TextPair all = infill_text(ids, 0, infilling, kStartToken);
+  const TextPair last = infill_text(ids.narrow(0, 2, 2), 2, infilling, kStartToken);
   CHECK(last.source.equal(all.source.narrow(0, 2, 2)));
   CHECK(last.target.equal(all.target.narrow(0, 2, 2)));
-  const TextInfilling other{.mask_token = kMaskId, .end_token = kEndToken, .seed = 2};
+  const Hiding other{.token = kMaskId, .end_token = kEndToken, .seed = 2};
   CHECK_FALSE(infill_text(ids, 0, other, kStartToken).source.equal(all.source));
 }
 
