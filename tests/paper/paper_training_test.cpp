@@ -256,7 +256,7 @@ TEST_CASE("a layer's sensitivity on paper is that of the CPU", "[paper]") {
   const auto measured = [&](at::Device device) {
     return measure_sensitivity(
         golden.source, request, TokenFile::open(directory / "tokens"),
-        {{.context = 12, .batch = 2, .max_tokens = 96}, device}, [](std::size_t) {}, kNeverStopped);
+        {.context = 12, .batch = 2, .max_tokens = 96}, device, [](std::size_t) {}, kNeverStopped);
   };
   const auto here = measured(c10::kCPU), there = measured(paper_device());
   REQUIRE(there.size() == here.size());

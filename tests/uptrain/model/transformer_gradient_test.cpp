@@ -21,7 +21,7 @@ namespace {
 at::Tensor loss_of(Transformer& model, const at::Tensor& tokens) {
   if (objective_of(model.spec()) != Objective::kNextToken) {
     const auto [hidden, targets] =
-        predict(model, tokens, 0, {objective_of(model.spec()), {.token = 3}, {}});
+        predict(model, tokens, 0, {objective_of(model.spec()), {.token = 3}});
     return model.loss(hidden, targets);
   }
   const std::int64_t length = tokens.size(1) - 1;
