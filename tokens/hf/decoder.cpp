@@ -165,8 +165,17 @@ void decode_word_pieces(Texts& texts, const JsonFields& fields) {
   }
 }
 
+// A text to be looked for: an empty one would be found everywhere, without end.
+std::string sought(const JsonFields& fields, std::string_view key) {
+  std::string text = fields.text(key);
+  if (text.empty()) {
+    fields.refuse(key, "a text that is not empty");
+  }
+  return text;
+}
+
 void decode_metaspace(Texts& texts, const JsonFields& fields) {
-  const std::string mark = fields.text("replacement");
+  const std::string mark = sought(fields, "replacement");
   const bool prepends = fields.optional_text("prepend_scheme").value_or("always") != "never" &&
                         fields.flag("add_prefix_space", true);
   for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -175,18 +184,15 @@ void decode_metaspace(Texts& texts, const JsonFields& fields) {
 }
 
 void decode_suffixes(Texts& texts, const JsonFields& fields) {
-  const std::string suffix = fields.text("suffix");
+  const std::string suffix = sought(fields, "suffix");
   for (std::string& text : texts) {
     replace_all(text, suffix, &text == &texts.back() ? "" : " ");
   }
 }
 
 void decode_replacements(Texts& texts, const JsonFields& fields) {
-  const std::string from = fields.object("pattern").text("String");
+  const std::string from = sought(fields.object("pattern"), "String");
   const std::string to = fields.text("content");
-  if (from.empty()) {
-    fields.refuse("pattern", "a text that is not empty");
-  }
   for (std::string& text : texts) {
     replace_all(text, from, to);
   }
@@ -194,7 +200,7 @@ void decode_replacements(Texts& texts, const JsonFields& fields) {
 
 // Up to `start` and `stop` repetitions of a text at the ends of each token.
 void decode_strip(Texts& texts, const JsonFields& fields) {
-  const std::string content = fields.text("content");
+  const std::string content = sought(fields, "content");
   for (std::string& text : texts) {
     for (std::uint32_t i = 0; i < fields.count("start") && text.starts_with(content); ++i) {
       text.erase(0, content.size());

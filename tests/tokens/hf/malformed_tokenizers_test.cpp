@@ -57,6 +57,20 @@ TEST_CASE("the parts of a tokenizer that are not supported are named", "[tokens]
       is_bad_input("normalizer.strip_left is 1"));
 }
 
+TEST_CASE("a decoder that looks for an empty text is refused", "[tokens]") {
+  for (const PlainJson& decoder :
+       {PlainJson{{"type", "Metaspace"}, {"replacement", ""}},
+        PlainJson{{"type", "BPEDecoder"}, {"suffix", ""}},
+        PlainJson{{"type", "Replace"}, {"pattern", {{"String", ""}}}, {"content", "a"}},
+        PlainJson{{"type", "Strip"}, {"content", ""}, {"start", 4294967295}, {"stop", 0}}}) {
+    CAPTURE(decoder.dump());
+    PlainJson tokenizer = character_tokenizer({"a", "b", "ab"});
+    tokenizer["decoder"] = decoder;
+    const std::vector<std::uint32_t> ids{0, 1};
+    CHECK_THAT(refusal_of([&] { opened(tokenizer)->decode(ids); }), is_bad_input("empty"));
+  }
+}
+
 TEST_CASE("malformed vocabularies and merges are refused", "[tokens]") {
   CHECK_THAT(refusal_with_model("vocab", PlainJson::object()), is_bad_input("model.vocab"));
   CHECK_THAT(refusal_with_model("vocab", {{"a", -1}}), is_bad_input("model.vocab.a is -1"));
