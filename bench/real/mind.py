@@ -47,9 +47,9 @@ def is_right(answer, accepted):
 
 class Model:
     def __init__(self, path):
-        self.tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left")
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left", trust_remote_code=True)
         self.tokenizer.pad_token = self.tokenizer.pad_token or self.tokenizer.eos_token
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, trust_remote_code=True).eval()
 
     @torch.no_grad()
     def answers(self, asked, batch=40):

@@ -265,7 +265,8 @@ std::string in_transformers(LoadedBy loader, const ModelSpec& spec) {
                              ? "; its cache has all query heads all the same"
                              : "");
     case LoadedBy::kCarriedCode:
-      return call(", trust_remote_code=True") + ": runs Python files of this directory";
+      return call(", trust_remote_code=True") +
+             ": runs Python files of this directory; `AutoTokenizer` needs it, too";
     case LoadedBy::kOwnCode:
       return call(", trust_remote_code=True") + ", if the model's own code supports these heads";
     case LoadedBy::kUnknown: return "not known for this architecture";

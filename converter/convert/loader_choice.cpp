@@ -102,7 +102,8 @@ void check_free(const Model& source, const LoaderCode& code) {
 }
 
 std::string note_on(const LoaderCode& code) {
-  return "transformers loads the result with trust_remote_code=True, by the code in " +
+  return "transformers loads the result and its tokenizer with trust_remote_code=True, by the code "
+         "in " +
          std::string(code.files.back().name);
 }
 
