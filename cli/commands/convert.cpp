@@ -357,6 +357,7 @@ void run_conversion(ConvertOptions& options, Console& console) {
   check_arguments(options);
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_model(options.source, {.layout = options.layout});
+  choose_windows(source, options.refit);
   const std::optional<PreparedText> text = use_text(source, options, console);
   std::optional<KvBudget> budget = complete_request(source, options, console);
   std::vector<LayerGrouping> groupings;

@@ -17,6 +17,7 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/model/model_directory.h"
+#include "formats/model/serving_cost.h"
 #include "formats/tensors/gguf.h"
 
 namespace regroup {
@@ -218,11 +219,15 @@ void add_refit_options(Command command, ConvertOptions::Refit& options) {
                   "output of the source's on this text")
       .excludes("--text");
   add_count(command, "--refit-steps", options.steps, "steps for each attention");
-  add_count(command, "--refit-batch", options.batch, "windows in a step", {1, kMostBatch});
+  add_count(command, "--refit-batch", options.batch,
+            "windows in a step (default: 2; for encoders, 1,024 tokens together, at most 16)",
+            {1, kMostBatch})
+      .default_text("");
   add_count(command, "--refit-tokens", options.max_tokens, "read about this many tokens");
-  add_count(command, "--refit-context", options.context,
-            "tokens in a window (default: 512, or the model's positions if fewer)",
-            {2, kMostContext})
+  add_count(
+      command, "--refit-context", options.context,
+      "tokens in a window (default: 512, for encoders 128, or the model's positions if fewer)",
+      {2, kMostContext})
       .default_text("");
   add_number(command, "--refit-lr", options.learning_rate,
              "learning rate, relative to the size of the weights (default: found for each "
@@ -289,6 +294,20 @@ void set_expand_request(ConvertOptions& options) {
   choose_container(options);
   request.target = "expanded";
   request.stored_kv_heads = std::exchange(request.kv_heads, {}).front();
+}
+
+// Encoders embed sentences and paragraphs more often than pages.
+void choose_windows(const Model& source, ConvertOptions::Refit& options) {
+  constexpr std::int64_t kTokensOfEncoders = 1024, kMostOfEncoders = 16;
+  const bool encoder = !source.spec.causal;
+  if (options.context == 0) {
+    options.context = usual_context(source, encoder ? 128 : 512);
+  }
+  if (options.batch == 0) {
+    options.batch =
+        encoder ? std::clamp<std::int64_t>(kTokensOfEncoders / options.context, 1, kMostOfEncoders)
+                : 2;
+  }
 }
 
 void check_effects(const ConvertOptions& options, const Model& source, const ConversionPlan& plan) {

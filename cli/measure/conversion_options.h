@@ -22,8 +22,8 @@ struct ConvertOptions {
   /// --refit, after pooling.
   struct Refit {
     std::string data;          ///< a token file; empty: no refitting
-    std::int64_t context = 0;  ///< tokens in a window; 0: 512, or the model's positions if fewer
-    std::int64_t batch = 2;    ///< windows in a step
+    std::int64_t context = 0;  ///< tokens in a window; 0: see choose_windows()
+    std::int64_t batch = 0;    ///< windows in a step; 0: see choose_windows()
     std::int64_t steps = 200;  ///< per attention
     std::int64_t max_tokens = 131'072;
     std::optional<double> learning_rate;  ///< none: found for each attention
@@ -83,9 +83,6 @@ struct ConvertOptions {
   /// Whether --text measures these statistics, since none are given.
   bool calibrates() const { return calibration.empty() && takes_statistics(); }
 };
-
-/// Tokens in a window: options.refit.context, or its default for that model.
-std::int64_t context_of(const Model& source, const ConvertOptions& options);
 
 /// Throws kUsage naming `option` if regroup cannot compute the model.
 void check_computable(const char* option, const Model& source);

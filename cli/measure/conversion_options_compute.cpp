@@ -12,11 +12,6 @@
 
 namespace regroup {
 
-std::int64_t context_of(const Model& source, const ConvertOptions& options) {
-  const std::int64_t default_context = WindowSettings().context;
-  return options.refit.context > 0 ? options.refit.context : usual_context(source, default_context);
-}
-
 void check_computable(const char* option, const Model& source) {
   if (!source.spec.not_computable.empty()) {
     throw_usage("{}: {} cannot be computed: {}", option, printable(source.spec.architecture),
@@ -33,7 +28,7 @@ std::shared_ptr<AttentionRefiner> make_refiner(const Model& source, const Conver
   check_computable("--refit", source);
   set_compute_threads(options.threads);
   RefitSettings settings;
-  settings.windows.context = context_of(source, options);
+  settings.windows.context = options.refit.context;
   settings.windows.batch = options.refit.batch;
   settings.windows.max_tokens = options.refit.max_tokens;
   settings.steps = options.refit.steps;
@@ -56,7 +51,7 @@ void check_is_predicted(const Model& source, const std::filesystem::path& data, 
   std::uint64_t done = 0;
   std::optional<TextChance> found;
   with_torch_errors([&] {
-    found = compare_with_chance(source, TokenFile::open(data), context_of(source, options),
+    found = compare_with_chance(source, TokenFile::open(data), options.refit.context,
                                 parse_device(options.device), interrupt_requested(),
                                 [&] { progress.update(++done); });
   });

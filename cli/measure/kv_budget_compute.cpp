@@ -77,7 +77,7 @@ KvBudget share_kv_budget(const Model& source, const ConvertOptions& options,
   Progress progress(console, "measure", source.spec.layers.size(), "layers");
   std::vector<Sensitivity> measured;
   with_torch_errors([&] {
-    const WindowSettings windows{.context = context_of(source, options),
+    const WindowSettings windows{.context = options.refit.context,
                                  .batch = options.refit.batch,
                                  .max_tokens = options.budget.max_tokens};
     measured = measure_sensitivity(

@@ -208,7 +208,7 @@ PreparedText prepare_text(const Model& source, const ConvertOptions& options,
   const Effort effort = effort_of(options.text);
   const double own_share = own_share_of(source, options);
   PreparedText prepared;
-  prepared.context = context_of(source, options);
+  prepared.context = options.refit.context;
   prepared.files = std::make_unique<StagedDirectory>(options.destination + ".text");
   fs::path whole = prepared.files->path() / "text.bin";
   const std::int64_t used = effort.tokens + effort.held_out;

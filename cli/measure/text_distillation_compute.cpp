@@ -18,9 +18,9 @@
 namespace regroup {
 namespace {
 
-DistillSettings distill_settings(const Model& source, const ConvertOptions& options) {
+DistillSettings distill_settings(const ConvertOptions& options) {
   DistillSettings settings;
-  settings.context = context_of(source, options);
+  settings.context = options.refit.context;
   settings.batch = options.refit.batch;
   settings.device = parse_device(options.device);
   return settings;
@@ -68,7 +68,7 @@ std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
   if (repeats_heads(plan)) {
     return "the result stores each head several times; convert without --target expanded first";
   }
-  const DistillSettings settings = distill_settings(source, options);
+  const DistillSettings settings = distill_settings(options);
   return distill_memory(source, source.spec, settings).fits()
              ? ""
              : fmt::format("it takes about {} of memory, more than is free",
@@ -76,8 +76,7 @@ std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
 }
 
 double bytes_to_distill(const Model& source, const ConvertOptions& options) {
-  const MemoryNeed need =
-      distill_memory(source, source.spec, distill_settings(source, options)).need;
+  const MemoryNeed need = distill_memory(source, source.spec, distill_settings(options)).need;
   return need.device + need.host;
 }
 
@@ -95,7 +94,7 @@ Recipe distillation_recipe(const PreparedText& text, const ConvertOptions& optio
 DistillOutcome distill_on_text(const Model& source, const ConversionPlan& plan,
                                const PreparedText& text, const ConvertOptions& options,
                                const std::filesystem::path& result, const Console& console) {
-  DistillSettings settings = distill_settings(source, options);
+  DistillSettings settings = distill_settings(options);
   settings.data = text.learning;
   settings.held_out = text.judging;
   settings.steps = text.distill_steps;
