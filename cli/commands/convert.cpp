@@ -267,6 +267,12 @@ void check_data(const Model& source, const ConvertOptions& options, const Consol
       compute_for(option).check_is_predicted(source, data, option, options, console);
     }
   };
+  for (const auto& [option, data] : {std::pair("--kv-budget-data", &options.budget.data),
+                                     std::pair("--refit", &options.refit.data)}) {
+    if (options.given(option)) {
+      check_data_origin(source, *data, console);
+    }
+  }
   check("--kv-budget-data", options.budget.data);
   if (!options.dry_run) {
     check("--refit", options.refit.data);
@@ -283,8 +289,6 @@ std::optional<KvBudget> complete_request(const Model& source, ConvertOptions& op
     request.pooling.discarded_statistics = {request.calibration->tokens(),
                                             request.calibration->fingerprint()};
   }
-  check_data_origin(source, options.budget.data, console);
-  check_data_origin(source, options.refit.data, console);
   if (options.device != request.pooling.device) {
     request.pooling.device = compute_for("--device").solving_device(options);
   }

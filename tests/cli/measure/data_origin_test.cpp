@@ -99,6 +99,20 @@ TEST_CASE("tokens of another tokenizer than the model's are refused", "[cli]") {
   }
 }
 
+TEST_CASE("a text that the model's own tokenizer read is not suspected", "[cli]") {
+  if (!reads_tokenizer_json()) {
+    SKIP("this build does not read tokenizer.json");
+  }
+  const OriginScene scene;
+  const ProgramResult done =
+      run_program({"convert", scene.model, scene.directory / "out", "--kv-budget", "50%", "--text",
+                   scene.text, "--allow-any-text", "--refit-context", "16", "--refit-batch", "1",
+                   "--distill-steps", "2", "--refit-steps", "2", "--refit-tokens", "128"});
+  CAPTURE(done.err);
+  CHECK(done.exit_code == 0);
+  CHECK_THAT(done.err, ContainsSubstring("measure") && !ContainsSubstring("of another tokenizer"));
+}
+
 TEST_CASE("a tokenizer given for a text is compared with the model's, too", "[cli]") {
   if (!reads_tokenizer_json()) {
     SKIP("this build does not read tokenizer.json");
