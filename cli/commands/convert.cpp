@@ -269,7 +269,7 @@ void check_data(const Model& source, const ConvertOptions& options, const Consol
   };
   for (const auto& [option, data] : {std::pair("--kv-budget-data", &options.budget.data),
                                      std::pair("--refit", &options.refit.data)}) {
-    if (options.given(option)) {
+    if (!data->empty() && options.given(option)) {
       check_data_origin(source, *data, console);
     }
   }
