@@ -22,7 +22,6 @@ namespace regroup {
 
 namespace {
 
-constexpr std::size_t kMaxNormalizers = 32;
 constexpr std::size_t kMaxReplacement = 256;
 
 // Keeps each character, replaces it or leaves it out. `change` returns what becomes of it; nothing
@@ -304,8 +303,8 @@ Normalizer read_charsmap(const JsonFields& fields) {
   return [charsmap](NormalText& text) { charsmap->apply(text); };
 }
 
-const std::unordered_map<std::string_view, Maker>& makers() {
-  static const std::unordered_map<std::string_view, Maker> makers{
+const std::unordered_map<std::string, Maker>& makers() {
+  static const std::unordered_map<std::string, Maker> makers{
       {"NFC", form_maker(NormalForm::kNfc)},
       {"NFD", form_maker(NormalForm::kNfd)},
       {"NFKC", form_maker(NormalForm::kNfkc)},
@@ -327,20 +326,7 @@ const std::unordered_map<std::string_view, Maker>& makers() {
 }  // namespace
 
 void read_normalizer(const JsonFields& fields, Normalizers& normalizers) {
-  const std::string type = fields.text("type");
-  if (normalizers.size() == kMaxNormalizers) {
-    fields.refuse_all("more than 32 normalizers");
-  }
-  if (type == "Sequence") {
-    fields.allow({"type", "normalizers"});
-    for (const JsonFields& member : fields.objects("normalizers")) {
-      read_normalizer(member, normalizers);
-    }
-  } else if (const auto maker = makers().find(type); maker != makers().end()) {
-    normalizers.push_back(maker->second(fields));
-  } else {
-    fields.refuse("type", "a normalizer that regroup supports");
-  }
+  read_steps(fields, "normalizers", "a normalizer that regroup supports", makers(), normalizers);
 }
 
 }  // namespace regroup

@@ -12,8 +12,6 @@
 namespace regroup {
 namespace {
 
-constexpr std::size_t kMaxPreTokenizers = 32;
-
 // GPT-2's words: contractions, letters, digits and other signs, each with a space before, and runs
 // of white space without the space that belongs to the next word.
 constexpr std::string_view kGpt2Words =
@@ -215,20 +213,8 @@ void read_pre_tokenizer(const JsonFields& fields, PreTokenizers& pre_tokenizers)
       {"Split", read_split},
       {"Whitespace", read_words},
       {"WhitespaceSplit", read_white_space}};
-  const std::string type = fields.text("type");
-  if (pre_tokenizers.size() == kMaxPreTokenizers) {
-    fields.refuse_all("more than 32 pre-tokenizers");
-  }
-  if (type == "Sequence") {
-    fields.allow({"type", "pretokenizers"});
-    for (const JsonFields& member : fields.objects("pretokenizers")) {
-      read_pre_tokenizer(member, pre_tokenizers);
-    }
-  } else if (const auto reader = readers.find(type); reader != readers.end()) {
-    pre_tokenizers.push_back(reader->second(fields));
-  } else {
-    fields.refuse("type", "a pre-tokenizer that regroup supports");
-  }
+  read_steps(fields, "pretokenizers", "a pre-tokenizer that regroup supports", readers,
+             pre_tokenizers);
 }
 
 }  // namespace regroup

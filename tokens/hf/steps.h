@@ -4,8 +4,10 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tokens/hf/json_fields.h"
@@ -18,6 +20,29 @@ struct NormalText {
   std::string text;
   Origin origin;
 };
+
+/// Appends the step that an object describes by one of `readers`, a map from kinds to functions of
+/// its fields, or the steps in the list `members` of a Sequence: 32 in all. Throws kBadInput for
+/// more, and for other kinds, of which it says that `needed` is needed.
+template <typename Readers, typename Step>
+void read_steps(const JsonFields& fields, std::string_view members, std::string_view needed,
+                const Readers& readers, std::vector<Step>& steps) {
+  constexpr std::size_t kMostSteps = 32;
+  const std::string type = fields.text("type");
+  if (steps.size() == kMostSteps) {
+    fields.refuse_all(fmt::format("more than {} {}", kMostSteps, members));
+  }
+  if (type == "Sequence") {
+    fields.allow({"type", members});
+    for (const JsonFields& member : fields.objects(members)) {
+      read_steps(member, members, needed, readers, steps);
+    }
+  } else if (const auto reader = readers.find(type); reader != readers.end()) {
+    steps.push_back(reader->second(fields));
+  } else {
+    fields.refuse("type", needed);
+  }
+}
 
 /// Changes a text. Thread-safe.
 using Normalizer = std::function<void(NormalText&)>;
