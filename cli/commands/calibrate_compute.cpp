@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/measure/conversion_options.h"
+#include "cli/commands/convert_options.h"
 #include "cli/measure/data_origin.h"
 #include "cli/shell/command.h"
 #include "cli/shell/devices.h"
@@ -45,17 +45,17 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_computable_model(options.model);
   WindowSettings settings = options.settings;
-  settings.context =
-      options.context > 0 ? options.context : usual_context(source, settings.context);
+  ConvertOptions compute;  // as the conversion will read its text
+  compute.refit.context = options.context;
+  compute.device = options.device;
+  compute.threads = options.threads;
+  choose_windows(source, compute.refit);
+  settings.context = compute.refit.context;
   warn_of_context(source, settings.context, console);
   check_data_origin(source, options.data, console);
   const TokenInput input(options.data, options.text, source, options.threads,
                          tokens_to_read(settings.max_tokens));
   if (!options.any_text) {
-    ConvertOptions compute;
-    compute.refit.context = settings.context;
-    compute.device = options.device;
-    compute.threads = options.threads;
     check_is_predicted(source, input.path(), options.data.empty() ? "--text" : "--data", compute,
                        console);
   }
@@ -91,9 +91,10 @@ void add_calibrate_command(Command program, Console& console) {
   command.add_option("--data", options->data, "token file: raw ids, llm.c, or numpy");
   add_text_input(command, options->text, "instead of --data: text files or JSON lines");
   command.add_option("-o,--output", options->output, "statistics file to make").required();
-  add_count(command, "--context", options->context,
-            "tokens in a window (default: 512, or the model's positions if fewer)",
-            {2, kMostContext})
+  add_count(
+      command, "--context", options->context,
+      "tokens in a window (default: 512, for encoders 128, or the model's positions if fewer)",
+      {2, kMostContext})
       .default_text("");
   add_count(command, "--max-tokens", options->settings.max_tokens, "read about this many tokens");
   add_count(command, "--batch", options->settings.batch, "windows at a time", {1, kMostBatch});

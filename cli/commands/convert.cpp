@@ -262,21 +262,17 @@ void check_arguments(const ConvertOptions& options) {
 
 // Checks the token files that the user named; the text of --text is already checked.
 void check_data(const Model& source, const ConvertOptions& options, const Console& console) {
-  const auto check = [&](const char* option, const std::string& data) {
-    if (!data.empty() && !options.any_text && options.given(option)) {
+  const auto check = [&](const char* option, const std::string& data, bool reads) {
+    if (data.empty() || !options.given(option)) {
+      return;
+    }
+    check_data_origin(source, data, console);
+    if (reads && !options.any_text) {
       compute_for(option).check_is_predicted(source, data, option, options, console);
     }
   };
-  for (const auto& [option, data] : {std::pair("--kv-budget-data", &options.budget.data),
-                                     std::pair("--refit", &options.refit.data)}) {
-    if (!data->empty() && options.given(option)) {
-      check_data_origin(source, *data, console);
-    }
-  }
-  check("--kv-budget-data", options.budget.data);
-  if (!options.dry_run) {
-    check("--refit", options.refit.data);
-  }
+  check("--kv-budget-data", options.budget.data, true);
+  check("--refit", options.refit.data, !options.dry_run);
 }
 
 // Adds statistics, the device, the kv heads of --kv-budget and the refiner to the request. Returns
