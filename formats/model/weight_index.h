@@ -38,10 +38,13 @@ WeightIndex parse_weight_index(std::string_view text, std::string_view where);
 /// is outside the directory, or its tensors differ from the index.
 std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& index);
 
+/// What an index says of a model.
 struct IndexListing {
   std::optional<std::uint64_t> total_size;  ///< the bytes of all tensors
   std::vector<std::string> tensors;         ///< all that it lists, sorted
 };
+
+/// Reads an index without opening its shards. Throws kBadInput if it is malformed.
 IndexListing listing_of_index(const std::filesystem::path& index);
 
 }  // namespace regroup

@@ -119,7 +119,7 @@ NormTensors norm_at(const std::string& name, bool bias);
 struct BlockNames {
   struct Attention {
     std::string_view norm = {};
-    std::string_view qkv = {};  ///< with kSeparate, "*" stands for q, k and v
+    std::string_view qkv = {};  ///< in kSeparate, a pattern: q, k or v takes the place of "*"
     std::string_view o = {};
   };
   struct Mlp {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <stdexcept>
 
 #include <fmt/ranges.h>
 
@@ -406,6 +407,18 @@ constexpr auto kArchitectures = std::to_array<Architecture>({
      add_blocks},
 });
 
+// An architecture with fewer keys than its row has places leaves the others empty.
+Json value_of(std::string_view key, const ModelSpec& spec) {
+  if (key.empty()) {
+    return kLeftOut;
+  }
+  const auto found = std::ranges::find(kConfigKeys, key, &ConfigKey::name);
+  if (found == kConfigKeys.end()) {
+    throw std::logic_error(fmt::format("the table of config keys lacks {}", key));
+  }
+  return found->value(spec);
+}
+
 }  // namespace
 
 std::vector<std::string_view> writable_architectures() {
@@ -425,8 +438,7 @@ Json write_config(std::string_view name, const ModelSpec& spec) {
   }
   Json config = found->base.frame(found->base.model_type, name, spec);
   for (const std::string_view key : found->keys) {
-    const Json value =
-        key.empty() ? kLeftOut : std::ranges::find(kConfigKeys, key, &ConfigKey::name)->value(spec);
+    const Json value = value_of(key, spec);
     if (!value.is_discarded()) {
       config[std::string(key)] = value;
     }

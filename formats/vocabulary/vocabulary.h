@@ -49,6 +49,7 @@ struct Vocabulary {
 
   bool present() const { return model != "no_vocab"; }
   TokenType type(std::size_t id) const { return static_cast<TokenType>(types[id]); }
+  /// The id in special_ids; nothing if the role has none.
   std::optional<std::uint32_t> special_id(const std::string& role) const;
 };
 

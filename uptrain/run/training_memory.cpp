@@ -60,7 +60,7 @@ struct Trained {
   double largest = 0.0;    // elements of the largest tensor
   double inside = 0.0;     // elements of the largest one in a block
   double outside = 0.0;    // elements of the largest one that is in no block
-  double block = 0.0;      // elements of those of the block that has most
+  double block = 0.0;      // elements in the largest block
   double small = 0.0;      // elements of all that may wait in a bucket for others
   double optimizer = 0.0;  // bytes of its state
   double transfers = 0.0;  // bytes of pinned memory in kHost

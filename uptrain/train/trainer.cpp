@@ -193,8 +193,8 @@ void Trainer::send_to_host(const at::Tensor& loss) {
   transfer_->end_batch();
 }
 
-// Sums over ranks, while the backward pass runs, the gradients of this batch and of those before it
-// that have been added up.
+// The sum over ranks begins while the backward pass runs. It is of all gradients since the last
+// step: those of this batch and those of earlier batches.
 void Trainer::send_to_owners(const at::Tensor& loss) {
   GradientReducer reducer(*partition_, shards_ != nullptr ? GradientReducer::kFewInFlight
                                                           : GradientReducer::kAnyInFlight);
