@@ -172,7 +172,9 @@ void add_sample_command(Command program, Console& console) {
             "tokens in a sequence (default: 512, or the model's positions if fewer)",
             {2, kMostContext})
       .default_text("");
-  add_count(command, "--batch", settings.batch, "sequences at a time", {1, kMostBatch});
+  add_count(command, "--batch", settings.batch,
+            "sequences at a time (default: 64; on a GPU up to 512)", {1, kMostBatch})
+      .default_text("");
   add_number(command, "--temperature", settings.temperature,
              "softmax temperature that tokens are drawn at (default: 1; with --prompt, 0.7)",
              {0.01, 100.0})

@@ -44,8 +44,8 @@ Facts logits_facts(const LogitsResult& result) {
 }
 
 std::string logits_text(const LogitsResult& result) {
-  constexpr std::size_t kIndent = 19;
-  return text_of_facts(logits_facts(result), kIndent);
+  constexpr std::size_t kLabelWidth = 19;
+  return text_of_facts(logits_facts(result), kLabelWidth);
 }
 
 Json logits_json(const LogitsResult& result) {

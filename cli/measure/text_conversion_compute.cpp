@@ -272,9 +272,12 @@ std::array<Stage, 5> stages_with(const Model& source, const ConvertOptions& opti
 
 // On a GPU, a step of writing takes this long for each layer (measured on an H100), however fast
 // products are.
-double least_seconds_of_writing(const Model& source, std::int64_t tokens) {
+double least_seconds_of_writing(const Model& source, std::int64_t tokens, std::int64_t context,
+                                c10::Device device) {
   constexpr double kSecondsOfLayer = 1.4e-4;
-  const double steps = static_cast<double>(tokens) / static_cast<double>(SampleSettings().batch);
+  const std::int64_t batch = usual_sampling_batch(source, context, device);
+  const auto steps =
+      static_cast<double>((tokens - 1) / (batch * context) + 1) * static_cast<double>(context);
   return steps * kSecondsOfLayer * static_cast<double>(source.spec.layer_count());
 }
 
@@ -291,8 +294,9 @@ std::string expected_cost(const Model& source, const ConvertOptions& options,
   std::vector<std::string> parts;
   for (const Stage& stage : stages_with(source, options, text)) {
     double seconds = static_cast<double>(stage.tokens) * stage.work * pass / product;
-    if (stage.label == "sample" && !device.is_cpu()) {
-      seconds = std::max(seconds, least_seconds_of_writing(source, stage.tokens));
+    if (stage.label == "sample" && stage.tokens > 0 && !device.is_cpu()) {
+      seconds =
+          std::max(seconds, least_seconds_of_writing(source, stage.tokens, text.context, device));
     }
     total += seconds;
     if (stage.tokens > 0) {

@@ -18,8 +18,11 @@
 #include "tests/paper/paper_device.h"
 #include "tests/paper/paper_fused.h"
 #include "tests/temporary_directory.h"
+#include "tests/uptrain/distributed/free_port.h"
 #include "tests/uptrain/golden_case.h"
+#include "tests/uptrain/never_stopped.h"
 #include "tests/uptrain/token_text.h"
+#include "uptrain/distributed/process_group.h"
 #include "uptrain/model/decode.h"
 #include "uptrain/model/device_graph.h"
 #include "uptrain/ops/kernel_check.h"
@@ -281,6 +284,58 @@ TEST_CASE("training on a GPU matches the CPU and resumes", "[gpu]") {
   settings.output = directory / "resumed";
   run_until(settings, 2);
   CHECK(std::abs(run_to_end(settings, /*resume=*/true).after.value().loss - on_cpu) < 0.05);
+}
+
+namespace {
+
+struct Losses : UptrainObserver {
+  void on_step(const StepReport& report) override { all.push_back(report.loss); }
+  std::vector<double> all;
+};
+
+std::vector<double> losses_of(const UptrainSettings& settings, bool shards, ProcessGroup* group) {
+  const Model source = open_computable_model(settings.model);
+  const DataLoader data = open_training_data(settings, source.spec);
+  UptrainPlan plan = plan_uptraining(settings, source, data);
+  plan.settings.sharding.weights = shards;
+  Losses losses;
+  run_uptraining(plan, source, data, /*resume=*/false, losses, kNeverStopped, group);
+  return losses.all;
+}
+
+}  // namespace
+
+// With one GPU, only a group of one rank can be made. Everything but the other ranks is real.
+TEST_CASE("one rank trains through the collectives of a GPU", "[gpu]") {
+  const at::Device device = gpu();
+  if (device.is_privateuseone()) {
+    SKIP("the ranks on paper have tests of their own");
+  }
+  const TemporaryDirectory directory;
+  UptrainSettings settings = short_run(directory.path(), "llama", 4);
+  settings.device = device;
+  settings.precision = Precision::kBf16;
+  settings.memory = GENERATE(MemoryMode::kFull, MemoryMode::kCompact);
+  const bool shards = GENERATE(false, true);
+  CAPTURE(name_of(*settings.memory), shards);
+  const std::vector<double> alone = losses_of(settings, /*shards=*/false, nullptr);
+
+  ProcessGroup group(launch_of(0, 1, free_port()), device, std::chrono::seconds(60));
+  const at::Tensor tensor = at::randn({1000}, at::TensorOptions(device));
+  const at::Tensor exact = tensor.clone();
+  CHECK(group.sum(tensor).equal(exact));
+  for (const Pending& pending :
+       {group.sum_in_place(tensor), group.reduce(tensor, 0), group.broadcast(tensor, 0)}) {
+    pending.in_order();
+    CHECK(tensor.equal(exact));
+  }
+  CHECK(group.exchange("text") == std::vector<std::string>{"text"});
+  settings.output = directory / "in-a-group";
+  const std::vector<double> together = losses_of(settings, shards, &group);
+  REQUIRE(together.size() == alone.size());
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    CHECK(std::abs(together[i] - alone[i]) < 0.01 * alone[i]);
+  }
 }
 
 TEST_CASE("decoding on a GPU gives the tokens of a whole pass", "[gpu]") {

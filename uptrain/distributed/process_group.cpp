@@ -110,6 +110,7 @@ ProcessGroup::ProcessGroup(const Launch& launch, c10::Device device,
         "regroup/" + meet_in(*store, rank_, size_, timeout), store);
     group_->backend = make_backend(group_->store, rank_, size_, device, timeout);
   });
+  connect();
 }
 
 ProcessGroup::ProcessGroup(const ProcessGroup& whole, const std::string& name, int rank, int size)
@@ -123,6 +124,15 @@ ProcessGroup::ProcessGroup(const ProcessGroup& whole, const std::string& name, i
     group_->store = c10::make_intrusive<c10d::PrefixStore>(name, whole.group_->store);
     group_->backend = make_backend(group_->store, rank_, size_, device_, timeout_);
   });
+  connect();
+}
+
+// NCCL connects the ranks of a group in its first operation. Two groups that first meet in a
+// backward pass could wait for each other, so each does it when all ranks are here.
+void ProcessGroup::connect() const {
+  if (device_.is_cuda()) {
+    meet();
+  }
 }
 
 void ProcessGroup::divide(int copies) {
@@ -181,13 +191,15 @@ Pending ProcessGroup::counted(const c10::intrusive_ptr<c10d::Work>& work, double
                               double received) const {
   communication_->sent += sent;
   communication_->received += received;
-  return {[work] { return work->isCompleted(); },
-          [work, all = communication_] {
-            const auto begin = std::chrono::steady_clock::now();
-            with_rank_errors(kLost, [&] { work->wait(); });
-            const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
-            all->seconds += waited.count();
-          }};
+  const auto wait = [work, all = communication_] {
+    const auto begin = std::chrono::steady_clock::now();
+    with_rank_errors(kLost, [&] { work->wait(); });
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+    all->seconds += waited.count();
+  };
+  const auto order = [work] { with_rank_errors(kLost, [&] { work->synchronize(); }); };
+  return {[work] { return work->isCompleted(); }, wait,
+          device_.is_cuda() ? std::function<void()>(order) : wait};
 }
 
 // What each rank sends and receives in a sum over all, as a ring.
@@ -313,12 +325,12 @@ KeysAndValues RanksOfSequence::joined(const KeysAndValues& own) const {
     arriving.push_back(ranks_.broadcast(all.at(from * length, length), static_cast<int>(from)));
   }
   for (const Pending& pending : arriving) {
-    pending.wait();
+    pending.in_order();
   }
   at::Tensor later;  // what this rank has no use for
   for (std::int64_t from = number() + 1; from < parts(); ++from) {
     later = later.defined() ? later : at::empty_like(all.at(0, length));
-    ranks_.broadcast(later, static_cast<int>(from)).wait();
+    ranks_.broadcast(later, static_cast<int>(from)).in_order();
   }
   return all.heads(0, positions);
 }
@@ -335,7 +347,7 @@ KeysAndValues RanksOfSequence::own_sums(const KeysAndValues& all) const {
     arriving.push_back(ranks_.reduce(sums.at(to * length, length), static_cast<int>(to)));
   }
   for (const Pending& pending : arriving) {
-    pending.wait();
+    pending.in_order();
   }
   return sums.heads(number() * length, length);
 }

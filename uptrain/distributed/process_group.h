@@ -27,6 +27,9 @@ namespace regroup {
 struct Pending {
   std::function<bool()> is_done;  ///< does not block
   std::function<void()> wait;     ///< blocks until it is done; throws on failure
+  /// Later work of this thread on the tensor's device comes after it. On a GPU, the host does not
+  /// wait, and what fails there is reported by the next wait().
+  std::function<void()> in_order;
 };
 
 /// What a rank has exchanged with others.
@@ -107,6 +110,7 @@ class ProcessGroup {
   double ring_bytes(const at::Tensor& tensor) const;
   std::string next_key();
   void meet() const;  // a barrier
+  void connect() const;
   void wait_for_all_to_leave() const;
 
   int rank_;

@@ -98,7 +98,7 @@ void ZeroPartition::broadcast_weights(const std::vector<at::Tensor>& weights) co
     broadcasts.push_back(sharing().broadcast(flats.back(), bucket.owner));
   }
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    broadcasts[i].wait();
+    broadcasts[i].in_order();
     if (owns(buckets_[i])) {
       continue;
     }
@@ -189,7 +189,7 @@ void GradientReducer::begin(const ZeroPartition::Bucket& bucket) {
 }
 
 void GradientReducer::end(const Transfer& transfer) {
-  transfer.reduce.wait();
+  transfer.reduce.in_order();
   if (partition_.owns(transfer.bucket)) {
     const std::vector<at::Tensor> sums = partition_.parts_of(transfer.bucket, transfer.flat);
     for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -327,7 +327,7 @@ void ShardedWeights::start(Unit& unit) {
 
 void ShardedWeights::finish(Unit& unit) {
   for (const Pending& pending : std::exchange(unit.arriving, {})) {
-    pending.wait();
+    pending.in_order();
   }
 }
 

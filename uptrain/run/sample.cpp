@@ -17,6 +17,7 @@
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/model/serving_cost.h"
 #include "uptrain/model/decode.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/train/objective.h"
@@ -39,6 +40,18 @@ std::optional<std::int64_t> first_token_of(const Model& source, const SampleSett
 }
 
 }  // namespace
+
+std::int64_t usual_sampling_batch(const Model& source, std::int64_t context, c10::Device device) {
+  constexpr std::int64_t kFewest = 64, kMost = 512;
+  constexpr std::uint64_t kCacheBytes = std::uint64_t{4} << 30;
+  const auto cost = kv_cache_cost(source.spec, DType::kBF16);
+  if (device.is_cpu() || !cost) {
+    return kFewest;
+  }
+  const std::uint64_t bytes =
+      std::max<std::uint64_t>(1, cost->at(static_cast<std::uint64_t>(context)));
+  return std::clamp(static_cast<std::int64_t>(kCacheBytes / bytes), kFewest, kMost);
+}
 
 bool writes_text(const Model& source) {
   return source.missing_head.empty() && objective_of(source.spec) == Objective::kNextToken;
@@ -185,12 +198,15 @@ void sample(const Model& source, const SampleSettings& settings, const SequenceS
   Sampling sampling{settings, first_token_of(source, settings), end_token_of(source),
                     generator_of(settings.seed, settings.device), progress};
   const std::int64_t sequences = (settings.tokens - 1) / settings.context + 1;
+  const std::int64_t most = settings.batch > 0
+                                ? settings.batch
+                                : usual_sampling_batch(source, settings.context, settings.device);
   with_torch_errors([&] {
     const at::NoGradGuard no_gradients;
     const Transformer model =
         load_transformer(source, scalar_type_of(settings.precision), settings.device);
     for (std::int64_t done = 0; done < sequences;) {
-      const std::int64_t batch = std::min(settings.batch, sequences - done);
+      const std::int64_t batch = std::min(most, sequences - done);
       pass_on(write_batch(model, batch, sampling, stop), sink);
       done += batch;
     }

@@ -29,7 +29,7 @@ struct ChatSettings {
 struct SampleSettings {
   std::int64_t tokens = 131'072;  ///< to write, rounded up to whole sequences
   std::int64_t context = 512;     ///< tokens in a sequence
-  std::int64_t batch = 64;        ///< sequences at a time
+  std::int64_t batch = 0;         ///< sequences at a time; 0: usual_sampling_batch()
   double temperature = 1.0;       ///< of the softmax that tokens are drawn from
   std::uint64_t seed = 0;
   /// The token that a sequence begins with; default: the config's bos_token_id, or else its
@@ -39,6 +39,10 @@ struct SampleSettings {
   Precision precision = Precision::kFp32;
   c10::Device device = c10::kCPU;
 };
+
+/// Sequences to write at a time: 64, and on a GPU, which takes little longer for more of them, up
+/// to 512, as many as 4 GiB of KV cache hold.
+std::int64_t usual_sampling_batch(const Model& source, std::int64_t context, c10::Device device);
 
 /// A text that a model continues.
 struct Continuation {

@@ -49,7 +49,7 @@ void sum_over_copies(ProcessGroup* copies, const std::vector<at::Tensor>& gradie
     sums.push_back(copies->sum_in_place(gradient));
   }
   for (const Pending& sum : sums) {
-    sum.wait();
+    sum.in_order();
   }
 }
 
