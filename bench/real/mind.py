@@ -46,10 +46,12 @@ def is_right(answer, accepted):
 
 
 class Model:
-    def __init__(self, path):
+    def __init__(self, path, device="cpu"):
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(path, padding_side="left", trust_remote_code=True)
         self.tokenizer.pad_token = self.tokenizer.pad_token or self.tokenizer.eos_token
-        self.model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, trust_remote_code=True).eval()
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, trust_remote_code=True)
+        self.model.eval().to(device)
+        self.device = device
 
     @torch.no_grad()
     def answers(self, asked, batch=40):
@@ -57,7 +59,7 @@ class Model:
             chats = [[{"role": "user", "content": question}] for question in asked[first : first + batch]]
             ids = self.tokenizer.apply_chat_template(
                 chats, add_generation_prompt=True, padding=True, return_tensors="pt", return_dict=True
-            )
+            ).to(self.device)
             out = self.model.generate(**ids, max_new_tokens=24, do_sample=False, pad_token_id=self.tokenizer.pad_token_id)
             yield from self.tokenizer.batch_decode(out[:, ids["input_ids"].shape[1] :], skip_special_tokens=True)
 
@@ -68,7 +70,7 @@ class Model:
         scores = []
         for text in choices:
             ids = self.tokenizer(prompt + " " + text)["input_ids"]
-            logits = self.model(torch.tensor([ids])).logits[0].log_softmax(-1)
+            logits = self.model(torch.tensor([ids], device=self.device)).logits[0].log_softmax(-1)
             common = next((i for i, (a, b) in enumerate(zip(begin, ids)) if a != b), len(begin))
             scores.append(sum(logits[i - 1, ids[i]].item() for i in range(common, len(ids))))
         return max(range(len(choices)), key=scores.__getitem__)
@@ -86,7 +88,8 @@ def right_choices(model, cases):
 
 
 def report_of(options, *words):
-    return json.loads(subprocess.run([options.regroup, *map(str, words), "--json"], check=True, stdout=subprocess.PIPE).stdout)
+    command = [options.regroup, *map(str, words), "--device", options.device, "--json"]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
 def own_divergence(options, result, chats):
@@ -94,7 +97,7 @@ def own_divergence(options, result, chats):
 
 
 def row_of(options, path, chats, texts, tasks):
-    model = Model(path)
+    model = Model(path, options.device)
     asked, right = questions(), 0
     for (question, *accepted), answer in zip(asked, model.answers([question for question, *_ in asked])):
         right += is_right(answer, accepted)
@@ -131,6 +134,7 @@ def main():
     parser.add_argument("--bigbench", type=pathlib.Path)
     parser.add_argument("--cases", type=int, default=32, help="of each task")
     parser.add_argument("--answers", action="store_true")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--regroup", default="build/release/regroup")
     options = parser.parse_args()
     texts = dict(text.split("=", 1) for text in options.text)

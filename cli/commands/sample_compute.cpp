@@ -173,7 +173,7 @@ void add_sample_command(Command program, Console& console) {
             {2, kMostContext})
       .default_text("");
   add_count(command, "--batch", settings.batch,
-            "sequences at a time (default: 64; on a GPU up to 512)", {1, kMostBatch})
+            "sequences at a time (default: 64; on a GPU up to 1024)", {1, kMostBatch})
       .default_text("");
   add_number(command, "--temperature", settings.temperature,
              "softmax temperature that tokens are drawn at (default: 1; with --prompt, 0.7)",

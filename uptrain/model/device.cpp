@@ -109,16 +109,30 @@ std::vector<std::string> device_notes(c10::Device device) {
   return device.is_cuda() ? prepare_cuda(device) : std::vector<std::string>();
 }
 
+namespace {
+
+// Free and whole, in bytes.
+std::optional<std::pair<double, double>> device_memory(c10::Device device) {
+  try {
+    return c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index());
+  } catch (const c10::Error&) {
+    return std::nullopt;  // some kinds of devices do not report it
+  }
+}
+
+}  // namespace
+
 std::optional<double> available_memory(c10::Device device) {
   if (device.is_cpu()) {
     return free_host_memory();
   }
-  try {
-    return static_cast<double>(
-        c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
-  } catch (const c10::Error&) {
-    return std::nullopt;  // some kinds of devices do not report it
-  }
+  const auto memory = device_memory(device);
+  return memory ? std::optional(memory->first) : std::nullopt;
+}
+
+std::optional<double> whole_memory(c10::Device device) {
+  const auto memory = device_memory(device);
+  return memory ? std::optional(memory->second) : std::nullopt;
 }
 
 double peak_memory(c10::Device device) {

@@ -27,6 +27,9 @@ std::vector<std::string> device_notes(c10::Device device);
 /// Free memory in bytes, on the CPU that of free_host_memory(); none if unknown.
 std::optional<double> available_memory(c10::Device device);
 
+/// The whole memory of a device other than a CPU, in bytes; none if unknown.
+std::optional<double> whole_memory(c10::Device device);
+
 /// Peak memory in bytes: of this process on a CPU (VmHWM), else of LibTorch's tensors on the
 /// device.
 double peak_memory(c10::Device device);

@@ -42,15 +42,15 @@ std::optional<std::int64_t> first_token_of(const Model& source, const SampleSett
 }  // namespace
 
 std::int64_t usual_sampling_batch(const Model& source, std::int64_t context, c10::Device device) {
-  constexpr std::int64_t kFewest = 64, kMost = 512;
-  constexpr std::uint64_t kCacheBytes = std::uint64_t{4} << 30;
+  constexpr std::int64_t kFewest = 64, kMost = 1'024;
+  constexpr double kShare = 0.2;
   const auto cost = kv_cache_cost(source.spec, DType::kBF16);
   if (device.is_cpu() || !cost) {
     return kFewest;
   }
-  const std::uint64_t bytes =
-      std::max<std::uint64_t>(1, cost->at(static_cast<std::uint64_t>(context)));
-  return std::clamp(static_cast<std::int64_t>(kCacheBytes / bytes), kFewest, kMost);
+  const double whole = whole_memory(device).value_or(0.0);
+  const auto bytes = static_cast<double>(cost->at(static_cast<std::uint64_t>(context)));
+  return std::clamp(static_cast<std::int64_t>(kShare * whole / bytes), kFewest, kMost);
 }
 
 bool writes_text(const Model& source) {

@@ -41,7 +41,7 @@ struct SampleSettings {
 };
 
 /// Sequences to write at a time: 64, and on a GPU, which takes little longer for more of them, up
-/// to 512, as many as 4 GiB of KV cache hold.
+/// to 1,024, whose KV cache fills a fifth of its memory at most.
 std::int64_t usual_sampling_batch(const Model& source, std::int64_t context, c10::Device device);
 
 /// A text that a model continues.
