@@ -43,26 +43,26 @@ Verification verify(const ConversionPlan& plan, const Model& source, const Model
   return found;
 }
 
-void print_json(const VerifyOptions& options, const Verification& found,
+void print_json(const VerifyOptions& options, const std::optional<Verification>& found,
                 const std::optional<LogitsResult>& logits, const Console& console) {
-  Json report{{"source", options.source},
-              {"result", options.result},
-              {"passed", found.passed()},
-              {"copied_tensors", found.copied},
-              {"computed_tensors", found.computed},
-              {"refitted_tensors", found.refitted},
-              {"remarks", found.remarks},
-              {"bytes", found.bytes},
-              {"tensors", differences_json(found.tensors)},
-              {"settings", settings_json(found.settings)}};
+  Json report{{"source", options.source}, {"result", options.result}, {"passed", nullptr}};
+  if (found) {
+    report.update({{"passed", found->passed()},
+                   {"copied_tensors", found->copied},
+                   {"computed_tensors", found->computed},
+                   {"refitted_tensors", found->refitted},
+                   {"remarks", found->remarks},
+                   {"bytes", found->bytes},
+                   {"tensors", differences_json(found->tensors)},
+                   {"settings", settings_json(found->settings)}});
+  }
   if (options.logits.enabled) {
     report["logits"] = logits ? logits_json(*logits) : Json(nullptr);
   }
   console.print(text_of_json(report));
 }
 
-void print_text(const Verification& found, const std::optional<LogitsResult>& logits,
-                const Console& console) {
+void print_text(const Verification& found, const Console& console) {
   print_differences(found.tensors, found.settings, console);
   if (found.passed()) {
     const std::size_t written = found.refitted.size();
@@ -83,13 +83,10 @@ void print_text(const Verification& found, const std::optional<LogitsResult>& lo
         2);
   }
   console.notes("note", found.remarks);
-  if (logits) {
-    console.print(logits_text(*logits));
-  }
 }
 
 // The page shows the checks, and the result as inspect does.
-void put_page(const VerifyOptions& options, const Verification& found,
+void put_page(const VerifyOptions& options, const Verification* found,
               const std::optional<LogitsResult>& logits, const Model& result,
               const Console& console) {
   const ModelSummary summary = summarize_model(options.result, result.checkpoint, options.layout);
@@ -105,7 +102,7 @@ void put_page(const VerifyOptions& options, const Verification& found,
 // A result that lacks tensors cannot be run. verify() has already found that, so the comparison of
 // logits is skipped with a note.
 std::optional<LogitsResult> compare_logits(const VerifyOptions& options, const Model& source,
-                                           const Model& result, const Verification& found,
+                                           const Model& result, bool passed,
                                            const Console& console) {
   if (!options.logits.enabled) {
     return std::nullopt;
@@ -113,12 +110,35 @@ std::optional<LogitsResult> compare_logits(const VerifyOptions& options, const M
   try {
     return compute_for("--logits").measure_logits(options.logits, source, result, console);
   } catch (const Error& fault) {
-    if (found.passed() || fault.kind() != ErrorKind::kBadInput) {
+    if (passed || fault.kind() != ErrorKind::kBadInput) {
       throw;
     }
     console.note(fmt::format("note: logits were not compared: {}", fault.what()));
     return std::nullopt;
   }
+}
+
+// The conversion computed again and compared. None if the result was trained since and only its
+// predictions are wanted.
+std::optional<Verification> verify(const VerifyOptions& options, const Model& source,
+                                   const Model& result, const Console& console) {
+  if (options.logits.enabled && record_of(result).trained()) {
+    if (!options.calibration.empty()) {
+      refuse_without_effect("--calibration", "the result was trained after its conversion");
+    }
+    console.note(
+        "note: the result was trained after its conversion: only its predictions are compared");
+    return std::nullopt;
+  }
+  const ConversionRequest request =
+      recorded_request(source, result, open_calibration(options.calibration, source));
+  if (!options.calibration.empty() && !request.calibration) {
+    refuse_without_effect("--calibration", "the conversion was made without one");
+  }
+  if (needs_solver(request.pooling.method)) {
+    exec_compute();
+  }
+  return verify(plan_conversion(source, request), source, result, console);
 }
 
 void run_verify(const VerifyOptions& options, const Console& console) {
@@ -131,30 +151,25 @@ void run_verify(const VerifyOptions& options, const Console& console) {
   if (options.logits.enabled) {
     compute_for("--logits").check_logits_options(options.logits, source, result);
   }
-  const ConversionRequest request =
-      recorded_request(source, result, open_calibration(options.calibration, source));
-  if (!options.calibration.empty() && !request.calibration) {
-    refuse_without_effect("--calibration", "the conversion was made without one");
-  }
-  if (needs_solver(request.pooling.method)) {
-    exec_compute();
-  }
-  const ConversionPlan plan = plan_conversion(source, request);
-  const Verification found = verify(plan, source, result, console);
-  const auto logits = compare_logits(options, source, result, found, console);
+  const std::optional<Verification> found = verify(options, source, result, console);
+  const bool passed = !found || found->passed();
+  const auto logits = compare_logits(options, source, result, passed, console);
   if (options.json) {
     print_json(options, found, logits, console);
-  } else {
-    print_text(found, logits, console);
+  } else if (found) {
+    print_text(*found, console);
+  }
+  if (!options.json && logits) {
+    console.print(logits_text(*logits));
   }
   if (!options.html.empty()) {
-    put_page(options, found, logits, result, console);
+    put_page(options, found ? &*found : nullptr, logits, result, console);
   }
-  if (!found.passed()) {
+  if (!passed) {
     throw Error(ErrorKind::kDifference,
                 fmt::format("{} is not what its recorded conversion makes of {}: {}",
                             printable(options.result, 0), printable(options.source, 0),
-                            text_of_counts(found.tensors, found.settings)));
+                            text_of_counts(found->tensors, found->settings)));
   }
 }
 
@@ -182,7 +197,7 @@ void add_verify_command(Command program, Console& console) {
       "Tensors that were refitted, or solved with the statistics of convert --text, cannot be\n"
       "computed again and are compared with the checksums recorded when they were written. "
       "--logits only reports: fewer kv heads do change what a model\n"
-      "predicts.");
+      "predicts. Of a result that was trained since, nothing else is compared.");
   command.on_run([options, &console] { run_verify(*options, console); });
 }
 

@@ -63,7 +63,7 @@ Table checks_table(const Verification& found) {
 }
 
 void add_verdict(Page& page, const VerifyPage& facts) {
-  const Verification& found = facts.found;
+  const Verification& found = *facts.found;
   page.begin_section("verdict", "Verdict");
   page.add_verdict(found.passed(),
                    found.passed()
@@ -112,8 +112,10 @@ void add_logits(Page& page, const LogitsResult& logits) {
 
 std::string verify_page(const VerifyPage& facts) {
   Page page(facts.result, "regroup verify");
-  add_verdict(page, facts);
-  add_differences(page, facts.found);
+  if (facts.found != nullptr) {
+    add_verdict(page, facts);
+    add_differences(page, *facts.found);
+  }
   if (facts.logits) {
     add_logits(page, *facts.logits);
   }

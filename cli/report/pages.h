@@ -66,7 +66,7 @@ std::string diff_page(const DiffPage& facts);
 
 struct VerifyPage {
   std::string source, result;  ///< paths as given on the command line
-  const Verification& found;
+  const Verification* found;   ///< null: nothing could be computed again
   std::optional<LogitsResult> logits = std::nullopt;
   /// The result. The page does not show its tensors, statistics and training.
   ModelPage model;

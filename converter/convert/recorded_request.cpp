@@ -79,7 +79,10 @@ std::string where(const Model& model) { return printable(model.path.string(), 0)
 // version does not know.
 void check_known(const ConversionRecord& record, const Model& result) {
   if (record.training.recorded()) {
-    throw_usage("{}: was trained after its conversion, which cannot be recomputed", where(result));
+    throw_usage(
+        "{}: was trained after its conversion, which cannot be recomputed; --logits compares its "
+        "predictions with the source's",
+        where(result));
   }
   if (const auto unknown = record.unknown(); !unknown.empty()) {
     throw_usage("{}: records \"{}\", which cannot be recomputed", where(result),

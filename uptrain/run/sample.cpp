@@ -49,7 +49,8 @@ std::int64_t usual_sampling_batch(const Model& source, std::int64_t context, c10
     return kFewest;
   }
   const double whole = whole_memory(device).value_or(0.0);
-  const auto bytes = static_cast<double>(cost->at(static_cast<std::uint64_t>(context)));
+  const double bytes =
+      std::max(1.0, static_cast<double>(cost->at(static_cast<std::uint64_t>(context))));
   return std::clamp(static_cast<std::int64_t>(kShare * whole / bytes), kFewest, kMost);
 }
 

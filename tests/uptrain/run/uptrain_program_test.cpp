@@ -199,6 +199,39 @@ TEST_CASE("commands that read tokens refuse text and name regroup tokenize", "[u
   }
 }
 
+TEST_CASE("verify --logits compares the predictions of a result that was trained since",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  const std::string source = golden("llama_mha").string();
+  const std::string converted = (directory / "converted").string();
+  REQUIRE(run_program({"convert", source, converted, "--kv-heads", "1"}).exit_code == 0);
+  put_file(directory / "training.bin", bytes_of_numbers(learnable_text(3000, 64)));
+  REQUIRE(run_program({"uptrain", converted, "--data", (directory / "training.bin").string(),
+                       "--steps", "2", "--lr", "1e-3", "--sequence", "12", "--batch", "2", "-o",
+                       (directory / "trained").string()})
+              .exit_code == 0);
+  const std::vector<std::string> verify{"verify", source, (directory / "trained").string()};
+
+  const ProgramResult whole = run_program(verify);
+  CHECK(whole.exit_code == 2);
+  CHECK(whole.err.find("--logits compares its predictions") != std::string::npos);
+  const fs::path page = directory / "page.html";
+  const ProgramResult result =
+      run_program(with_all(verify, {"--logits", "--json", "--html", page.string()}));
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK(result.err.find("only its predictions are compared") != std::string::npos);
+  CHECK(result.json()["passed"].is_null());
+  CHECK(result.json()["logits"]["kl"] > 0.0);
+  const std::string text = read_text(page, 1 << 20);
+  CHECK(text.find("Predictions") != std::string::npos);
+  CHECK(text.find("Verdict") == std::string::npos);
+  const ProgramResult idle =
+      run_program(with_all(verify, {"--logits", "--calibration", "statistics"}));
+  CHECK(idle.exit_code == 2);
+  CHECK(idle.err.find("--calibration") != std::string::npos);
+}
+
 TEST_CASE("a dry run shows the plan and writes no files", "[uptrain]") {
   const TemporaryDirectory directory;
   auto arguments = uptrain_arguments(directory, "out");
