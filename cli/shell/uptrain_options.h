@@ -11,9 +11,9 @@
 #include "cli/shell/console.h"
 #include "cli/shell/text_input.h"
 #include "uptrain/run/memory_choice.h"
-#include "uptrain/run/uptrain_settings.h"
 #include "uptrain/train/data_loader.h"
 #include "uptrain/train/objective.h"
+#include "uptrain/train/uptrain_settings.h"
 
 namespace regroup {
 

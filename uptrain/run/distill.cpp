@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -31,6 +32,9 @@ constexpr double kUnit = kUsualLearningRate / 0.03;
   throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
 }
 
+// A rate at which steps are skipped is judged by what it leaves.
+constexpr std::int64_t kAnySkips = std::numeric_limits<std::int64_t>::max();
+
 class Trials {
  public:
   Trials(const UptrainPlan& plan, const Model& source, const DataLoader& data,
@@ -41,7 +45,11 @@ class Trials {
   double loss_after(std::int64_t steps, double rate) const {
     TrainedModel student(source_, plan_.settings, group_);
     const RunLoss loss(plan_, source_, student.model(), group_);
-    Trainer trainer = student.trainer(loss.function(), data_, loop_settings(steps, rate));
+    Trainer trainer = student.trainer(loss.function(), data_,
+                                      {.peak = rate,
+                                       .final_ratio = plan_.settings.min_learning_rate_ratio,
+                                       .warmup_steps = std::max<std::int64_t>(1, steps / 10),
+                                       .steps = steps});
     TrainingProgress progress;
     if (!trainer.run(progress, stop_, {})) {
       throw_interrupted();
@@ -50,19 +58,6 @@ class Trials {
   }
 
  private:
-  LoopSettings loop_settings(std::int64_t steps, double rate) const {
-    const UptrainSettings& settings = plan_.settings;
-    return {.steps = steps,
-            .batch = settings.batch,
-            .accumulation = settings.accumulation,
-            .max_gradient_norm = settings.max_gradient_norm,
-            .max_skipped_in_a_row = steps,  // such a rate is judged by its loss
-            .schedule = {.peak = rate,
-                         .final_ratio = settings.min_learning_rate_ratio,
-                         .warmup_steps = std::max<std::int64_t>(1, steps / 10),
-                         .steps = steps}};
-  }
-
   // The mean loss over the judging batches, of which each rank computes its share.
   double judge(const TrainingLoss& loss) const {
     const at::NoGradGuard no_gradients;
@@ -115,9 +110,11 @@ std::optional<RateChoice> choose_rate(UptrainPlan& plan, const Model& source,
   }
   // Ranks stop together, between steps.
   const StopScope scope(group != nullptr ? nullptr : StopScope::current());
+  UptrainPlan trial = plan;
+  trial.settings.max_skipped_in_a_row = kAnySkips;
   RateChoice choice;
   with_torch_errors([&] {
-    const Trials trials(plan, source, data, stop, group);
+    const Trials trials(trial, source, data, stop, group);
     choice.before = trials.loss_after(0, 0.0);
     std::map<double, double> losses;  // by relative rate
     const double best = RateSearch().best([&](double relative) {
@@ -136,7 +133,6 @@ std::optional<RateChoice> choose_rate(UptrainPlan& plan, const Model& source,
 
 namespace {
 
-constexpr double kFinalRate = 0.02;  // the last learning rate as a fraction of the peak
 constexpr double kUsualRate = 0.006;
 // RateSearch begins at 0.03.
 constexpr double kRateUnit = kUsualRate / 0.03;
@@ -155,6 +151,7 @@ UptrainSettings training_settings(const DistillSettings& settings, bool predicts
   training.teacher.distillation.weight = 1.0;
   training.teacher.attention_weight = settings.attention_weight.value_or(predicts ? 0.0 : 1.0);
   training.memory = MemoryMode::kFull;
+  training.max_skipped_in_a_row = kAnySkips;
   return training;
 }
 
@@ -226,16 +223,6 @@ DataLoader open_text(const std::filesystem::path& file, const DistillSettings& s
   return DataLoader({file}, settings.context, spec.vocab_size, /*seed=*/0);
 }
 
-LoopSettings loop_settings(std::int64_t batch, std::int64_t steps, double peak) {
-  return {.steps = steps,
-          .batch = batch,
-          .max_skipped_in_a_row = steps,  // such a rate is judged by what it leaves
-          .schedule = {.peak = peak,
-                       .final_ratio = kFinalRate,
-                       .warmup_steps = std::max<std::int64_t>(1, steps / 20),
-                       .steps = steps}};
-}
-
 // Trains the result from its own weights, as often as asked, and judges it.
 class DistillationRun {
  public:
@@ -286,7 +273,7 @@ class DistillationRun {
     AttentionDistillation attention(student.model(), teacher_);
     const LossFunction loss = with_attention(make_difference(student.model(), teacher_, task_),
                                              attention, training_.teacher.attention_weight);
-    Trainer trainer = student.trainer(loss, text_, loop_settings(settings_.batch, steps, rate));
+    Trainer trainer = student.trainer(loss, text_, fitting_schedule(rate, steps));
     TrainingProgress progress;
     const auto after_step = [&](const StepReport& step) {
       call_if_given(after_step_, trial, step);

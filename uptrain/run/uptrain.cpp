@@ -56,15 +56,6 @@ std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const Model& so
   return file;
 }
 
-LoopSettings loop_settings(const UptrainPlan& plan) {
-  return {plan.steps,
-          plan.settings.batch,
-          plan.settings.accumulation,
-          plan.settings.max_gradient_norm,
-          plan.settings.max_skipped_in_a_row,
-          plan.schedule};
-}
-
 // Throws kBadInput for a progress that no step of the plan has, kUsage if the plan has `changed` to
 // fewer steps.
 void check_reached(const UptrainPlan& plan, const TrainingProgress& progress,
@@ -115,7 +106,7 @@ class Run {
     on_first(
         [&] { journal_.open(states_.directory().metrics_path(), fresh ? -1 : progress_.step); });
     observer_.on_start(progress_);
-    Trainer trainer = student_.trainer(loss_.function(), data_, loop_settings(plan_));
+    Trainer trainer = student_.trainer(loss_.function(), data_, plan_.schedule);
     if (fresh) {
       result_.before = evaluate_now();
       if (result_.before) {

@@ -12,10 +12,10 @@
 #include "uptrain/model/language_model.h"
 #include "uptrain/run/memory_choice.h"
 #include "uptrain/run/training_memory.h"
-#include "uptrain/run/uptrain_settings.h"
 #include "uptrain/train/data_loader.h"
 #include "uptrain/train/evaluate.h"
 #include "uptrain/train/lr_schedule.h"
+#include "uptrain/train/uptrain_settings.h"
 
 namespace regroup {
 
