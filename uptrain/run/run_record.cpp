@@ -286,7 +286,7 @@ std::string config_of_result(const UptrainPlan& plan, const Model& source,
                              const TrainingProgress& progress,
                              const std::optional<Evaluation>& after) {
   TrainingRecord training{.version = std::string(kVersion),
-                          .steps = plan.steps,
+                          .steps = plan.schedule.steps,
                           .tokens = plan.tokens,
                           .skipped_steps = progress.skipped,
                           .sequence_length = plan.sequence_length};
