@@ -69,14 +69,15 @@ std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
     return "the result stores each head several times; convert without --target expanded first";
   }
   const DistillSettings settings = distill_settings(options);
-  return distill_memory(source, source.spec, settings).fits()
+  const MemoryNeed need = distill_memory(source, source.spec, settings);
+  return free_memory(settings.run.device).holds(need)
              ? ""
              : fmt::format("it takes about {} of memory, more than is free",
-                           text_of_bytes(bytes_to_distill(source, options)));
+                           text_of_bytes(need.device + need.host));
 }
 
 double bytes_to_distill(const Model& source, const ConvertOptions& options) {
-  const MemoryNeed need = distill_memory(source, source.spec, distill_settings(options)).need;
+  const MemoryNeed need = distill_memory(source, source.spec, distill_settings(options));
   return need.device + need.host;
 }
 

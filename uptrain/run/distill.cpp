@@ -307,14 +307,13 @@ class DistillationRun {
 
 }  // namespace
 
-DistillMemory distill_memory(const Model& source, const ModelSpec& spec,
-                             const DistillSettings& settings) {
+MemoryNeed distill_memory(const Model& source, const ModelSpec& spec,
+                          const DistillSettings& settings) {
   const std::int64_t context = settings.run.sequence_length.value();
   const std::optional<Task> task = evaluation_task(source, context);
   UptrainSettings run = completed(settings, task.has_value());
   run.teacher.model = source.path;
-  return {memory_needed(run, spec, &source.spec, task.value_or(Task{}), context),
-          free_memory(run.device)};
+  return memory_needed(run, spec, &source.spec, task.value_or(Task{}), context);
 }
 
 DistillReport distill(const Model& source, const Model& result,

@@ -72,15 +72,9 @@ struct DistillReport {
   bool improved() const { return after < before; }
 };
 
-/// Bytes that distilling a model into another with `spec` takes, and those that are free.
-struct DistillMemory {
-  MemoryNeed need;
-  FreeMemory free;
-
-  bool fits() const { return free.holds(need); }
-};
-DistillMemory distill_memory(const Model& source, const ModelSpec& spec,
-                             const DistillSettings& settings);
+/// What distilling a model into another with `spec` takes.
+MemoryNeed distill_memory(const Model& source, const ModelSpec& spec,
+                          const DistillSettings& settings);
 
 /// Receives the number of steps done, in trials (each counts from 1) and then in the run, and what
 /// is minimised.
