@@ -47,8 +47,7 @@ struct EvalOptions {
   std::string device = "cpu";
   Precision precision = Precision::kFp32;
   int threads = 0;
-  TaskOptions task;
-  std::uint64_t seed = 0;
+  TaskSettings task;
   bool seed_given = false;
   std::string logits;
   bool json = false;
@@ -125,8 +124,7 @@ std::string obstacle_to(const ModelSpec& spec, std::int64_t context) {
 }
 
 TaskSettings task_of(const EvalOptions& options, const Model& source) {
-  TaskSettings task = options.task.settings();
-  task.seed = options.seed;
+  TaskSettings task = options.task;
   const Objective objective = task.objective.value_or(objective_of(source.spec));
   check_task_options(options.task, objective);
   const bool corrupts = objective == Objective::kMaskedTokens ||
@@ -370,7 +368,7 @@ void add_eval_command(Command program, Console& console) {
            parse_precision);
   add_threads_option(command, options->threads);
   add_task_options(command, options->task, "continuation");
-  add_count(command, "--seed", options->seed, "seed of the choice of masked tokens and spans",
+  add_count(command, "--seed", options->task.seed, "seed of the choice of masked tokens and spans",
             kAnySeed);
   command.add_option("--write-logits", options->logits,
                      "instead write the logits of consecutive windows, [windows, context, "

@@ -28,7 +28,6 @@ struct TeachOptions {
   TeachSettings settings;
   std::vector<std::string> data;
   DocumentOptions documents;
-  TaskOptions task;
   std::string output;
   std::string device = "cpu";
   int threads = 0;
@@ -66,7 +65,6 @@ void run_teach(TeachOptions options, const Console& console) {
   check_directory_name(options.output);
   set_data(run, options.data);
   run.documents = options.documents.settings();
-  run.task = options.task.settings();
   run.device = parse_device(options.device);
   const Model teacher = open_predicting_model(run.model);
   for (const auto& path : run.data) {
@@ -74,7 +72,7 @@ void run_teach(TeachOptions options, const Console& console) {
   }
   const DataLoader data = open_training_data(run, teacher.spec);
   const TeachPlan plan = plan_teaching(options.settings, teacher, data);
-  check_task_options(options.task, plan.task.objective);
+  check_task_options(run.task, plan.task.objective);
   warn_of_precision(run.precision, run.device, console);
   if (options.dry_run) {
     console.print(options.json ? text_of_json(json_of(plan, options.output)) : text_of(plan));
@@ -108,7 +106,7 @@ void add_window_options(Command command, TeachOptions& options) {
             "sequences to compute, from the first of the run: its steps times --batch times "
             "--accumulate (default: one epoch)")
       .default_text("");
-  add_task_options(command, options.task, "what the model was pretrained on");
+  add_task_options(command, run.task, "what the model was pretrained on");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -137,12 +138,10 @@ void complete_settings(UptrainOptions& options, const Launch& launch, const Json
   take_recorded(options, recipe);
   settings.documents = options.documents.settings();
   set_ranks(options, launch);
-  settings.sequence_ranks = options.sequence_ranks.value_or(1);
   settings.accumulation =
       options.accumulation.value_or(std::max<std::int64_t>(1, settings.shares()));
-  settings.sharding = {options.shard == "full", options.copies.value_or(1)};
+  settings.sharding.weights = options.shard == "full";
   settings.sharding_is_open = options.shard == "auto" && settings.ranks > 1;
-  settings.task = options.task.settings();
   if (settings.eval_max_tokens == 0) {
     settings.eval_max_tokens.reset();
   }
@@ -152,22 +151,8 @@ void complete_settings(UptrainOptions& options, const Launch& launch, const Json
 
 void check_plan(const UptrainOptions& options, const UptrainPlan& plan, const Console& console) {
   options.memory_check.apply(plan.shortage, options.dry_run, console);
-  check_task_options(options.task, plan.task.objective);
+  check_task_options(options.settings.task, plan.task.objective);
 }
-
-// A planned run and its inputs.
-struct PlannedRun {
-  const UptrainPlan& plan;
-  const Model& source;
-  const DataLoader& data;
-  bool resume;
-  ProcessGroup* ranks;  // null for a single process
-  TrainingText* text;   // null without --text
-
-  UptrainResult train(UptrainObserver& observer) const {
-    return run_uptraining(plan, source, data, resume, observer, interrupt_requested(), ranks);
-  }
-};
 
 void print_dry_run(const UptrainPlan& plan, bool json, const Console& console) {
   if (json) {
@@ -178,21 +163,21 @@ void print_dry_run(const UptrainPlan& plan, bool json, const Console& console) {
   console.note("dry run: nothing was written");
 }
 
-// Keeps the tokens of --text from the run's begin on.
+// Keeps the tokens of --text, if there is one, from the run's begin on.
 class RunObserver : public ConsoleObserver {
  public:
-  RunObserver(const PlannedRun& run, const Console& console)
-      : ConsoleObserver(run.plan, console), text_(run.text) {}
+  RunObserver(const UptrainPlan& plan, std::optional<TrainingText>& text, const Console& console)
+      : ConsoleObserver(plan, console), text_(text) {}
 
   void on_start(const TrainingProgress& progress) override {
-    if (text_ != nullptr) {
+    if (text_) {
       text_->keep();
     }
     ConsoleObserver::on_start(progress);
   }
 
  private:
-  TrainingText* text_;
+  std::optional<TrainingText>& text_;
 };
 
 // Chooses the learning rate if it is not given, and says which.
@@ -210,12 +195,14 @@ void choose_rate_aloud(UptrainPlan& plan, const Model& source, const DataLoader&
   }
 }
 
-void train_and_report(const PlannedRun& run, bool json, const Console& console) {
-  RunObserver observer(run, console);
+void train_and_report(const std::function<UptrainResult(UptrainObserver&)>& train,
+                      const UptrainPlan& plan, std::optional<TrainingText>& text, bool json,
+                      const Console& console) {
+  RunObserver observer(plan, text, console);
   try {
-    const UptrainResult result = run.train(observer);
+    const UptrainResult result = train(observer);
     observer.progress().finish();
-    report_result(run.plan, result, observer.tokens_per_second(), json, console);
+    report_result(plan, result, observer.tokens_per_second(), json, console);
   } catch (const Error& fault) {
     if (fault.kind() == ErrorKind::kInterruptedSaved) {
       explain_resuming(fault);
@@ -280,12 +267,15 @@ void plan_and_train(UptrainOptions& options, const Launch& launch,
   if (ranks) {
     agree(*ranks, plan, source, options.resume);
   }
-  const PlannedRun run{plan, source, data, options.resume, ranks.get(), text ? &*text : nullptr};
+  const auto train = [&](UptrainObserver& observer) {
+    return run_uptraining(plan, source, data, options.resume, observer, interrupt_requested(),
+                          ranks.get());
+  };
   if (launch.rank > 0) {  // only the first rank prints
     UptrainObserver silent;
     if (ranks) {
       choose_rate(plan, source, data, {}, interrupt_requested(), ranks.get());
-      run.train(silent);
+      train(silent);
     }
     return;
   }
@@ -298,7 +288,7 @@ void plan_and_train(UptrainOptions& options, const Launch& launch,
   if (plan.rate_trials) {
     choose_rate_aloud(plan, source, data, ranks.get(), console);
   }
-  train_and_report(run, options.json, console);
+  train_and_report(train, plan, text, options.json, console);
 }
 
 // For --resume=auto.

@@ -20,9 +20,9 @@ namespace {
 
 DistillSettings distill_settings(const ConvertOptions& options) {
   DistillSettings settings;
-  settings.context = options.refit.context;
-  settings.batch = options.refit.batch;
-  settings.device = parse_device(options.device);
+  settings.run.sequence_length = options.refit.context;
+  settings.run.batch = options.refit.batch;
+  settings.run.device = parse_device(options.device);
   return settings;
 }
 
@@ -69,14 +69,15 @@ std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
     return "the result stores each head several times; convert without --target expanded first";
   }
   const DistillSettings settings = distill_settings(options);
-  return distill_memory(source, source.spec, settings).fits()
+  const MemoryNeed need = distill_memory(source, source.spec, settings);
+  return free_memory(settings.run.device).holds(need)
              ? ""
              : fmt::format("it takes about {} of memory, more than is free",
-                           text_of_bytes(bytes_to_distill(source, options)));
+                           text_of_bytes(need.device + need.host));
 }
 
 double bytes_to_distill(const Model& source, const ConvertOptions& options) {
-  const MemoryNeed need = distill_memory(source, source.spec, distill_settings(options)).need;
+  const MemoryNeed need = distill_memory(source, source.spec, distill_settings(options));
   return need.device + need.host;
 }
 
@@ -95,16 +96,16 @@ DistillOutcome distill_on_text(const Model& source, const ConversionPlan& plan,
                                const PreparedText& text, const ConvertOptions& options,
                                const std::filesystem::path& result, const Console& console) {
   DistillSettings settings = distill_settings(options);
-  settings.data = text.learning;
-  settings.held_out = text.judging;
-  settings.steps = text.distill_steps;
-  settings.learning_rate = options.text.distill_rate;
+  settings.run.data = {text.learning};
+  settings.run.eval_data = text.judging;
+  settings.run.steps = text.distill_steps;
+  settings.relative_rate = options.text.distill_rate;
   settings.attention_weight = options.text.distill_attention;
   std::vector<std::string> tensors;
   for (const auto& [name, checksum] : checksums_to_come(plan)) {
     tensors.push_back(name);
   }
-  Progress progress(console, "distill", settings.steps, "steps");
+  Progress progress(console, "distill", text.distill_steps, "steps");
   const DistillReport report = distill(
       source, open_model(result), tensors, settings,
       [&](bool trial, const StepReport& step) {

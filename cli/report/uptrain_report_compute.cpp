@@ -184,7 +184,7 @@ std::string plan_text(const UptrainPlan& plan) {
       "{}"
       "memory    {}\n"
       "states    {}",
-      with_thousands(plan.steps), with_thousands(plan.tokens_per_step),
+      with_thousands(plan.schedule.steps), with_thousands(plan.tokens_per_step),
       text_of_sequences(settings.batch * settings.accumulation),
       with_thousands(plan.sequence_length), text_of_count(plan.tokens), published_text(settings),
       ranks_text(plan), text_of_count(plan.data_tokens), reading_text(plan.epochs),
@@ -195,7 +195,7 @@ std::string plan_text(const UptrainPlan& plan) {
 
 Json plan_json(const UptrainPlan& plan) {
   Json json = {
-      {"steps", plan.steps},
+      {"steps", plan.schedule.steps},
       {"ranks", plan.settings.ranks},
       {"sequence_parallel", plan.settings.sequence_ranks},
       {"tokens_per_step", plan.tokens_per_step},
@@ -243,12 +243,12 @@ std::string rate_text(const RateChoice& choice) {
 }
 
 ConsoleObserver::ConsoleObserver(const UptrainPlan& plan, const Console& console)
-    : plan_(plan), console_(console), progress_(console, "uptrain", plan.steps, "steps") {}
+    : plan_(plan), console_(console), progress_(console, "uptrain", plan.schedule.steps, "steps") {}
 
 void ConsoleObserver::on_start(const TrainingProgress& progress) {
   progress_.set_start(progress.step);
   if (progress.step > 0) {
-    console_.note(fmt::format("resuming after step {} of {}", progress.step, plan_.steps));
+    console_.note(fmt::format("resuming after step {} of {}", progress.step, plan_.schedule.steps));
   }
 }
 

@@ -11,9 +11,9 @@
 #include "cli/shell/console.h"
 #include "cli/shell/text_input.h"
 #include "uptrain/run/memory_choice.h"
-#include "uptrain/run/uptrain_settings.h"
 #include "uptrain/train/data_loader.h"
 #include "uptrain/train/objective.h"
+#include "uptrain/train/uptrain_settings.h"
 
 namespace regroup {
 
@@ -28,18 +28,11 @@ struct DocumentOptions {
 /// Adds --documents, --document-end and --document-start.
 void add_document_options(Command command, DocumentOptions& options);
 
-struct TaskOptions {
-  std::optional<Objective> objective;  ///< none: the model's default
-  std::optional<std::int64_t> first_sentinel, end_token, mask_token;
+/// `task` must outlive `command`. `default_objective` is that of encoder-decoders, for the help.
+void add_task_options(Command command, TaskSettings& task, const std::string& default_objective);
 
-  TaskSettings settings() const;
-};
-
-/// `options` must outlive `command`. `default_objective` is that of encoder-decoders, for the help.
-void add_task_options(Command command, TaskOptions& options, const std::string& default_objective);
-
-/// Throws kUsage for a token that was given and that the objective does not use.
-void check_task_options(const TaskOptions& options, Objective objective);
+/// Throws kUsage for a token that was `given` and that the objective does not use.
+void check_task_options(const TaskSettings& given, Objective objective);
 
 /// The option --memory-check, on or off, of every command that trains.
 class MemoryCheck {
@@ -63,10 +56,7 @@ struct UptrainOptions {
   TextInput text;  ///< instead of data
   DocumentOptions documents;
   std::string device = "cpu";
-  TaskOptions task;
   std::string shard = "auto";
-  std::optional<std::int64_t> copies;          ///< of the weights
-  std::optional<std::int64_t> sequence_ranks;  ///< that share each sequence
   std::optional<std::int64_t> accumulation;
   int threads = 0;
   std::optional<int> timeout;

@@ -39,48 +39,44 @@ void add_document_options(Command command, DocumentOptions& options) {
             kAnyToken);
 }
 
-TaskSettings TaskOptions::settings() const {
-  TaskSettings settings{.mask_token = mask_token};
-  settings.end_token = end_token;
-  settings.objective = objective;
-  if (first_sentinel) {
-    settings.sentinels = Sentinels{.first = *first_sentinel};
-  }
-  return settings;
-}
-
-void add_task_options(Command command, TaskOptions& options, const std::string& default_objective) {
+void add_task_options(Command command, TaskSettings& task, const std::string& default_objective) {
   add_word(
-      command, "--objective", options.objective,
+      command, "--objective", task.objective,
       "encoder-decoders: span-corruption (T5's), text-infilling (BART's), or continuation (the "
       "second half of a sequence given the first) (default: " +
           default_objective + ")",
       {"next-token", "masked-tokens", "continuation", "span-corruption", "text-infilling"},
       parse_objective);
-  add_count(command, "--first-sentinel", options.first_sentinel,
-            "span corruption: the id of <extra_id_0> (default: the tokenizer's)", kAnyToken);
-  add_count(command, "--end-token", options.end_token,
+  const auto take_sentinel = [&task](const std::string& typed) {
+    const std::uint64_t first = parse_count("--first-sentinel", typed, kAnyToken);
+    task.sentinels = Sentinels{.first = static_cast<std::int64_t>(first)};
+  };
+  command
+      .add_option("--first-sentinel", take_sentinel,
+                  "span corruption: the id of <extra_id_0> (default: the tokenizer's)")
+      .value_name(kCount);
+  add_count(command, "--end-token", task.end_token,
             "span corruption, text infilling: the token that ends a text (default: the config's)",
             kAnyToken);
-  add_count(command, "--mask-token", options.mask_token,
+  add_count(command, "--mask-token", task.mask_token,
             "BERT-like models, text infilling: the id of [MASK] or <mask> (default: the config's, "
             "for text infilling also the tokenizer's)",
             kAnyToken);
 }
 
-void check_task_options(const TaskOptions& options, Objective objective) {
-  const auto check = [&](const char* option, bool given, Objective needed,
+void check_task_options(const TaskSettings& given, Objective objective) {
+  const auto check = [&](const char* option, bool is_given, Objective needed,
                          std::optional<Objective> other) {
-    if (given && objective != needed && objective != other) {
+    if (is_given && objective != needed && objective != other) {
       refuse_without_effect(
           option, fmt::format("the objective is {}, not {}{}", name_of(objective), name_of(needed),
                               other ? fmt::format(" or {}", name_of(*other)) : ""));
     }
   };
   constexpr Objective kInfilling = Objective::kTextInfilling;
-  check("--mask-token", options.mask_token.has_value(), Objective::kMaskedTokens, kInfilling);
-  check("--first-sentinel", options.first_sentinel.has_value(), Objective::kSpanCorruption, {});
-  check("--end-token", options.end_token.has_value(), Objective::kSpanCorruption, kInfilling);
+  check("--mask-token", given.mask_token.has_value(), Objective::kMaskedTokens, kInfilling);
+  check("--first-sentinel", given.sentinels.has_value(), Objective::kSpanCorruption, {});
+  check("--end-token", given.end_token.has_value(), Objective::kSpanCorruption, kInfilling);
 }
 
 namespace {
@@ -229,12 +225,14 @@ void add_run_options(Command command, UptrainOptions& options) {
                   "gradient sums), full (the model's and the teacher's weights, too), or auto (the "
                   "first that fits)")
       .one_of({"auto", "optimizer", "full"});
-  add_count(command, "--replicate", options.copies,
+  add_count(command, "--replicate", settings.sharding.copies,
             "--shard full: copies of the weights, each on as many ranks (default: 1)",
-            {2, 1U << 20});
-  add_count(command, "--sequence-parallel", options.sequence_ranks,
+            {2, 1U << 20})
+      .default_text("");
+  add_count(command, "--sequence-parallel", settings.sequence_ranks,
             "several ranks: share each sequence by this many, for long contexts (default: 1)",
-            {1, 1U << 20});
+            {1, 1U << 20})
+      .default_text("");
   command.add_option("--device", options.device, "cpu, cuda or cuda:N");
   add_threads_option(command, options.threads);
   add_count(command, "--timeout", options.timeout,
@@ -323,7 +321,7 @@ void add_uptrain_options(Command command, UptrainOptions& options) {
   add_length_options(command, options);
   add_recipe_options(command, settings);
   command.begin_group("What the model was pretrained on");
-  add_task_options(command, options.task, "what the model was pretrained on");
+  add_task_options(command, settings.task, "what the model was pretrained on");
   add_teacher_options(command, settings.teacher);
   add_run_options(command, options);
   command.most_used({"--data", "--text", "--output", "--alpha", "--pretrain-steps", "--steps",

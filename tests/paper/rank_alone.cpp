@@ -70,15 +70,12 @@ void train(const UptrainSettings& settings, ProcessGroup& group, RankRecord& rec
   auto* allocator = c10::getDeviceAllocator(paper_device().type());
   allocator->resetPeakStats(0);
   const double before = peak_memory(paper_device());
-  TrainedModel student(source, plan.settings, &group);
+  UptrainSettings run = plan.settings;
+  run.max_skipped_in_a_row = *settings.steps;
+  TrainedModel student(source, run, &group);
   const double loading = peak_memory(paper_device()) - before;
   const RunLoss loss(plan, source, student.model(), &group);
-  LoopSettings loop{.steps = *settings.steps,
-                    .batch = settings.batch,
-                    .accumulation = settings.accumulation,
-                    .max_skipped_in_a_row = *settings.steps,
-                    .schedule = plan.schedule};
-  Trainer trainer = student.trainer(loss.function(), data, loop);
+  Trainer trainer = student.trainer(loss.function(), data, plan.schedule);
   record = {};  // the first weights are sent before the first step
   TrainingProgress progress;
   trainer.run(progress, kNeverStopped, {});

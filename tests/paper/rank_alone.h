@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "uptrain/run/uptrain_settings.h"
+#include "uptrain/train/uptrain_settings.h"
 
 namespace regroup {
 

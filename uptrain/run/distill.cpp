@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -31,6 +32,9 @@ constexpr double kUnit = kUsualLearningRate / 0.03;
   throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
 }
 
+// A rate at which steps are skipped is judged by what it leaves.
+constexpr std::int64_t kAnySkips = std::numeric_limits<std::int64_t>::max();
+
 class Trials {
  public:
   Trials(const UptrainPlan& plan, const Model& source, const DataLoader& data,
@@ -41,7 +45,11 @@ class Trials {
   double loss_after(std::int64_t steps, double rate) const {
     TrainedModel student(source_, plan_.settings, group_);
     const RunLoss loss(plan_, source_, student.model(), group_);
-    Trainer trainer = student.trainer(loss.function(), data_, loop_settings(steps, rate));
+    Trainer trainer = student.trainer(loss.function(), data_,
+                                      {.peak = rate,
+                                       .final_ratio = plan_.settings.min_learning_rate_ratio,
+                                       .warmup_steps = std::max<std::int64_t>(1, steps / 10),
+                                       .steps = steps});
     TrainingProgress progress;
     if (!trainer.run(progress, stop_, {})) {
       throw_interrupted();
@@ -50,19 +58,6 @@ class Trials {
   }
 
  private:
-  LoopSettings loop_settings(std::int64_t steps, double rate) const {
-    const UptrainSettings& settings = plan_.settings;
-    return {.steps = steps,
-            .batch = settings.batch,
-            .accumulation = settings.accumulation,
-            .max_gradient_norm = settings.max_gradient_norm,
-            .max_skipped_in_a_row = steps,  // such a rate is judged by its loss
-            .schedule = {.peak = rate,
-                         .final_ratio = settings.min_learning_rate_ratio,
-                         .warmup_steps = std::max<std::int64_t>(1, steps / 10),
-                         .steps = steps}};
-  }
-
   // The mean loss over the judging batches, of which each rank computes its share.
   double judge(const TrainingLoss& loss) const {
     const at::NoGradGuard no_gradients;
@@ -115,9 +110,11 @@ std::optional<RateChoice> choose_rate(UptrainPlan& plan, const Model& source,
   }
   // Ranks stop together, between steps.
   const StopScope scope(group != nullptr ? nullptr : StopScope::current());
+  UptrainPlan trial = plan;
+  trial.settings.max_skipped_in_a_row = kAnySkips;
   RateChoice choice;
   with_torch_errors([&] {
-    const Trials trials(plan, source, data, stop, group);
+    const Trials trials(trial, source, data, stop, group);
     choice.before = trials.loss_after(0, 0.0);
     std::map<double, double> losses;  // by relative rate
     const double best = RateSearch().best([&](double relative) {
@@ -136,7 +133,6 @@ std::optional<RateChoice> choose_rate(UptrainPlan& plan, const Model& source,
 
 namespace {
 
-constexpr double kFinalRate = 0.02;  // the last learning rate as a fraction of the peak
 constexpr double kUsualRate = 0.006;
 // RateSearch begins at 0.03.
 constexpr double kRateUnit = kUsualRate / 0.03;
@@ -144,18 +140,17 @@ constexpr std::int64_t kLeastStepsWithTrials =
     128;  // of shorter runs, trials would take over a quarter
 constexpr std::int64_t kLeastTrialSteps = 12;
 
-// `predicts`: whether the models can predict.
-UptrainSettings training_settings(const DistillSettings& settings, bool predicts) {
-  UptrainSettings training;
-  training.batch = settings.batch;
-  training.device = settings.device;
-  training.precision = fast_precision(settings.device);
-  training.trained = TrainedWeights::kAttention;
-  training.optimizer.weight_decay = 0.0;
-  training.teacher.distillation.weight = 1.0;
-  training.teacher.attention_weight = settings.attention_weight.value_or(predicts ? 0.0 : 1.0);
-  training.memory = MemoryMode::kFull;
-  return training;
+// The run with what distillation sets. `predicts`: whether the models can predict.
+UptrainSettings completed(const DistillSettings& settings, bool predicts) {
+  UptrainSettings run = settings.run;
+  run.precision = fast_precision(run.device);
+  run.trained = TrainedWeights::kAttention;
+  run.optimizer.weight_decay = 0.0;
+  run.teacher.distillation.weight = 1.0;
+  run.teacher.attention_weight = settings.attention_weight.value_or(predicts ? 0.0 : 1.0);
+  run.memory = MemoryMode::kFull;
+  run.max_skipped_in_a_row = kAnySkips;
+  return run;
 }
 
 // The squared error of the student's last hidden states / the square of the teacher's.
@@ -221,19 +216,9 @@ double usual_size(const MasterWeights& masters) {
   return *middle;
 }
 
-DataLoader open_text(const std::filesystem::path& file, const DistillSettings& settings,
+DataLoader open_text(const std::vector<std::filesystem::path>& files, const UptrainSettings& run,
                      const ModelSpec& spec) {
-  return DataLoader({file}, settings.context, spec.vocab_size, /*seed=*/0);
-}
-
-LoopSettings loop_settings(std::int64_t batch, std::int64_t steps, double peak) {
-  return {.steps = steps,
-          .batch = batch,
-          .max_skipped_in_a_row = steps,  // such a rate is judged by what it leaves
-          .schedule = {.peak = peak,
-                       .final_ratio = kFinalRate,
-                       .warmup_steps = std::max<std::int64_t>(1, steps / 20),
-                       .steps = steps}};
+  return DataLoader(files, run.sequence_length.value(), spec.vocab_size, run.seed);
 }
 
 // Trains the result from its own weights, as often as asked, and judges it.
@@ -245,30 +230,31 @@ class DistillationRun {
       : result_(result),
         tensors_(tensors),
         settings_(settings),
-        task_(evaluation_task(source, settings.context)),
-        training_(training_settings(settings, task_.has_value())),
+        task_(evaluation_task(source, settings.run.sequence_length.value())),
+        run_(completed(settings, task_.has_value())),
         after_step_(after_step),
         stop_(stop),
-        text_(open_text(settings.data, settings, source.spec)),
-        held_out_(open_text(settings.held_out, settings, source.spec)),
-        teacher_(load_transformer(source, scalar_type_of(training_.precision), settings.device)) {}
+        text_(open_text(run_.data, run_, source.spec)),
+        held_out_(open_text({run_.eval_data}, run_, source.spec)),
+        teacher_(load_transformer(source, scalar_type_of(run_.precision), run_.device)) {}
 
   DistillReport run() {
     DistillReport report{.of_predictions = task_.has_value()};
-    report.attention_weight = training_.teacher.attention_weight;
+    report.attention_weight = run_.teacher.attention_weight;
     double size = 0.0;
     {
-      TrainedModel untrained(result_, training_, tensors_);
+      TrainedModel untrained(result_, run_, tensors_);
       size = usual_size(untrained.masters());
       report.before = difference_of(untrained);
     }
-    report.relative_rate = settings_.learning_rate.value_or(kUsualRate);
-    if (!settings_.learning_rate && settings_.steps >= kLeastStepsWithTrials) {
-      report.relative_rate = best_rate(size, report.before);
+    const std::int64_t steps = run_.steps.value();
+    report.relative_rate = settings_.relative_rate.value_or(kUsualRate);
+    if (!settings_.relative_rate && steps >= kLeastStepsWithTrials) {
+      report.relative_rate = best_rate(size, report.before, steps);
     }
     report.learning_rate = size * report.relative_rate;
-    TrainedModel student(result_, training_, tensors_);
-    train(student, settings_.steps, report.learning_rate, /*trial=*/false);
+    TrainedModel student(result_, run_, tensors_);
+    train(student, steps, report.learning_rate, /*trial=*/false);
     report.after = difference_of(student);
     if (report.improved()) {
       overwrite_parameters(student.masters().tensors(), result_.checkpoint);
@@ -278,31 +264,31 @@ class DistillationRun {
 
  private:
   double difference_of(TrainedModel& student) const {
-    return mean_difference(make_difference(student.model(), teacher_, task_), held_out_,
-                           settings_.batch, stop_);
+    return mean_difference(make_difference(student.model(), teacher_, task_), held_out_, run_.batch,
+                           stop_);
   }
 
   void train(TrainedModel& student, std::int64_t steps, double rate, bool trial) {
     AttentionDistillation attention(student.model(), teacher_);
     const LossFunction loss = with_attention(make_difference(student.model(), teacher_, task_),
-                                             attention, training_.teacher.attention_weight);
-    Trainer trainer = student.trainer(loss, text_, loop_settings(settings_.batch, steps, rate));
+                                             attention, run_.teacher.attention_weight);
+    Trainer trainer = student.trainer(loss, text_, fitting_schedule(rate, steps));
     TrainingProgress progress;
     const auto after_step = [&](const StepReport& step) {
       call_if_given(after_step_, trial, step);
     };
     if (!trainer.run(progress, stop_, after_step)) {
-      throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
+      throw_interrupted();
     }
   }
 
-  // Relative to `size`. `before`: the difference without training.
-  double best_rate(double size, double before) {
-    const std::int64_t steps = std::max(kLeastTrialSteps, settings_.steps / 20);
+  // Relative to `size`, for a run of `steps`. `before`: the difference without training.
+  double best_rate(double size, double before, std::int64_t steps) {
+    const std::int64_t each = std::max(kLeastTrialSteps, steps / 20);
     std::map<double, double> differences;
     RateSearch().best([&](double rate) {
-      TrainedModel student(result_, training_, tensors_);
-      train(student, steps, size * kRateUnit * rate, /*trial=*/true);
+      TrainedModel student(result_, run_, tensors_);
+      train(student, each, size * kRateUnit * rate, /*trial=*/true);
       return differences[kRateUnit * rate] = difference_of(student);
     });
     return rate_of_longer_run(differences, before);
@@ -312,7 +298,7 @@ class DistillationRun {
   std::span<const std::string> tensors_;
   const DistillSettings& settings_;
   std::optional<Task> task_;
-  UptrainSettings training_;
+  UptrainSettings run_;
   const DistillProgress& after_step_;
   const std::atomic<bool>& stop_;
   DataLoader text_, held_out_;
@@ -321,13 +307,13 @@ class DistillationRun {
 
 }  // namespace
 
-DistillMemory distill_memory(const Model& source, const ModelSpec& spec,
-                             const DistillSettings& settings) {
-  const std::optional<Task> task = evaluation_task(source, settings.context);
-  UptrainSettings training = training_settings(settings, task.has_value());
-  training.teacher.model = source.path;
-  return {memory_needed(training, spec, &source.spec, task.value_or(Task{}), settings.context),
-          free_memory(settings.device)};
+MemoryNeed distill_memory(const Model& source, const ModelSpec& spec,
+                          const DistillSettings& settings) {
+  const std::int64_t context = settings.run.sequence_length.value();
+  const std::optional<Task> task = evaluation_task(source, context);
+  UptrainSettings run = completed(settings, task.has_value());
+  run.teacher.model = source.path;
+  return memory_needed(run, spec, &source.spec, task.value_or(Task{}), context);
 }
 
 DistillReport distill(const Model& source, const Model& result,

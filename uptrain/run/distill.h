@@ -3,13 +3,10 @@
 
 #include <atomic>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
-
-#include <c10/core/Device.h>
 
 #include "formats/model/model.h"
 #include "uptrain/distributed/process_group.h"
@@ -17,6 +14,7 @@
 #include "uptrain/run/uptrain_plan.h"
 #include "uptrain/train/data_loader.h"
 #include "uptrain/train/trainer.h"
+#include "uptrain/train/uptrain_settings.h"
 
 namespace regroup {
 
@@ -47,20 +45,17 @@ std::optional<RateChoice> choose_rate(UptrainPlan& plan, const Model& source,
 // attention by itself.
 
 struct DistillSettings {
-  std::filesystem::path data;      ///< a token file to learn from
-  std::filesystem::path held_out;  ///< a token file that judges
-  std::int64_t context = 512;      ///< tokens in a window
-  std::int64_t batch = 2;          ///< windows in a step
-  std::int64_t steps = 128;
+  /// Set are `data` to learn from, `eval_data` that judges, sequence length, batch, steps and
+  /// device; distill() sets the rest.
+  UptrainSettings run;
   /// The peak, relative to the median over the trained tensors of their values' root mean square.
   /// None: 0.006 in runs shorter than 128 steps, otherwise by trials of a twentieth of the steps,
   /// from 0.006 on in factors of about three: the largest that leaves at most 1.5 times what the
   /// best leaves.
-  std::optional<double> learning_rate = std::nullopt;
+  std::optional<double> relative_rate;
   /// Of the error of attention outputs, see AttentionDistillation. None: 1 for models that cannot
   /// predict, otherwise 0.
-  std::optional<double> attention_weight = std::nullopt;
-  c10::Device device = c10::kCPU;
+  std::optional<double> attention_weight;
 };
 
 /// How far the result is from its source on the held-out text.
@@ -77,15 +72,9 @@ struct DistillReport {
   bool improved() const { return after < before; }
 };
 
-/// Bytes that distilling a model into another with `spec` takes, and those that are free.
-struct DistillMemory {
-  MemoryNeed need;
-  FreeMemory free;
-
-  bool fits() const { return free.holds(need); }
-};
-DistillMemory distill_memory(const Model& source, const ModelSpec& spec,
-                             const DistillSettings& settings);
+/// What distilling a model into another with `spec` takes.
+MemoryNeed distill_memory(const Model& source, const ModelSpec& spec,
+                          const DistillSettings& settings);
 
 /// Receives the number of steps done, in trials (each counts from 1) and then in the run, and what
 /// is minimised.

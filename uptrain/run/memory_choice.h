@@ -9,8 +9,8 @@
 
 #include <c10/core/Device.h>
 
-#include "uptrain/run/uptrain_settings.h"
 #include "uptrain/train/optimizer.h"
+#include "uptrain/train/uptrain_settings.h"
 
 namespace regroup {
 

@@ -135,7 +135,8 @@ TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
 
 TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
                            std::span<const std::string> trained, ProcessGroup* group)
-    : weights_(make_weights(source, settings)),
+    : settings_(settings),
+      weights_(make_weights(source, settings)),
       trained_(weights_.only(trained)),
       partition_(partition_of(group, settings, trained_)),
       shards_(settings.sharding.weights
@@ -143,7 +144,7 @@ TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
                                source.checkpoint, partition_->owners())
                   : nullptr),
       sequences_(ranks_of_sequence(group)),
-      masters_(own_masters(source, settings, trained)),
+      masters_(own_masters(source, trained)),
       model_(source.spec, weights_),
       frozen_(source.spec, settings.trained, masters_),
       optimizer_(make_optimizer(masters_, settings.optimizer)) {
@@ -152,11 +153,11 @@ TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
   model_.set_sequence_part(sequences_ ? &*sequences_ : nullptr);
 }
 
-MasterWeights TrainedModel::own_masters(const Model& source, const UptrainSettings& settings,
+MasterWeights TrainedModel::own_masters(const Model& source,
                                         std::span<const std::string> trained) const {
   const std::vector<std::string> names =
       partition_ ? partition_->own_names() : std::vector(trained.begin(), trained.end());
-  const MemoryMode mode = settings.memory_mode();
+  const MemoryMode mode = settings_.memory_mode();
   const auto load = [&](at::Device device, std::span<const std::string> wanted) {
     const Parameters loaded =
         load_parameters(source.spec, source.checkpoint, at::kFloat, device, wanted);
@@ -165,17 +166,17 @@ MasterWeights TrainedModel::own_masters(const Model& source, const UptrainSettin
   if (mode == MemoryMode::kHost) {
     return {mode, load(at::kCPU, names)};
   }
-  if (settings.precision == Precision::kFp32) {
+  if (settings_.precision == Precision::kFp32) {
     return MasterWeights(trained_.only(names));
   }
   if (mode == MemoryMode::kFull) {
-    return {mode, load(settings.device, names), trained_.only(names).tensors()};
+    return {mode, load(settings_.device, names), trained_.only(names).tensors()};
   }
   const Parameters own = trained_.only(names);
   std::vector<StateTensor> masters;
   for (const auto& [name, weight] : own.entries()) {
     masters.push_back(split_tensor(name, weight));
-    masters.back().write(load(settings.device, {&name, 1}).front().value);
+    masters.back().write(load(settings_.device, {&name, 1}).front().value);
   }
   return {mode, std::move(masters)};
 }
@@ -190,10 +191,10 @@ std::vector<StateTensor> TrainedModel::state() const {
 }
 
 Trainer TrainedModel::trainer(LossFunction loss, const DataLoader& data,
-                              const LoopSettings& settings) {
-  return {std::move(loss), trained_, masters_, frozen_,
-          *optimizer_,     data,     settings, partition_ ? &*partition_ : nullptr,
-          shards_.get()};
+                              const LrSchedule& schedule) {
+  ZeroPartition* partition = partition_ ? &*partition_ : nullptr;
+  return Trainer(std::move(loss), trained_, masters_, frozen_, *optimizer_, data, settings_,
+                 schedule, partition, shards_.get());
 }
 
 namespace {
@@ -285,7 +286,7 @@ std::string config_of_result(const UptrainPlan& plan, const Model& source,
                              const TrainingProgress& progress,
                              const std::optional<Evaluation>& after) {
   TrainingRecord training{.version = std::string(kVersion),
-                          .steps = plan.steps,
+                          .steps = plan.schedule.steps,
                           .tokens = plan.tokens,
                           .skipped_steps = progress.skipped,
                           .sequence_length = plan.sequence_length};

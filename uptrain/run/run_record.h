@@ -17,7 +17,6 @@
 #include "uptrain/model/transformer.h"
 #include "uptrain/run/uptrain.h"
 #include "uptrain/run/uptrain_plan.h"
-#include "uptrain/run/uptrain_settings.h"
 #include "uptrain/train/evaluate.h"
 #include "uptrain/train/lr_schedule.h"
 #include "uptrain/train/metrics.h"
@@ -27,6 +26,7 @@
 #include "uptrain/train/trainer.h"
 #include "uptrain/train/training_loss.h"
 #include "uptrain/train/training_state.h"
+#include "uptrain/train/uptrain_settings.h"
 
 namespace regroup {
 
@@ -105,12 +105,12 @@ class TrainedModel {
   std::vector<StateTensor> state() const;
 
   /// A training loop, which keeps references to this and to `data`.
-  Trainer trainer(LossFunction loss, const DataLoader& data, const LoopSettings& settings);
+  Trainer trainer(LossFunction loss, const DataLoader& data, const LrSchedule& schedule);
 
  private:
-  MasterWeights own_masters(const Model& source, const UptrainSettings& settings,
-                            std::span<const std::string> trained) const;
+  MasterWeights own_masters(const Model& source, std::span<const std::string> trained) const;
 
+  UptrainSettings settings_;
   Parameters weights_;  // what the model computes with
   Parameters trained_;  // those of them that are trained
   std::optional<ZeroPartition> partition_;

@@ -7,9 +7,9 @@
 #include <filesystem>
 
 #include "formats/model/model.h"
-#include "uptrain/run/uptrain_settings.h"
 #include "uptrain/train/data_loader.h"
 #include "uptrain/train/teacher_logits_file.h"
+#include "uptrain/train/uptrain_settings.h"
 
 namespace regroup {
 

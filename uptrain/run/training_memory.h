@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include "formats/spec/model_spec.h"
-#include "uptrain/run/uptrain_settings.h"
 #include "uptrain/train/metrics.h"
 #include "uptrain/train/objective.h"
+#include "uptrain/train/uptrain_settings.h"
 
 namespace regroup {
 

@@ -75,15 +75,10 @@ TrainingSpeed measure_training(const Model& source, const UptrainSettings& setti
     speed.tokens_per_step = settings.batch * settings.accumulation * data.sequence_length();
     speed.flops_per_step = training_flops_per_token(source.spec, task, data.sequence_length()) *
                            static_cast<double>(speed.tokens_per_step);
-    const LoopSettings loop{.steps = warmup + steps,
-                            .batch = settings.batch,
-                            .accumulation = settings.accumulation,
-                            .max_gradient_norm = settings.max_gradient_norm,
-                            .schedule = {.peak = settings.peak_learning_rate(),
-                                         .warmup_steps = 0,
-                                         .steps = warmup + steps,
-                                         .kind = LrScheduleKind::kConstant}};
-    Trainer trainer = trained.trainer(TrainingLoss(trained.model(), task), data, loop);
+    Trainer trainer = trained.trainer(TrainingLoss(trained.model(), task), data,
+                                      {.peak = settings.peak_learning_rate(),
+                                       .steps = warmup + steps,
+                                       .kind = LrScheduleKind::kConstant});
     TrainingProgress progress;
     const bool complete = trainer.run(progress, stop, [&](const StepReport& report) {
       const double rate =

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "uptrain/model/language_model.h"
-#include "uptrain/run/uptrain_settings.h"
 #include "uptrain/train/data_loader.h"
+#include "uptrain/train/uptrain_settings.h"
 
 namespace regroup {
 

@@ -56,26 +56,18 @@ std::optional<TokenFile> open_eval_data(const UptrainPlan& plan, const Model& so
   return file;
 }
 
-LoopSettings loop_settings(const UptrainPlan& plan) {
-  return {plan.steps,
-          plan.settings.batch,
-          plan.settings.accumulation,
-          plan.settings.max_gradient_norm,
-          plan.settings.max_skipped_in_a_row,
-          plan.schedule};
-}
-
 // Throws kBadInput for a progress that no step of the plan has, kUsage if the plan has `changed` to
 // fewer steps.
 void check_reached(const UptrainPlan& plan, const TrainingProgress& progress,
                    std::span<const StateTensor> tensors, bool changed) {
-  if (changed && progress.step > plan.steps) {
-    throw_usage("steps is {}, but the run has a state after step {}", plan.steps, progress.step);
+  if (changed && progress.step > plan.schedule.steps) {
+    throw_usage("steps is {}, but the run has a state after step {}", plan.schedule.steps,
+                progress.step);
   }
   const std::int64_t samples = plan.settings.batch * plan.settings.accumulation;
-  if (progress.step > plan.steps || progress.samples != progress.step * samples) {
+  if (progress.step > plan.schedule.steps || progress.samples != progress.step * samples) {
     throw_bad_input("the state after step {} and {} samples is none of a run of {} steps of {}",
-                    progress.step, progress.samples, plan.steps, samples);
+                    progress.step, progress.samples, plan.schedule.steps, samples);
   }
   constexpr std::int64_t kMostCounted = std::int64_t{1} << 24;  // where fp32 stops to count
   const std::int64_t updates = progress.step - progress.skipped;
@@ -115,7 +107,7 @@ class Run {
     on_first(
         [&] { journal_.open(states_.directory().metrics_path(), fresh ? -1 : progress_.step); });
     observer_.on_start(progress_);
-    Trainer trainer = student_.trainer(loss_.function(), data_, loop_settings(plan_));
+    Trainer trainer = student_.trainer(loss_.function(), data_, plan_.schedule);
     if (fresh) {
       result_.before = evaluate_now();
       if (result_.before) {
@@ -182,14 +174,14 @@ class Run {
     if (evaluation_is_due()) {
       result_.after = evaluate_now();
     }
-    if (progress_.step == plan_.steps || is_due(plan_.settings.save_every)) {
+    if (progress_.step == plan_.schedule.steps || is_due(plan_.settings.save_every)) {
       states_.start_saving(progress_);
     }
   }
 
   bool is_due(std::int64_t every) const { return every > 0 && progress_.step % every == 0; }
   bool evaluation_is_due() const {
-    return progress_.step == plan_.steps || is_due(plan_.settings.eval_every);
+    return progress_.step == plan_.schedule.steps || is_due(plan_.settings.eval_every);
   }
 
   std::optional<Evaluation> evaluate_now() {
@@ -232,10 +224,10 @@ class Run {
 
   [[noreturn]] void stop_here() {
     states_.save_now(progress_);
-    throw Error(
-        ErrorKind::kInterruptedSaved,
-        fmt::format("stopped after step {} of {}; the state is in {}", progress_.step, plan_.steps,
-                    printable(RunDirectory::path_for(plan_.settings.output).string(), 0)));
+    throw Error(ErrorKind::kInterruptedSaved,
+                fmt::format("stopped after step {} of {}; the state is in {}", progress_.step,
+                            plan_.schedule.steps,
+                            printable(RunDirectory::path_for(plan_.settings.output).string(), 0)));
   }
 
   const UptrainPlan& plan_;

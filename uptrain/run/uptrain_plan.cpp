@@ -85,33 +85,31 @@ constexpr std::int64_t kFewestJudging = 4;  // batches
 
 // A trial is a thirty-second of the run, or of a short one 8 steps, a quarter of it at most. Losses
 // of trials differ by much less than those of texts, because all trials see the same text.
-std::optional<RateTrials> trials_of(const UptrainPlan& plan, const UptrainSettings& settings,
+std::optional<RateTrials> trials_of(const UptrainSettings& settings, std::int64_t steps,
                                     const DataLoader& data) {
   if (settings.learning_rate || settings.schedule == LrScheduleKind::kInverseSqrt ||
-      plan.steps < kFewestStepsForTrials) {
+      steps < kFewestStepsForTrials) {
     return std::nullopt;
   }
-  const std::int64_t fewest = std::min<std::int64_t>(8, plan.steps / 4);
-  RateTrials trials{.steps = std::clamp<std::int64_t>(plan.steps / 32, fewest, 100)};
+  const std::int64_t fewest = std::min<std::int64_t>(8, steps / 4);
+  RateTrials trials{.steps = std::clamp<std::int64_t>(steps / 32, fewest, 100)};
   const std::int64_t trained = trials.steps * settings.accumulation;
-  const std::int64_t enough = (kJudgingTokens - 1) / (settings.batch * plan.sequence_length) + 1;
-  trials.judging = std::min({enough, plan.steps * settings.accumulation - trained,
+  const std::int64_t enough = (kJudgingTokens - 1) / (settings.batch * data.sequence_length()) + 1;
+  trials.judging = std::min({enough, steps * settings.accumulation - trained,
                              data.windows() / settings.batch - trained});  // of the first epoch
   return trials.judging >= kFewestJudging ? std::optional(trials) : std::nullopt;
 }
 
-// The settings with the plan's defaults filled in.
-UptrainSettings filled_in(UptrainSettings settings, const UptrainPlan& plan) {
-  settings.steps = plan.steps;
-  settings.sequence_length = plan.sequence_length;
-  settings.warmup_steps = plan.schedule.warmup_steps;
-  if (settings.schedule == LrScheduleKind::kWarmupStableDecay) {
-    settings.decay_steps = plan.schedule.decay_steps;
+// Fills in what the schedule made of the settings.
+void take_schedule(UptrainSettings& settings, const LrSchedule& schedule) {
+  settings.steps = schedule.steps;
+  settings.warmup_steps = schedule.warmup_steps;
+  if (schedule.kind == LrScheduleKind::kWarmupStableDecay) {
+    settings.decay_steps = schedule.decay_steps;
   }
-  if (settings.schedule == LrScheduleKind::kInverseSqrt) {
-    settings.start_step = plan.schedule.start_step;
+  if (schedule.kind == LrScheduleKind::kInverseSqrt) {
+    settings.start_step = schedule.start_step;
   }
-  return settings;
 }
 
 std::vector<UptrainPlan::Source> sources_of(const UptrainPlan& plan, const DataLoader& data) {
@@ -164,7 +162,7 @@ void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data
   }
   check_answers_source(plan, student, answers.facts().teacher);
   answers.check_fit(plan.recipe, teacher.distillation.temperature,
-                    plan.steps * plan.settings.batch * plan.settings.accumulation, data);
+                    plan.schedule.steps * plan.settings.batch * plan.settings.accumulation, data);
   plan.recipe["teacher"] = answers.facts().teacher;
   plan.recipe["teacher_top"] = answers.facts().top;
 }
@@ -208,26 +206,29 @@ void advise_size(UptrainPlan& plan) {
   }
 }
 
-void plan_length(UptrainPlan& plan, const UptrainSettings& settings, const DataLoader& data) {
+void plan_length(UptrainPlan& plan, const DataLoader& data) {
+  UptrainSettings& settings = plan.settings;
   plan.sequence_length = data.sequence_length();
   plan.tokens_per_step = product_of({settings.batch, settings.accumulation, plan.sequence_length});
   plan.filled = data.filled();
-  plan.steps =
+  const std::int64_t steps =
       steps_of(settings, std::llround(static_cast<double>(plan.tokens_per_step) * plan.filled));
-  plan.tokens = product_of({plan.steps, plan.tokens_per_step});
-  plan.schedule = schedule_of(settings, plan.steps);
-  plan.rate_trials = trials_of(plan, settings, data);
+  plan.tokens = product_of({steps, plan.tokens_per_step});
+  plan.schedule = schedule_of(settings, steps);
+  plan.rate_trials = trials_of(settings, steps, data);
+  settings.sequence_length = plan.sequence_length;
+  settings.found_rate = settings.found_rate || plan.rate_trials.has_value();
+  take_schedule(settings, plan.schedule);
 }
 
-void plan_task(UptrainPlan& plan, const UptrainSettings& settings, const Model& source) {
-  plan.settings = filled_in(settings, plan);
-  plan.settings.found_rate = settings.found_rate || plan.rate_trials.has_value();
-  plan.settings.task = with_special_tokens(settings.task, source);
-  plan.settings.task.seed = settings.seed;
-  plan.task = make_training_task(plan.settings.task, source.spec, plan.sequence_length);
+void plan_task(UptrainPlan& plan, const Model& source) {
+  UptrainSettings& settings = plan.settings;
+  settings.task = with_special_tokens(settings.task, source);
+  settings.task.seed = settings.seed;
+  plan.task = make_training_task(settings.task, source.spec, plan.sequence_length);
   check_documents(settings.documents, plan.task);
-  plan.settings.task.objective = plan.task.objective;
-  plan.recipe = recipe_of(plan.settings);
+  settings.task.objective = plan.task.objective;
+  plan.recipe = recipe_of(settings);
   add_task(plan.recipe, plan.task);
   if (plan.rate_trials) {
     plan.recipe["learning_rate"] = nullptr;
@@ -339,9 +340,9 @@ void plan_evaluations(UptrainPlan& plan, const ModelSpec& spec) {
   const std::int64_t context = plan.sequence_length;
   const std::int64_t windows =
       evaluation_windows(TokenFile::open(settings.eval_data), evaluation_settings(plan), spec);
-  const std::int64_t every = settings.eval_every > 0 ? settings.eval_every : plan.steps;
+  const std::int64_t every = settings.eval_every > 0 ? settings.eval_every : plan.schedule.steps;
   UptrainPlan::Evaluations all;
-  all.count = 1 + (plan.steps + every - 1) / every;
+  all.count = 1 + (plan.schedule.steps + every - 1) / every;
   all.tokens = std::min(windows * context, settings.eval_max_tokens.value_or(windows * context));
   all.flops = training_flops_per_token(spec, plan.task, context) / 3.0 *
               static_cast<double>(all.count * all.tokens);
@@ -419,17 +420,18 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   check_writable(source);
   refuse_output_inside(source, settings.output);
   UptrainPlan plan;
+  plan.settings = settings;
   plan.notes = notes_on_companions(source);
   const std::vector<std::string> on_code = with_kept_code(source, source.config_text).notes;
   plan.notes.insert(plan.notes.end(), on_code.begin(), on_code.end());
-  plan_length(plan, settings, data);
-  plan_task(plan, settings, source);
+  plan_length(plan, data);
+  plan_task(plan, source);
   plan.recipe["data_digest"] = data.digests();
   if (settings.documents.separate) {
     plan.recipe["documents_digest"] = data.document_digests();
   }
   plan.data_tokens = data.tokens();
-  plan.epochs = static_cast<double>(plan.steps * settings.batch * settings.accumulation) /
+  plan.epochs = static_cast<double>(plan.schedule.steps * settings.batch * settings.accumulation) /
                 static_cast<double>(data.windows());
   plan.sources = sources_of(plan, data);
   plan.parameters = count_parameters(source.spec);

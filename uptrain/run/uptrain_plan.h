@@ -12,10 +12,10 @@
 #include "uptrain/model/language_model.h"
 #include "uptrain/run/memory_choice.h"
 #include "uptrain/run/training_memory.h"
-#include "uptrain/run/uptrain_settings.h"
 #include "uptrain/train/data_loader.h"
 #include "uptrain/train/evaluate.h"
 #include "uptrain/train/lr_schedule.h"
+#include "uptrain/train/uptrain_settings.h"
 
 namespace regroup {
 
@@ -28,12 +28,11 @@ struct RateTrials {
 struct UptrainPlan {
   UptrainSettings settings;  ///< with steps, sequence length and warm-up filled in
   Json recipe;               ///< recipe_of() the above, with alpha as requested
-  LrSchedule schedule;
+  LrSchedule schedule;       ///< has the number of steps
   /// None if the learning rate is set, for kInverseSqrt, and where run or text is too short.
   std::optional<RateTrials> rate_trials;
   Task task;
 
-  std::int64_t steps = 0;
   std::int64_t sequence_length = 0;
   std::int64_t tokens_per_step = 0;
   std::int64_t tokens = 0;       ///< seen in the whole run

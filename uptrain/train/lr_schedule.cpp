@@ -67,6 +67,13 @@ double LrSchedule::after_warmup(std::int64_t step) const {
   return peak * (final_ratio + (1.0 - final_ratio) * falling);
 }
 
+LrSchedule fitting_schedule(double peak, std::int64_t steps) {
+  return {.peak = peak,
+          .final_ratio = 0.02,
+          .warmup_steps = std::max<std::int64_t>(1, steps / 20),
+          .steps = steps};
+}
+
 bool LossSpikeDetector::add(double loss) {
   const bool was_above = above_;
   above_ = stands_out(loss);

@@ -49,6 +49,10 @@ struct LrSchedule {
   double after_warmup(std::int64_t step) const;
 };
 
+/// The schedule of refitting and distilling: a cosine down to a fiftieth of the peak, after a
+/// warm-up of one step in twenty.
+LrSchedule fitting_schedule(double peak, std::int64_t steps);
+
 // Tracks the recent mean of the loss and detects loss spikes.
 
 class LossSpikeDetector {

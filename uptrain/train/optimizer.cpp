@@ -50,12 +50,9 @@ OptimizerKind parse_optimizer(std::string_view text) {
 std::unique_ptr<Optimizer> make_optimizer(const MasterWeights& masters,
                                           const OptimizerSettings& settings) {
   if (settings.kind == OptimizerKind::kAdafactor) {
-    return std::make_unique<Adafactor>(
-        masters, AdafactorSettings{settings.decay_of_matrices(), settings.scale_by_parameter});
+    return std::make_unique<Adafactor>(masters, settings);
   }
-  return std::make_unique<AdamW>(masters,
-                                 AdamWSettings{settings.beta1, settings.beta2, settings.epsilon,
-                                               settings.decay_of_matrices(), settings.moments});
+  return std::make_unique<AdamW>(masters, settings);
 }
 
 double optimizer_state_bytes(const OptimizerSettings& settings, at::IntArrayRef shape) {
@@ -92,7 +89,7 @@ bool has_fused_adamw(const MasterWeights& masters) {
 
 }  // namespace
 
-AdamW::AdamW(MasterWeights masters, const AdamWSettings& settings)
+AdamW::AdamW(MasterWeights masters, const OptimizerSettings& settings)
     : masters_(std::move(masters)), settings_(settings), fused_(has_fused_adamw(masters_)) {
   std::vector<std::size_t> decayed;
   std::vector<std::size_t> kept;
@@ -105,7 +102,7 @@ AdamW::AdamW(MasterWeights masters, const AdamWSettings& settings)
                                         narrow ? options.dtype(at::kBFloat16) : options));
     }
   }
-  add_batches(decayed, settings.weight_decay);
+  add_batches(decayed, settings.decay_of_matrices());
   add_batches(kept, 0.0);
   count_ = at::zeros({}, masters_.options(0).dtype(at::kFloat));
 }
@@ -170,7 +167,7 @@ void AdamW::step(const std::vector<at::Tensor>& gradients, double learning_rate,
 void AdamW::step_fused(const std::vector<at::Tensor>& gradients, double learning_rate,
                        const at::Tensor& gradient_divisor, const at::Tensor& skip) {
   for (std::size_t i = 0; i < masters_.size(); ++i) {
-    const double decay = masters_.sizes(i).size() >= 2 ? settings_.weight_decay : 0.0;
+    const double decay = masters_.sizes(i).size() >= 2 ? settings_.decay_of_matrices() : 0.0;
     update_by_fused_adamw({.master = masters_.tensors()[i].value,
                            .copy = masters_.copy(i),
                            .first = first_moments_[i],
@@ -212,7 +209,7 @@ void decay_towards(const at::Tensor& moment, const at::Tensor& value, const at::
 
 }  // namespace
 
-Adafactor::Adafactor(MasterWeights masters, const AdafactorSettings& settings)
+Adafactor::Adafactor(MasterWeights masters, const OptimizerSettings& settings)
     : masters_(std::move(masters)), settings_(settings) {
   for (std::size_t i = 0; i < masters_.size(); ++i) {
     const std::vector<std::int64_t> shape = masters_.sizes(i).vec();
@@ -241,8 +238,8 @@ void Adafactor::step(const std::vector<at::Tensor>& gradients, double learning_r
     const at::Tensor weight = masters_.read(i);
     at::Tensor update = update_of(
         moments_[i], gradients[i].to(weight.scalar_type()) / gradient_divisor, beta, skipped);
-    if (weight.dim() >= 2 && settings_.weight_decay != 0.0) {
-      update.add_(weight, settings_.weight_decay);
+    if (weight.dim() >= 2 && settings_.decay_of_matrices() != 0.0) {
+      update.add_(weight, settings_.decay_of_matrices());
     }
     update.mul_(learning_rate);
     if (settings_.scale_by_parameter) {

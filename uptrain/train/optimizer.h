@@ -109,8 +109,10 @@ struct OptimizerSettings {
   /// Weight decay of tensors with two or more dimensions; none for norms and biases. Default: 0.1
   /// for AdamW, 0 for Adafactor.
   std::optional<double> weight_decay = std::nullopt;
-  Precision moments = Precision::kFp32;  ///< AdamW: dtype of m and v
-  bool scale_by_parameter = true;        ///< Adafactor: scale updates by the parameter's RMS
+  /// AdamW: the type of the moments m and v. bf16 halves their memory. Each update is computed in
+  /// the parameters' type.
+  Precision moments = Precision::kFp32;
+  bool scale_by_parameter = true;  ///< Adafactor: scale updates by the parameter's RMS
 
   double decay_of_matrices() const {
     return weight_decay.value_or(kind == OptimizerKind::kAdamW ? 0.1 : 0.0);
@@ -131,16 +133,6 @@ at::Tensor clipping_divisor(const at::Tensor& norm, double max_norm);
 // AdamW on master weights; clipping and the check for finite gradients are fused into its single
 // pass.
 
-struct AdamWSettings {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;  ///< of tensors with two or more dimensions; norms and biases: none
-  /// The type of the moments m and v. bf16 halves their memory. Each update is computed in the
-  /// parameters' type.
-  Precision moments = Precision::kFp32;
-};
-
 /// Loshchilov & Hutter, Decoupled weight decay, https://arxiv.org/abs/1711.05101: with t counting
 /// the updates made,
 ///   m = β₁m + (1-β₁)g    v = β₂v + (1-β₂)g²
@@ -148,7 +140,7 @@ struct AdamWSettings {
 class AdamW : public Optimizer {
  public:
   /// Updates `masters` (fp32 or fp64) from now on; moments start at zero, next to the masters.
-  AdamW(MasterWeights masters, const AdamWSettings& settings);
+  AdamW(MasterWeights masters, const OptimizerSettings& settings);
 
   void step(const std::vector<at::Tensor>& gradients, double learning_rate,
             const at::Tensor& gradient_divisor, const at::Tensor& skip) override;
@@ -181,7 +173,7 @@ class AdamW : public Optimizer {
                   const at::Tensor& gradient_divisor, const at::Tensor& skip);
 
   MasterWeights masters_;
-  AdamWSettings settings_;
+  OptimizerSettings settings_;
   bool fused_;  // by the device's own kernel, one pass over each tensor
   std::vector<Batch> batches_;
   std::vector<at::Tensor> first_moments_;
@@ -190,11 +182,6 @@ class AdamW : public Optimizer {
 };
 
 // Adafactor on master weights: second moments of a matrix kept as one row and one column.
-
-struct AdafactorSettings {
-  double weight_decay = 0.0;       ///< of tensors with two or more dimensions
-  bool scale_by_parameter = true;  ///< multiply by the root mean square of the parameter
-};
 
 /// Shazeer & Stern 2018, https://arxiv.org/abs/1804.04235, algorithms 4 and 5 with a given learning
 /// rate and no first moment, as T5 was trained. With t counting the updates made, β = 1 - t^-0.8
@@ -206,7 +193,7 @@ struct AdafactorSettings {
 class Adafactor : public Optimizer {
  public:
   /// Updates `masters` (fp32 or fp64) from now on; moments start at zero, next to the masters.
-  Adafactor(MasterWeights masters, const AdafactorSettings& settings);
+  Adafactor(MasterWeights masters, const OptimizerSettings& settings);
 
   void step(const std::vector<at::Tensor>& gradients, double learning_rate,
             const at::Tensor& gradient_divisor, const at::Tensor& skip) override;
@@ -225,7 +212,7 @@ class Adafactor : public Optimizer {
                        const at::Tensor& skip) const;
 
   MasterWeights masters_;
-  AdafactorSettings settings_;
+  OptimizerSettings settings_;
   std::vector<Moments> moments_;
   at::Tensor count_;
 };

@@ -104,17 +104,11 @@ void AttentionFit::write_to(AttentionHeads& heads) const {
 
 namespace {
 
-constexpr double kFinalRefitRate = 0.02;  // the last learning rate as a fraction of the peak
-
 // A trial of a learning rate: few steps, judged by a part of the text that was held out.
 constexpr std::size_t kMostTrialBatches = 4;
 constexpr double kUsualTrials = 3.0;  // for each attention, see RateSearch
 
 std::int64_t trial_steps(std::int64_t steps) { return std::max<std::int64_t>(8, steps / 20); }
-
-LrSchedule schedule_of(double rate, std::int64_t steps) {
-  return {rate, kFinalRefitRate, std::max<std::int64_t>(1, steps / 20), steps};
-}
 
 // What the source's attention computes, batch by batch.
 struct RefitTarget {
@@ -264,7 +258,7 @@ RefinementReport Refit::fit(AttentionRole role, std::size_t layer,
   const std::size_t learned = batches_ - measured_;
   const auto trial = [&](double rate) {
     const AttentionFit tried = start();
-    learn(tried, target, learned, schedule_of(rate, trial_steps(settings_.steps)), stop_, {});
+    learn(tried, target, learned, fitting_schedule(rate, trial_steps(settings_.steps)), stop_, {});
     return target.error_of(tried.attention(), learned,
                            std::min(batches_, learned + kMostTrialBatches));
   };
@@ -273,7 +267,7 @@ RefinementReport Refit::fit(AttentionRole role, std::size_t layer,
       settings_.learning_rate ? *settings_.learning_rate : rates_[role].best(trial);
   const AttentionFit attention = start();
   report.error_before = target.error_of(attention.attention(), learned, batches_);
-  learn(attention, target, learned, schedule_of(report.learning_rate, settings_.steps), stop_,
+  learn(attention, target, learned, fitting_schedule(report.learning_rate, settings_.steps), stop_,
         [&](std::int64_t step, const at::Tensor& error) {
           if (progress_) {
             progress_({role, layer, step, error.item<double>()});

@@ -31,7 +31,7 @@ std::vector<at::Tensor> counterparts_of(const MasterWeights& masters, const Para
 
 // Gradients that are summed, over batches or ranks, need a wide type.
 GradientType gradient_type(const MasterWeights& masters, const Optimizer& optimizer,
-                           const LoopSettings& settings, const ZeroPartition* partition) {
+                           const UptrainSettings& settings, const ZeroPartition* partition) {
   const bool alone = partition == nullptr;
   const bool taken_narrow = masters.mode() == MemoryMode::kCompact || optimizer.writes_copies();
   const bool computed = alone && (masters.mode() == MemoryMode::kHost ||  // the host sums its own
@@ -57,8 +57,8 @@ void sum_over_copies(ProcessGroup* copies, const std::vector<at::Tensor>& gradie
 
 Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const MasterWeights& masters,
                  const FrozenQueries& frozen, Optimizer& optimizer, const DataLoader& data,
-                 const LoopSettings& settings, const ZeroPartition* partition,
-                 ShardedWeights* shards)
+                 const UptrainSettings& settings, const LrSchedule& schedule,
+                 const ZeroPartition* partition, ShardedWeights* shards)
     : loss_(std::move(loss)),
       model_weights_(model_weights.tensors()),
       stepped_weights_(counterparts_of(masters, model_weights)),
@@ -67,6 +67,7 @@ Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const Maste
       optimizer_(optimizer),
       data_(data),
       settings_(settings),
+      schedule_(schedule),
       partition_(partition),
       shards_(shards),
       gradients_(model_weights_, gradient_type(masters, optimizer, settings, partition)) {
@@ -81,7 +82,7 @@ Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const Maste
 
 bool Trainer::run(TrainingProgress& progress, const std::atomic<bool>& stop,
                   const std::function<void(const StepReport&)>& after_step) {
-  while (progress.step < settings_.steps) {
+  while (progress.step < schedule_.steps) {
     if (partition_ != nullptr ? stop_agreed_ : stop.load()) {
       return false;
     }
@@ -102,7 +103,7 @@ StepReport Trainer::step(TrainingProgress& progress, const std::atomic<bool>& st
   const Communication before =
       partition_ != nullptr ? partition_->group().communication() : Communication{};
   StepReport report;
-  report.learning_rate = settings_.schedule.at(progress.step);
+  report.learning_rate = schedule_.at(progress.step);
   at::Tensor loss = accumulate(progress.samples);
 
   // The device queues all of this work. The host of a single rank waits only once, for `figures` or

@@ -15,6 +15,7 @@
 #include "uptrain/train/optimizer.h"
 #include "uptrain/train/trained_weights.h"
 #include "uptrain/train/training_state.h"
+#include "uptrain/train/uptrain_settings.h"
 
 namespace regroup {
 
@@ -28,15 +29,6 @@ struct StepReport {
   double seconds = 0.0;                        ///< the step's
   bool skipped = false;                        ///< no update: loss or gradients were not finite
   std::optional<Communication> communication;  ///< of this rank in this step, if there are others
-};
-
-struct LoopSettings {
-  std::int64_t steps = 0;
-  std::int64_t batch = 1;
-  std::int64_t accumulation = 1;  ///< batches in a step, of all ranks together
-  double max_gradient_norm = 1.0;
-  std::int64_t max_skipped_in_a_row = 10;
-  LrSchedule schedule;
 };
 
 /// The loss of a micro-batch, a scalar with gradients; see TrainingLoss.
@@ -54,16 +46,17 @@ using LossFunction = std::function<at::Tensor(const at::Tensor& ids, std::int64_
 class Trainer {
  public:
   /// `model_weights`: the weights to train, in the model's dtype; `masters`: of the same weights,
-  /// with several ranks of the rank's own.
+  /// with several ranks of the rank's own. Of `settings` it uses batch, accumulation, clipping and
+  /// the skipped steps that are allowed. They must outlive it, like optimizer and data.
   Trainer(LossFunction loss, const Parameters& model_weights, const MasterWeights& masters,
           const FrozenQueries& frozen, Optimizer& optimizer, const DataLoader& data,
-          const LoopSettings& settings, const ZeroPartition* partition = nullptr,
-          ShardedWeights* shards = nullptr);
+          const UptrainSettings& settings, const LrSchedule& schedule,
+          const ZeroPartition* partition = nullptr, ShardedWeights* shards = nullptr);
 
-  /// Runs from `progress` to the last step and calls `after_step`, unless it is empty, after
-  /// each, with `progress` advanced. Returns false once `stop` is true between two steps; with
-  /// several ranks after the step in which it turned true on any of them. Throws kBadInput if too
-  /// many steps in a row were skipped.
+  /// Runs from `progress` to the last step of the schedule and calls `after_step`, unless it is
+  /// empty, after each, with `progress` advanced. Returns false once `stop` is true between two
+  /// steps; with several ranks after the step in which it turned true on any of them. Throws
+  /// kBadInput if too many steps in a row were skipped.
   bool run(TrainingProgress& progress, const std::atomic<bool>& stop,
            const std::function<void(const StepReport&)>& after_step);
 
@@ -86,7 +79,8 @@ class Trainer {
   const FrozenQueries& frozen_;
   Optimizer& optimizer_;
   const DataLoader& data_;
-  LoopSettings settings_;
+  const UptrainSettings& settings_;
+  LrSchedule schedule_;
   const ZeroPartition* partition_;
   ShardedWeights* shards_;
   std::vector<at::Tensor> own_sums_;  // of all ranks' gradients of own weights

@@ -48,12 +48,12 @@ struct Distilled {
 
   DistillSettings settings() const {
     DistillSettings settings;
-    settings.data = directory / "learn";
-    settings.held_out = directory / "judge";
-    settings.context = kContext;
-    settings.batch = 4;
-    settings.steps = 20;
-    settings.learning_rate = 0.02;
+    settings.run.data = {directory / "learn"};
+    settings.run.eval_data = directory / "judge";
+    settings.run.sequence_length = kContext;
+    settings.run.batch = 4;
+    settings.run.steps = 20;
+    settings.relative_rate = 0.02;
     return settings;
   }
 
@@ -154,19 +154,19 @@ TEST_CASE("a long distillation finds its learning rate by trials, a short one do
           "[uptrain]") {
   const Distilled models("llama_mha");
   DistillSettings settings = models.settings();
-  settings.learning_rate = std::nullopt;
+  settings.relative_rate = std::nullopt;
   std::int64_t trials = 0, steps = 0;
   const auto count = [&](bool trial, const StepReport& step) {
     (trial ? trials : steps) += 1;
-    CHECK(step.step <= (trial ? 12 : settings.steps));
+    CHECK(step.step <= (trial ? 12 : *settings.run.steps));
   };
   const double usual = models.run(settings, kNeverStopped, count).learning_rate;
   CHECK(trials == 0);
   CHECK(steps == 20);
   const Distilled again("llama_mha");
   settings = again.settings();
-  settings.learning_rate = std::nullopt;
-  settings.steps = 128;
+  settings.relative_rate = std::nullopt;
+  settings.run.steps = 128;
   steps = 0;
   const DistillReport report = again.run(settings, kNeverStopped, count);
   CHECK(report.improved());
@@ -204,16 +204,16 @@ TEST_CASE("distillation that is stopped or has no text writes nothing", "[uptrai
 TEST_CASE("the memory of distillation counts both models", "[uptrain]") {
   const Distilled models("llama_mha");
   DistillSettings settings = models.settings();
-  const DistillMemory small = distill_memory(models.source, models.result().spec, settings);
-  settings.batch *= 4;
-  const DistillMemory large = distill_memory(models.source, models.result().spec, settings);
+  const MemoryNeed small = distill_memory(models.source, models.result().spec, settings);
+  settings.run.batch *= 4;
+  const MemoryNeed large = distill_memory(models.source, models.result().spec, settings);
   double weights = 0.0;
   for (const TensorInfo& tensor : models.source.checkpoint.tensors()) {
     weights += static_cast<double>(tensor.elements());
   }
-  CHECK(small.fits());
-  CHECK(small.need.device > 2 * 2 * weights);  // in bf16 at least
-  CHECK(large.need.device > small.need.device);
+  CHECK(free_memory(settings.run.device).holds(small));
+  CHECK(small.device > 2 * 2 * weights);  // in bf16 at least
+  CHECK(large.device > small.device);
 }
 
 }  // namespace regroup

@@ -28,11 +28,9 @@ UptrainSettings bf16_run(const std::filesystem::path& directory, MemoryMode mode
 
 void train_directly(TrainedModel& trained, const Model& source, const UptrainSettings& settings) {
   const DataLoader data = open_training_data(settings, source.spec);
-  Trainer trainer = trained.trainer(
-      TrainingLoss(trained.model(), {}), data,
-      {.steps = *settings.steps,
-       .batch = settings.batch,
-       .schedule = {.peak = 1e-2, .warmup_steps = 0, .kind = LrScheduleKind::kConstant}});
+  Trainer trainer =
+      trained.trainer(TrainingLoss(trained.model(), {}), data,
+                      {.peak = 1e-2, .steps = *settings.steps, .kind = LrScheduleKind::kConstant});
   TrainingProgress progress;
   REQUIRE(trainer.run(progress, kNeverStopped, [](const StepReport&) {}));
 }

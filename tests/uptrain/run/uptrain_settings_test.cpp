@@ -1,4 +1,4 @@
-#include "uptrain/run/uptrain_settings.h"
+#include "uptrain/train/uptrain_settings.h"
 
 #include <cmath>
 
@@ -46,9 +46,9 @@ TEST_CASE("steps follow from the tokens and the tokens per step", "[uptrain]") {
   settings.steps.reset();
   settings.alpha = 0.05;
   settings.pretrain_tokens = 72 * 1000;  // a step has 2 · 3 sequences of 12 tokens
-  CHECK(plan_of(settings).steps == 50);
+  CHECK(plan_of(settings).schedule.steps == 50);
   settings.pretrain_tokens = 72 * 1000 + 20;  // one token more than 50 steps have
-  CHECK(plan_of(settings).steps == 51);
+  CHECK(plan_of(settings).schedule.steps == 51);
 }
 
 TEST_CASE("a plan counts parameters and operations and passes over the data", "[uptrain]") {

@@ -19,10 +19,11 @@ namespace {
 
 using Catch::Matchers::WithinRel;
 
-const AdamWSettings kSettings{.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+const OptimizerSettings kSettings{
+    .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
 
-AdamWSettings with_moments(Precision precision) {
-  AdamWSettings settings = kSettings;
+OptimizerSettings with_moments(Precision precision) {
+  OptimizerSettings settings = kSettings;
   settings.moments = precision;
   return settings;
 }

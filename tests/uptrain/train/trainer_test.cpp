@@ -27,14 +27,19 @@ struct Bench {
         masters(parameters),
         frozen(golden.source.spec, TrainedWeights::kAll, masters),
         optimizer(masters, {}),
-        data(short_run(directory.path(), "llama", 1).data, 12, 64, 7),
-        trainer(TrainingLoss(model, {}), parameters, masters, frozen, optimizer, data,
-                {.steps = 20,
-                 .batch = batch,
-                 .accumulation = accumulation,
-                 .max_gradient_norm = 1.0,
-                 .max_skipped_in_a_row = 3,
-                 .schedule = {.peak = 1e-3, .final_ratio = 0.1, .warmup_steps = 1, .steps = 20}}) {}
+        settings(settings_in(directory, batch, accumulation)),
+        data(settings.data, 12, 64, 7),
+        trainer(TrainingLoss(model, {}), parameters, masters, frozen, optimizer, data, settings,
+                {.peak = 1e-3, .final_ratio = 0.1, .warmup_steps = 1, .steps = 20}) {}
+
+  static UptrainSettings settings_in(const TemporaryDirectory& directory, std::int64_t batch,
+                                     std::int64_t accumulation) {
+    UptrainSettings settings = short_run(directory.path(), "llama", 1);
+    settings.batch = batch;
+    settings.accumulation = accumulation;
+    settings.max_skipped_in_a_row = 3;
+    return settings;
+  }
 
   GoldenCase golden;
   Parameters parameters;
@@ -42,6 +47,7 @@ struct Bench {
   MasterWeights masters;
   FrozenQueries frozen;
   AdamW optimizer;
+  UptrainSettings settings;
   DataLoader data;
   Trainer trainer;
   TrainingProgress progress;

@@ -75,16 +75,16 @@ double stray_of_gradients(const TrainingSetup& setup) {
 // Steps on the same tokens, by the loop that uptraining uses.
 void take_steps(const TrainingSetup& setup, OptimizerKind kind, std::int64_t steps) {
   const TemporaryDirectory directory;
-  const DataLoader data(short_run(directory.path(), setup.name, 1).data, 12, 64, 7);
+  UptrainSettings settings = short_run(directory.path(), setup.name, 1);
+  settings.batch = 1;
+  settings.accumulation = 1;
+  const DataLoader data(settings.data, 12, 64, 7);
   const MasterWeights masters(setup.parameters);
   const auto optimizer = make_optimizer(masters, {.kind = kind, .epsilon = kEpsilon});
   const FrozenQueries frozen(setup.model.spec(), TrainedWeights::kAll, masters);
-  Trainer trainer(
-      [&](const at::Tensor&, std::int64_t) { return setup.loss(); }, setup.parameters, masters,
-      frozen, *optimizer, data,
-      {.steps = steps,
-       .schedule = {
-           .peak = kRate, .warmup_steps = 0, .steps = steps, .kind = LrScheduleKind::kConstant}});
+  Trainer trainer([&](const at::Tensor&, std::int64_t) { return setup.loss(); }, setup.parameters,
+                  masters, frozen, *optimizer, data, settings,
+                  {.peak = kRate, .steps = steps, .kind = LrScheduleKind::kConstant});
   TrainingProgress progress;
   REQUIRE(trainer.run(progress, std::atomic<bool>(false), {}));
 }

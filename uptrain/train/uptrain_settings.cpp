@@ -1,4 +1,4 @@
-#include "uptrain/run/uptrain_settings.h"
+#include "uptrain/train/uptrain_settings.h"
 
 #include <charconv>
 #include <cmath>
