@@ -150,18 +150,24 @@ Json report_json(const ConversionReport& done) {
   return report;
 }
 
+// "45 KiB -> 15 KiB per token", or "45 KiB in F32 -> 7.5 KiB in BF16 per token".
+std::string text_of_change(const CacheChange& change) {
+  const auto side = [&](std::uint64_t bytes, DType dtype) {
+    return text_of_bytes(bytes) +
+           (change.dtype_before == change.dtype_after ? "" : fmt::format(" in {}", name_of(dtype)));
+  };
+  return fmt::format("{} -> {} per token", side(change.before, change.dtype_before),
+                     side(change.after, change.dtype_after));
+}
+
 // Empty for models without a KV cache.
 std::string cache_text(const ConversionPlan& plan) {
-  const auto text = [](const CacheChange& change) {
-    return fmt::format("{} -> {} per token", text_of_bytes(change.before),
-                       text_of_bytes(change.after));
-  };
   std::string line;
   if (plan.kv_bytes_per_token) {
-    line = "\nKV cache  " + text(*plan.kv_bytes_per_token);
+    line = "\nKV cache  " + text_of_change(*plan.kv_bytes_per_token);
   }
   if (plan.cross_kv_bytes_per_token) {
-    line += "; cross " + text(*plan.cross_kv_bytes_per_token) + " of the source";
+    line += "; cross " + text_of_change(*plan.cross_kv_bytes_per_token) + " of the source";
   }
   return line;
 }

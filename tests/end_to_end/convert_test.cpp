@@ -123,6 +123,29 @@ TEST_CASE("convert reports the cache of models that have one", "[end_to_end]") {
   CHECK(report("bert").at("kv_bytes_per_token_before").is_null());
 }
 
+TEST_CASE("each side of the cache's change is in the dtype that it has", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  for (const auto& [name, container] :
+       {std::pair{"llama_mha", "safetensors"}, std::pair{"bloom_12", "safetensors"},
+        std::pair{"llama_mha", "gguf"}}) {
+    CAPTURE(name, container);
+    const std::string source = text(golden(name));
+    const std::string result = text(directory / name) + "-" + container;
+    const Json report = run_program({"convert", source, result, "--kv-heads", "2", "--dtype",
+                                     "bf16", "--to", container, "--json"})
+                            .json();
+    const auto in = [&](const std::string& model) {
+      return run_program({"inspect", model, "--json"}).json().at("kv_bytes_per_token");
+    };
+    CHECK(report.at("kv_bytes_per_token_before") == in(source));
+    CHECK(report.at("kv_bytes_per_token_after") == in(result));
+  }
+  CHECK_THAT(run_program({"convert", text(golden("llama_mha")), text(directory / "x"), "--kv-heads",
+                          "2", "--dtype", "bf16", "--dry-run"})
+                 .out,
+             ContainsSubstring(" in F32 -> ") && ContainsSubstring(" in BF16 per token"));
+}
+
 TEST_CASE("a dry run writes nothing and lists every tensor that would change", "[end_to_end]") {
   const TemporaryDirectory directory;
   put_model(directory / "source", tiny_llama());
