@@ -292,6 +292,10 @@ std::optional<KvBudget> complete_request(const Model& source, ConvertOptions& op
   std::optional<KvBudget> budget;
   if (options.budget.given()) {
     request.grouping = options.grouping;
+    if (options.dry_run) {
+      console.note(
+          "note: --kv-budget measures the layers first, in a dry run too: this takes a while");
+    }
     budget = compute_for("--kv-budget").share_kv_budget(source, options, console);
     request.kv_heads = budget->kv_heads();
   }

@@ -134,6 +134,7 @@ TEST_CASE("convert --kv-budget shares a cache among layers and reports how", "[u
   const ProgramResult table =
       convert("table", {"--kv-budget", "50%", "--kv-budget-data", data, "--dry-run"});
   CHECK(table.out.find("KL by itself") != std::string::npos);
+  CHECK(table.err.find("measures the layers first") != std::string::npos);
 
   CHECK(convert("a", {"--kv-budget", "50%"}).err.find("--kv-budget-data") != std::string::npos);
   CHECK(convert("b", {"--kv-budget", "1B", "--kv-budget-data", data}).err.find("fewest kv heads") !=
