@@ -376,7 +376,7 @@ void run_conversion(ConvertOptions& options, Console& console) {
     report.layers = measure_pooling(plan, source.checkpoint, interrupt_requested());
   }
   if (!text || !options.dry_run) {  // a dry run does not calibrate
-    report.warnings = conversion_warnings(plan, report.layers);
+    report.warnings = conversion_warnings(report);
   }
   const std::string lost = report.held_out ? text_of_lost_knowledge(*report.held_out) : "";
   if (!lost.empty()) {
