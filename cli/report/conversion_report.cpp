@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/shell/quantity.h"
 #include "cli/shell/table.h"
 #include "cli/shell/text.h"
 #include "converter/convert/execute_plan.h"
@@ -245,6 +246,15 @@ std::string exactness_text(const OutputComparison& comparison, const ConversionP
                      comparison.largest_difference, comparison.largest_output, rounding);
 }
 
+// The command that a user types next.
+std::string next_step(const ConvertOptions& options) {
+  std::string command = "regroup inspect " + shell_quoted(options.destination);
+  if (!options.layout.empty()) {
+    command += " --layout " + shell_quoted(options.layout);
+  }
+  return "next: " + printable(command, 0);
+}
+
 }  // namespace
 
 void print_report(const ConversionReport& done, const Console& console) {
@@ -279,6 +289,9 @@ void print_report(const ConversionReport& done, const Console& console) {
   console.note(done.options.dry_run
                    ? "dry run: nothing was written"
                    : fmt::format("wrote {}", printable(done.options.destination, 0)));
+  if (!done.options.dry_run && !done.options.json) {
+    console.note(next_step(done.options));
+  }
   console.notes("warning", done.warnings);  // last: what the result is not good for
 }
 
