@@ -406,7 +406,7 @@ void add_convert_command(Command program, Console& console) {
 void add_expand_command(Command program, Console& console) {
   auto options = std::make_shared<ConvertOptions>();
   Command command = program.add_command(
-      "expand", "Store the kv heads of a grouped model several times; it computes the same");
+      "expand", "Repeat the kv heads of a grouped model for servers that need more; same outputs");
   add_expand_options(command, *options);
   command.footer(
       "Example: regroup expand Llama-2-7b-gqa4 Llama-2-7b-gqa4-tp8 --kv-heads 8\n"
