@@ -10,7 +10,7 @@ namespace {
 constexpr std::array kWhole = std::to_array<WholeProgramCommand>({
     {"bench", "Measure how fast a model trains and decodes on this machine"},
     {"calibrate", "Measure the inputs of a model's attention, for convert --calibration"},
-    {"eval", "Loss and perplexity of a model on a text"},
+    {"eval", "Measure the loss and perplexity of a model on a text"},
     {"init", "Make a model with random weights for a config.json, to train from scratch"},
     {"sample", "Let a model continue a prompt, or write text to calibrate with"},
     {"teach", "Store a teacher's predictions, for uptrain --teacher-logits"},

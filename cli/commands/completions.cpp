@@ -236,7 +236,9 @@ Json commands_json(const CommandFacts& program) {
 void add_completions_command(Command program, Console& console) {
   auto shell = std::make_shared<std::string>();
   Command command = add_whole_command(program, "completions");
-  command.add_option("shell", *shell, "which shell").required().one_of({"bash", "zsh", "fish"});
+  command.add_option("shell", *shell, "the shell: bash, zsh or fish")
+      .required()
+      .one_of({"bash", "zsh", "fish"});
   command.footer(
       "Examples: source <(regroup completions bash)\n"
       "          regroup completions fish > ~/.config/fish/completions/regroup.fish");

@@ -292,6 +292,10 @@ std::optional<KvBudget> complete_request(const Model& source, ConvertOptions& op
   std::optional<KvBudget> budget;
   if (options.budget.given()) {
     request.grouping = options.grouping;
+    if (options.dry_run) {
+      console.note(
+          "note: --kv-budget measures the layers first, in a dry run too: this takes a while");
+    }
     budget = compute_for("--kv-budget").share_kv_budget(source, options, console);
     request.kv_heads = budget->kv_heads();
   }
@@ -372,7 +376,7 @@ void run_conversion(ConvertOptions& options, Console& console) {
     report.layers = measure_pooling(plan, source.checkpoint, interrupt_requested());
   }
   if (!text || !options.dry_run) {  // a dry run does not calibrate
-    report.warnings = conversion_warnings(plan, report.layers);
+    report.warnings = conversion_warnings(report);
   }
   const std::string lost = report.held_out ? text_of_lost_knowledge(*report.held_out) : "";
   if (!lost.empty()) {
@@ -402,7 +406,7 @@ void add_convert_command(Command program, Console& console) {
 void add_expand_command(Command program, Console& console) {
   auto options = std::make_shared<ConvertOptions>();
   Command command = program.add_command(
-      "expand", "Store the kv heads of a grouped model several times; it computes the same");
+      "expand", "Repeat the kv heads of a grouped model for servers that need more; same outputs");
   add_expand_options(command, *options);
   command.footer(
       "Example: regroup expand Llama-2-7b-gqa4 Llama-2-7b-gqa4-tp8 --kv-heads 8\n"

@@ -108,7 +108,8 @@ void add_form_options(Command command, ConvertOptions& options) {
            "the source's, or gguf for an output named .gguf)",
            kContainers);
   add_word(command, "--dtype", request.dtype,
-           "store floating tensors as this type (q8_0: matrices, in GGUF only)", kDtypes);
+           "store floating-point tensors as this type (q8_0: only matrices, only in GGUF)",
+           kDtypes);
   add_word(command, "--loader", request.loader,
            "code written next to the weights, for families whose stock loaders do not support "
            "grouped heads: transformers (for trust_remote_code, also in place of the model's own "
@@ -122,12 +123,14 @@ void add_form_options(Command command, ConvertOptions& options) {
 
 void add_pooling_options(Command command, ConvertOptions& options) {
   command.begin_group("How heads are pooled");
-  command.add_option("--attention", options.attention,
-                     "which attention of an encoder-decoder to group: self, cross, encoder");
+  command.add_option(
+      "--attention", options.attention,
+      "encoder-decoders: which attentions to group, a list of self, cross and encoder");
   add_word(command, "--pool", options.request.pooling.method,
            "how a group of heads becomes one: mean; first or random (one of them); lowrank "
-           "(minimises the error)",
-           {"mean", "first", "random", "lowrank"}, parse_pool_method);
+           "(new heads, computed to lose least) (default: mean; with --text, lowrank)",
+           {"mean", "first", "random", "lowrank"}, parse_pool_method)
+      .default_text("");
   add_count(command, "--pool-seed", options.request.pooling.seed, "seed of --pool random",
             kAnySeed);
   command
@@ -169,11 +172,11 @@ void add_budget_options(Command command, ConvertOptions::Budget& options) {
       .value_name(kSizeOrShare);
   command.add_option("--kv-budget-data", options.data,
                      "token file: text to measure the effect of each layer on");
-  add_count(command, "--kv-budget-tokens", options.max_tokens, "read about this many tokens of it");
+  add_count(command, "--kv-budget-tokens", options.max_tokens, "measure on about this many tokens");
 }
 
 void add_text_options(Command command, ConvertOptions::Text& options) {
-  command.begin_group("Recovery on a text");
+  command.begin_group("Recovering quality with a text");
   add_text_input(command, options.input,
                  "text files or JSON lines: fit the shared heads to them (lowrank), train the "
                  "attention layers to imitate the source, and "
@@ -202,36 +205,40 @@ void add_text_options(Command command, ConvertOptions::Text& options) {
       .default_text("");
   add_number(command, "--distill-lr", options.distill_rate,
              "learning rate of these steps, relative to the size of the weights (default: found by "
-             "short trials, 0.006 for fewer than 128 steps)",
+             "short trials; for fewer than 128 steps, 0.006)",
              {0.0, 10.0, /*least_allowed=*/false});
   add_number(command, "--distill-attention", options.distill_attention,
              "weight of the relative squared error of each attention's output in these steps "
-             "(default: 0, 1 for models that cannot predict)",
+             "(default: 0; for models that cannot predict, 1)",
              {0.0, 1e6});
 }
 
 // Options of the steps after pooling.
 void add_refit_options(Command command, ConvertOptions::Refit& options) {
-  command.begin_group("Each attention by itself");
+  command.begin_group("Refitting each attention by itself");
   command
       .add_option("--refit", options.data,
                   "token file: after pooling, train each attention by itself to reproduce the "
                   "output of the source's on this text")
       .excludes("--text");
-  add_count(command, "--refit-steps", options.steps, "steps for each attention");
+  add_count(command, "--refit-steps", options.steps,
+            "steps for each attention (default: 200; with --text, by --effort)")
+      .default_text("");
   add_count(command, "--refit-batch", options.batch,
             "windows in a step (default: 2; for encoders, 1,024 tokens together, at most 16)",
             {1, kMostBatch})
       .default_text("");
-  add_count(command, "--refit-tokens", options.max_tokens, "read about this many tokens");
+  add_count(command, "--refit-tokens", options.max_tokens,
+            "read about this many tokens of the text (default: 131072; with --text, by --effort)")
+      .default_text("");
   add_count(
       command, "--refit-context", options.context,
       "tokens in a window (default: 512, for encoders 128, or the model's positions if fewer)",
       {2, kMostContext})
       .default_text("");
   add_number(command, "--refit-lr", options.learning_rate,
-             "learning rate, relative to the size of the weights (default: found for each "
-             "attention by short trials)",
+             "learning rate of these steps, relative to the size of the weights (default: found "
+             "for each attention by short trials)",
              {0.0, 10.0, /*least_allowed=*/false});
 }
 
@@ -271,6 +278,7 @@ void add_expand_options(Command command, ConvertOptions& options) {
       "MHA model)",
       {1, kMostHeads})
       .required();
+  command.most_used({"--kv-heads"});
 }
 
 void set_convert_request(ConvertOptions& options) {

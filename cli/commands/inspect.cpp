@@ -15,7 +15,6 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/model/model_directory.h"
-#include "formats/model/record_words.h"
 #include "formats/model/tensor_comparison.h"
 
 namespace regroup {
@@ -130,8 +129,7 @@ void print_text(const InspectOptions& options, const Inspection& found,
   if (options.stats) {
     console.print("\n" + statistics_table(found.measured).text(console));
   }
-  console.notes("warning", found.summary.disagreements);
-  console.notes("warning", warnings_in(found.summary.record));
+  console.notes("warning", model_warnings(found.summary));
 }
 
 // Every page includes the layers; other parts depend on the options.

@@ -149,8 +149,8 @@ void add_sample_command(Command program, Console& console) {
   command.add_option("-o,--output", options->output, "token file to make: X.bin, with X.idx");
   command
       .add_option("--prompt", options->prompt,
-                  "instead of --output: what the model answers, or where its chat template is of "
-                  "no known form, a text that it continues; to be printed")
+                  "text that the model answers, or continues if it has no chat template of a known "
+                  "form; the result is printed instead of written to --output")
       .excludes("--output");
   command
       .add_flag("--plain", options->plain,

@@ -212,7 +212,8 @@ void add_end_options(Command command, const std::string& name, std::string_view 
       fmt::format("{} each document with that token, or not (default: as the tokenizer does)",
                   verb));
   add_count(command, fmt::format("--{}-token", name), token,
-            fmt::format("its id (default: the tokenizer's); implies --{}", name), kAnyToken);
+            fmt::format("id of that token (default: the tokenizer's); implies --{}", name),
+            kAnyToken);
 }
 
 void add_document_options(Command command, TokenizeOptions& options) {

@@ -178,7 +178,7 @@ void run_verify(const VerifyOptions& options, const Console& console) {
 void add_verify_command(Command program, Console& console) {
   auto options = std::make_shared<VerifyOptions>();
   Command command = program.add_command(
-      "verify", "Compute a recorded conversion again and compare the result with it");
+      "verify", "Check a result: compute its recorded conversion again and compare");
   command.add_option("source", options->source, "the model that was converted").required();
   command.add_option("result", options->result, "what it was converted into").required();
   command.add_option("--calibration", options->calibration,

@@ -36,10 +36,11 @@ std::string budget_table(const KvBudget& budget, const Console& console) {
     table.add_row({std::to_string(layer.layer), std::to_string(layer.kv_heads),
                    text_of_bytes(layer.bytes), fmt::format("{:.2g} nats", layer.divergence)});
   }
-  std::string text = table.text(console) +
-                     fmt::format("\nbudget    {} of {} per token, {} used; KL {:.3g} nats",
-                                 text_of_bytes(budget.budget), text_of_bytes(budget.source_bytes),
-                                 text_of_bytes(budget.bytes()), budget.divergence());
+  std::string text =
+      table.text(console) +
+      fmt::format("\nbudget    {} of {} per token in {}, {} used; KL {:.3g} nats",
+                  text_of_bytes(budget.budget), text_of_bytes(budget.source_bytes),
+                  name_of(budget.dtype), text_of_bytes(budget.bytes()), budget.divergence());
   if (budget.uniform_kv_heads > 0) {
     text += fmt::format(" ({} kv head{} everywhere: {:.3g})", budget.uniform_kv_heads,
                         budget.uniform_kv_heads == 1 ? "" : "s", budget.uniform_divergence);

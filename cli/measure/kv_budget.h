@@ -18,12 +18,14 @@ namespace regroup {
 struct BudgetedLayer {
   std::size_t layer = 0;
   std::int64_t kv_heads = 0;
-  std::uint64_t bytes = 0;  ///< per token
+  std::uint64_t bytes = 0;  ///< per token, in the dtype of the result's cache
   double divergence = 0.0;  ///< nats, measured with only this layer changed
 };
 
 struct KvBudget {
-  std::uint64_t budget = 0, source_bytes = 0;  ///< per token
+  /// Per token, in the dtype of the result's cache.
+  std::uint64_t budget = 0, source_bytes = 0;
+  DType dtype = DType::kF16;
   std::vector<BudgetedLayer> layers;
   /// The most kv heads that fit if all layers have the same number, and the sum of divergences for
   /// them; 0 if no number fits.

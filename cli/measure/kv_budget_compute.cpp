@@ -66,11 +66,13 @@ KvBudget share_kv_budget(const Model& source, const ConvertOptions& options,
   }
   check_computable("--kv-budget", source);
   check_predicts(source);
-  const auto cost = kv_cache_cost(source.spec, cache_dtype_of(source.spec, source.checkpoint));
+  KvBudget result;
+  result.dtype = options.request.dtype ? cache_dtype_of(*options.request.dtype)
+                                       : cache_dtype_of(source.spec, source.checkpoint);
+  const auto cost = kv_cache_cost(source.spec, result.dtype);
   if (!cost) {
     throw_usage("--kv-budget: {} has no KV cache", printable(source.spec.architecture));
   }
-  KvBudget result;
   result.source_bytes = cost->per_token();
   result.budget = parse_bytes_or_share("--kv-budget", options.budget.budget, result.source_bytes);
   set_compute_threads(options.threads);

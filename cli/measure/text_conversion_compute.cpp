@@ -250,21 +250,44 @@ void complete_text(const Model& source, const ConvertOptions& options, PreparedT
 namespace {
 
 // A stage that passes `tokens` through the model takes `work` times as long for each as a large
-// matrix product of as many operations (measured with SmolLM2-135M on a CPU).
+// matrix product of as many operations (measured with SmolLM2-135M on a CPU; measuring takes what
+// evaluating takes for each of its three models).
 struct Stage {
   std::string_view label;
   std::int64_t tokens;
   double work;
 };
 
-std::array<Stage, 5> stages_with(const Model& source, const ConvertOptions& options,
+// Measuring the layers for --kv-budget in passes through the whole model: one of the source, and
+// for each number of kv heads that a layer may get, this layer and those after it, and the output
+// head of the source and of the changed model.
+double passes_to_measure(const ModelSpec& spec) {
+  const auto layers = static_cast<double>(spec.kv_heads.size());
+  const double head = static_cast<double>(spec.vocab_size * spec.embedding_width()) /
+                      static_cast<double>(multiplied_weights(spec));
+  double passes = 1.0;
+  for (std::size_t layer = 0; layer < spec.kv_heads.size(); ++layer) {
+    const double rest = layers - static_cast<double>(layer);
+    for (std::int64_t count = 1; count < spec.kv_heads[layer]; ++count) {
+      passes += spec.kv_heads[layer] % count == 0 ? rest / layers * (1.0 - head) + 2.0 * head : 0.0;
+    }
+  }
+  return passes;
+}
+
+std::array<Stage, 6> stages_with(const Model& source, const ConvertOptions& options,
                                  const PreparedText& text) {
   const std::int64_t step = options.refit.batch * text.context;
   const std::int64_t calibrated =
       std::min((text.windows + text.own_windows) * text.context, calibration_tokens(source.spec));
   const std::int64_t refit_steps = can_refit(source.spec) ? refit_steps_of(options) : 0;
+  const std::int64_t measured =
+      options.budget.given()
+          ? std::min(options.budget.max_tokens, (text.windows + text.own_windows) * text.context)
+          : 0;
   return {{{"sample", (text.own_windows + text.own_held_out) * text.context, 4.4},
            {"calibrate", options.calibrates() ? calibrated : 0, 1.8},
+           {"measure", measured, 2.5 * passes_to_measure(source.spec)},
            {"refit", refit_steps * step, 2.0},
            {"distill", text.distill_steps * step, 7.5},
            {"evaluate", (text.held_out + text.own_held_out) * text.context, 7.5}}};

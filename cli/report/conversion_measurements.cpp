@@ -212,26 +212,25 @@ bool can_calibrate(const ModelSpec& spec) {
   return spec.not_computable.empty() && !spec.attention_only() && !spec.clip_qkv;
 }
 
-// The option that gives a better result; empty if it would not.
-std::string better_option(const ConversionPlan& plan) {
-  return can_calibrate(plan.spec)
-             ? "; --text FILE, with a text that the model should do well on, loses far less"
-             : "";
+// The options that give a better result; empty if they would not.
+std::string better_options(const ConversionPlan& plan) {
+  return !can_calibrate(plan.spec) ? ""
+         : needs_solver(plan.request.pooling.method)
+             ? "; --text FILE, with a text that the model should do well on, or --calibration "
+               "loses "
+               "far less"
+             : "; --text FILE, with a text that the model should do well on, loses far less";
 }
 
-std::string without_statistics(const ConversionPlan& plan) {
-  return fmt::format(
-      "--pool {} without --text or --calibration uses only the weights, not their inputs on a "
-      "text: "
-      "on real models it can lose as much as the mean does{}",
-      name_of(plan.request.pooling.method), better_option(plan));
-}
-
-std::string of_plain_heads(const ConversionPlan& plan) {
-  return fmt::format(
-      "--pool {}: heads of trained models have little in common, so the result may be almost "
-      "useless until it is uptrained{}",
-      name_of(plan.request.pooling.method), better_option(plan));
+// Empty if something has adapted the heads to the model's inputs.
+std::string of_unadapted_heads(const ConversionReport& done) {
+  const ConversionRequest& request = done.plan.request;
+  const bool solved = needs_solver(request.pooling.method) && request.calibration;
+  const bool distilled = done.distillation && done.distillation->kept == true;
+  return solved || request.refiner || distilled
+             ? ""
+             : text_of_unadapted_heads("the result", name_of(request.pooling.method)) +
+                   better_options(done.plan);
 }
 
 // Empty unless refitting improved no attention on the held-out text.
@@ -250,8 +249,8 @@ std::string refitted_in_vain(const std::vector<LayerReport>& layers) {
 
 }  // namespace
 
-std::vector<std::string> conversion_warnings(const ConversionPlan& plan,
-                                             const std::vector<LayerReport>& layers) {
+std::vector<std::string> conversion_warnings(const ConversionReport& done) {
+  const ConversionPlan& plan = done.plan;
   std::vector<std::string> warnings;
   if (!plan.config_text.empty() && !is_single_file(plan.container)) {
     const Json config = parse_json_object(plan.config_text, "config.json");
@@ -262,13 +261,8 @@ std::vector<std::string> conversion_warnings(const ConversionPlan& plan,
   if (pooled_layers(plan).empty()) {
     return warnings;
   }
-  const PoolMethod method = plan.request.pooling.method;
-  if (needs_solver(method) && !plan.request.calibration) {
-    warnings.push_back(without_statistics(plan));
-  } else if (!needs_solver(method) && !plan.request.refiner) {
-    warnings.push_back(of_plain_heads(plan));
-  }
-  warnings.push_back(refitted_in_vain(layers));
+  warnings.push_back(of_unadapted_heads(done));
+  warnings.push_back(refitted_in_vain(done.layers));
   std::erase(warnings, "");
   return warnings;
 }

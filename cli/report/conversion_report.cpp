@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/shell/quantity.h"
 #include "cli/shell/table.h"
 #include "cli/shell/text.h"
 #include "converter/convert/execute_plan.h"
@@ -150,18 +151,24 @@ Json report_json(const ConversionReport& done) {
   return report;
 }
 
+// "45 KiB -> 15 KiB per token", or "45 KiB in F32 -> 7.5 KiB in BF16 per token".
+std::string text_of_change(const CacheChange& change) {
+  const auto side = [&](std::uint64_t bytes, DType dtype) {
+    return text_of_bytes(bytes) +
+           (change.dtype_before == change.dtype_after ? "" : fmt::format(" in {}", name_of(dtype)));
+  };
+  return fmt::format("{} -> {} per token", side(change.before, change.dtype_before),
+                     side(change.after, change.dtype_after));
+}
+
 // Empty for models without a KV cache.
 std::string cache_text(const ConversionPlan& plan) {
-  const auto text = [](const CacheChange& change) {
-    return fmt::format("{} -> {} per token", text_of_bytes(change.before),
-                       text_of_bytes(change.after));
-  };
   std::string line;
   if (plan.kv_bytes_per_token) {
-    line = "\nKV cache  " + text(*plan.kv_bytes_per_token);
+    line = "\nKV cache  " + text_of_change(*plan.kv_bytes_per_token);
   }
   if (plan.cross_kv_bytes_per_token) {
-    line += "; cross " + text(*plan.cross_kv_bytes_per_token) + " of the source";
+    line += "; cross " + text_of_change(*plan.cross_kv_bytes_per_token) + " of the source";
   }
   return line;
 }
@@ -239,6 +246,15 @@ std::string exactness_text(const OutputComparison& comparison, const ConversionP
                      comparison.largest_difference, comparison.largest_output, rounding);
 }
 
+// The command that a user types next.
+std::string next_step(const ConvertOptions& options) {
+  std::string command = "regroup inspect " + shell_quoted(options.destination);
+  if (!options.layout.empty()) {
+    command += " --layout " + shell_quoted(options.layout);
+  }
+  return "next: " + printable(command, 0);
+}
+
 }  // namespace
 
 void print_report(const ConversionReport& done, const Console& console) {
@@ -273,6 +289,9 @@ void print_report(const ConversionReport& done, const Console& console) {
   console.note(done.options.dry_run
                    ? "dry run: nothing was written"
                    : fmt::format("wrote {}", printable(done.options.destination, 0)));
+  if (!done.options.dry_run && !done.options.json) {
+    console.note(next_step(done.options));
+  }
   console.notes("warning", done.warnings);  // last: what the result is not good for
 }
 

@@ -110,9 +110,8 @@ std::string grouping_text(const std::vector<LayerGrouping>& groupings);
 
 // Warnings about the quality of a conversion's result, and about runtimes that misread it.
 
-/// One line for each warning; those about quality name the option that gives a better result.
-/// `layers` are the measurements, if any.
-std::vector<std::string> conversion_warnings(const ConversionPlan& plan,
-                                             const std::vector<LayerReport>& layers);
+/// One line for each warning; those about quality name the options that give a better result. Reads
+/// the plan, the layers and the distillation.
+std::vector<std::string> conversion_warnings(const ConversionReport& done);
 
 }  // namespace regroup

@@ -11,7 +11,6 @@
 #include "cli/report/pages.h"
 #include "cli/report/training_charts.h"
 #include "cli/shell/text.h"
-#include "formats/model/record_words.h"
 #include "formats/model/serving_cost.h"
 
 namespace regroup {
@@ -247,8 +246,7 @@ namespace {
 
 void add_summary(Page& page, const ModelPage& facts) {
   page.begin_section("summary", "Summary");
-  page.add_warnings(facts.summary.disagreements);
-  page.add_warnings(warnings_in(facts.summary.record));
+  page.add_warnings(model_warnings(facts.summary));
   if (const auto& held_out = facts.summary.record.held_out.value) {
     page.add_table(held_out_rows(*held_out),
                    fmt::format("Compared on {} tokens that the conversion did not use{}",

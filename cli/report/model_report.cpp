@@ -12,6 +12,7 @@
 #include "cli/shell/text.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/model/record_words.h"
 #include "formats/spec/config_writers.h"
 
 namespace regroup {
@@ -275,6 +276,14 @@ Facts summary_facts(const ModelSummary& summary, const CacheLoad& load) {
   lines.emplace_back("weights", weights_text(summary));
   add_conversion(lines, summary);
   return lines;
+}
+
+std::vector<std::string> model_warnings(const ModelSummary& summary) {
+  std::vector<std::string> warnings = summary.disagreements;
+  for (std::string& warning : warnings_in(summary.record)) {
+    warnings.push_back(std::move(warning));
+  }
+  return warnings;
 }
 
 std::string summary_text(const ModelSummary& summary, const CacheLoad& load) {

@@ -33,6 +33,9 @@ inline constexpr std::size_t kFactsIndent = 12;
 /// One line per fact, no newline at the end.
 std::string summary_text(const ModelSummary& summary, const CacheLoad& load);
 
+/// Where the checkpoint contradicts itself, then what its record warns of.
+std::vector<std::string> model_warnings(const ModelSummary& summary);
+
 // The differences between two checkpoints, as tables and as JSON.
 
 /// `with_values` adds the columns for differences between values.

@@ -18,6 +18,7 @@ constexpr std::size_t kBarColumns = 20, kLeastBar = 5;
 constexpr auto kRedraw = std::chrono::milliseconds(100);
 constexpr auto kPlainLine = std::chrono::seconds(15);
 constexpr auto kBeat = std::chrono::seconds(1);
+constexpr double kLongPercent = 600.0;  // seconds
 
 // Ignores write errors: a closed stderr must not stop the work.
 void draw(const std::string& text) {
@@ -31,6 +32,11 @@ std::string amount(double value, const std::string& unit) {
          : value >= 1e3  ? fmt::format("{} {}", fmt::group_digits(std::llround(value)), unit)
                          : fmt::format("{:.{}f} {}", value,
                                       value < 10 && value != std::floor(value) ? 1 : 0, unit);
+}
+
+double percentage_of(const ProgressState& state) {
+  return 100 * static_cast<double>(std::min(state.done, state.total)) /
+         static_cast<double>(state.total);
 }
 
 double rate_of(const ProgressState& state) {
@@ -74,10 +80,16 @@ std::string line_of(const ProgressState& state, std::string_view detail, std::si
       done < total ? "ETA " + text_of_duration((total - done) / rate) : "finishing";
   const std::string pace = rate > 0 ? fmt::format("{}  {}", pace_of(rate, state.unit), left)
                                     : text_of_duration(state.seconds);
-  const std::string rest = fmt::format("{:3.0f}%  {}{}", 100 * done / total, pace, end);
+  const std::string rest = fmt::format("{:3.0f}%  {}{}", percentage_of(state), pace, end);
   const std::size_t used = width_of(label) + 1 + width_of(rest);
   const std::string bar = bar_of(done / total, columns > used ? columns - used : 0);
   return code_points(fmt::format("{} {}{}", label, bar, rest), 0, columns);
+}
+
+bool belongs_in_log(const ProgressState& state, const ProgressState& logged) {
+  const auto shown = [](const ProgressState& each) { return std::nearbyint(percentage_of(each)); };
+  return state.total == 0 || shown(state) != shown(logged) ||
+         (state.done != logged.done && state.seconds - logged.seconds >= kLongPercent);
 }
 
 std::string json_line_of(const ProgressState& state, std::string_view detail) {
@@ -150,7 +162,6 @@ void Progress::show_if_due() {
     return;
   }
   state_.seconds = seconds();
-  constexpr std::size_t kLogColumns = 120;  // of lines in a log
   if (is_json()) {
     console_.note(json_line_of(state_, detail_));
     next_ = now + kRedraw;
@@ -160,8 +171,16 @@ void Progress::show_if_due() {
     drawn_ = true;
     next_ = now + kRedraw;
   } else {
-    console_.note(line_of(state_, detail_, kLogColumns));
+    log();
     next_ = now + kPlainLine;
+  }
+}
+
+void Progress::log() {
+  constexpr std::size_t kLogColumns = 120;
+  if (!logged_ || belongs_in_log(state_, *logged_)) {
+    console_.note(line_of(state_, detail_, kLogColumns));
+    logged_ = state_;
   }
 }
 

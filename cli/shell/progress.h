@@ -1,11 +1,13 @@
 // A progress bar with rate and ETA on a terminal, redrawn at least every second; without a
-// terminal, a line every 15 seconds. With --json-progress, lines of JSON.
+// terminal, lines at least 15 seconds apart, each percentage once. With --json-progress, lines of
+// JSON.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -35,6 +37,10 @@ std::string line_of(const ProgressState& state, std::string_view detail, std::si
 /// "seconds", and "detail" unless it is empty.
 std::string json_line_of(const ProgressState& state, std::string_view detail);
 
+/// Whether a log whose last line is of `logged` gets a line of `state`: a percentage is logged
+/// once, and again only while work goes on within it for ten minutes.
+bool belongs_in_log(const ProgressState& state, const ProgressState& logged);
+
 class Progress {
  public:
   /// The parameters are described in ProgressState.
@@ -63,6 +69,7 @@ class Progress {
 
   double seconds() const;
   void show_if_due();
+  void log();
   void keep_alive(const std::stop_token& stopped);
   bool is_json() const { return console_.progress_format() == ProgressFormat::kJson; }
   void clear();
@@ -71,6 +78,7 @@ class Progress {
   std::mutex guard_;  // of what follows: long steps are shown by another thread
   ProgressState state_;
   std::string detail_;
+  std::optional<ProgressState> logged_;  // the last line in a log
   Clock::time_point begin_ = Clock::now();
   Clock::time_point next_ = begin_;
   bool drawn_ = false;

@@ -150,10 +150,11 @@ void add_schedule_options(Command command, UptrainSettings& settings) {
       "learning rate schedule: cosine, wsd (warm-up, stable, decay), constant, or inverse-sqrt "
       "(T5's)",
       {"cosine", "wsd", "constant", "inverse-sqrt"}, parse_lr_schedule);
-  add_number(command, "--lr", settings.learning_rate,
-             "peak learning rate (default: the best in short trials, 2e-4 in runs shorter than 16 "
-             "steps); inverse-sqrt: factor of the schedule (default: 1)",
-             {0.0, 10.0, false});
+  add_number(
+      command, "--lr", settings.learning_rate,
+      "peak learning rate, or factor of the schedule inverse-sqrt (default: the best in short "
+      "trials; in runs shorter than 16 steps, 2e-4; inverse-sqrt: 1)",
+      {0.0, 10.0, false});
   add_number(command, "--min-lr-ratio", settings.min_learning_rate_ratio,
              "cosine, wsd: final learning rate as a fraction of the peak", {0.0, 1.0});
   add_count(command, "--warmup", settings.warmup_steps,
@@ -221,8 +222,8 @@ void add_run_options(Command command, UptrainOptions& options) {
   add_memory_option(command, settings);
   command
       .add_option("--shard", options.shard,
-                  "several ranks: what each holds its part of: optimizer (masters, moments and "
-                  "gradient sums), full (the model's and the teacher's weights, too), or auto (the "
+                  "several ranks: what is divided among them: optimizer (masters, moments and "
+                  "gradient sums), full (also the weights of model and teacher), or auto (the "
                   "first that fits)")
       .one_of({"auto", "optimizer", "full"});
   add_count(command, "--replicate", settings.sharding.copies,
@@ -291,7 +292,8 @@ void add_memory_option(Command command, UptrainSettings& settings) {
     return word == "auto" ? std::nullopt : std::optional(parse_memory_mode(word));
   };
   add_word(command, "--memory", settings.memory,
-           "fp32 masters, moments and gradients: full (on the device), compact (bf16: a master is "
+           "where fp32 masters, moments and gradients are: full (on the device), compact (bf16: a "
+           "master is "
            "its bf16 weight and 16 more bits, gradients in bf16), host (GPUs: in host memory, "
            "updated by the CPU), or auto (the first that fits)",
            {"auto", "full", "compact", "host"}, parse);

@@ -126,11 +126,28 @@ void check_output_names(const Checkpoint& checkpoint) {
   }
 }
 
+// The dtype that cache_dtype_of() will find in the result.
+DType cache_dtype_after(const ConversionPlan& plan) {
+  const auto& layers = plan.target.layers;
+  const auto first = std::find_if(layers.begin(), layers.end(), [](const LayerTensors& layer) {
+    return layer.attention.present();
+  });
+  if (first != layers.end()) {
+    for (const TensorStep& step : plan.steps) {
+      if (step.output.name == first->attention.k.weight) {
+        return cache_dtype_of(step.output.dtype);
+      }
+    }
+  }
+  return DType::kF16;
+}
+
 CacheChange cache_change(const ConversionPlan& plan, const Checkpoint& checkpoint,
                          AttentionRole role) {
-  const DType dtype = cache_dtype_of(plan.spec, checkpoint);
-  return {kv_bytes_per_token(plan.spec.kv_heads_of(role), plan.spec.head_dim, dtype),
-          kv_bytes_per_token(plan.target.kv_heads_of(role), plan.spec.head_dim, dtype)};
+  const DType before = cache_dtype_of(plan.spec, checkpoint), after = cache_dtype_after(plan);
+  return {kv_bytes_per_token(plan.spec.kv_heads_of(role), plan.spec.head_dim, before),
+          kv_bytes_per_token(plan.target.kv_heads_of(role), plan.spec.head_dim, after), before,
+          after};
 }
 
 void count_bytes(ConversionPlan& plan, const Checkpoint& checkpoint) {

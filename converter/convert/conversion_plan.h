@@ -52,10 +52,13 @@ struct ConversionRequest {
   bool allow_nonfinite = false;  ///< accept NaN and infinities in K and V
 };
 
-/// Bytes before a conversion and after it.
+/// Bytes before a conversion and after it, each in the dtype that the cache of that model has: see
+/// cache_dtype_of().
 struct CacheChange {
   std::uint64_t before = 0;
   std::uint64_t after = 0;
+  DType dtype_before = DType::kF16;
+  DType dtype_after = DType::kF16;
 };
 
 struct ConversionPlan {

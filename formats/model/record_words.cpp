@@ -123,25 +123,39 @@ std::string text_of_lost_knowledge(const HeldOut& held_out) {
 
 namespace {
 
-// Of heads that nothing has adapted to the model's inputs.
+bool takes_heads_as_they_are(std::string_view pool) {
+  return pool == "mean" || pool == "first" || pool == "random";
+}
+
+}  // namespace
+
+std::string text_of_unadapted_heads(std::string_view model, std::string_view pool) {
+  return takes_heads_as_they_are(pool)
+             ? fmt::format(
+                   "{} is not usable before uptraining: the heads of a trained model have little "
+                   "in common, so that method {} keeps little of what the attention computed, and "
+                   "the model may predict no better than chance",
+                   model, pool)
+             : fmt::format(
+                   "{} may not be usable before uptraining: method {} used only the weights, not "
+                   "their inputs on a text",
+                   model, pool);
+}
+
+namespace {
+
+// Empty if something has adapted the heads to the model's inputs.
 std::string text_of_usability(const ConversionRecord& record) {
   const bool adapted = record.refit.recorded() || record.trained() || record.keeps_distillation();
   if (!record.pooled() || adapted || record.calibration_tokens.recorded()) {
     return "";
   }
   const std::string pool = plain_word(record.pool.value);
-  return pool == "mean" || pool == "first" || pool == "random"
-             ? fmt::format(
-                   "this model is not usable before uptraining: the heads of a trained model have "
-                   "little in common, so that method {} keeps little of what the attention "
-                   "computed, and the model may predict no better than chance (regroup uptrain "
-                   "trains it; regroup convert --text makes a model that loses far less)",
-                   pool)
-             : fmt::format(
-                   "this model may not be usable before uptraining: method {} used only the "
-                   "weights, not their inputs on a text (regroup convert --text does, and loses "
-                   "far less)",
-                   pool);
+  return text_of_unadapted_heads("this model", pool) +
+         (takes_heads_as_they_are(pool)
+              ? " (regroup uptrain trains it; regroup convert --text makes a model that loses far "
+                "less)"
+              : " (regroup convert --text does, and loses far less)");
 }
 
 }  // namespace

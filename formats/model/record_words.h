@@ -38,6 +38,10 @@ std::string text_of_held_out(const HeldOut& held_out);
 /// the source wrote are more than 0.25 nats per token from the source's. Otherwise empty.
 std::string text_of_lost_knowledge(const HeldOut& held_out);
 
+/// A sentence on pooled heads that nothing has adapted to the model's inputs. `model`: what to call
+/// it, such as "this model"; `pool`: the method.
+std::string text_of_unadapted_heads(std::string_view model, std::string_view pool);
+
 /// What a model wrote, on one line: white space is one space, and at most 400 characters are shown.
 std::string text_of_answer(const std::optional<std::string>& answer);
 

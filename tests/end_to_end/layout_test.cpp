@@ -52,9 +52,11 @@ TEST_CASE("the documented layout file works for inspect and convert", "[end_to_e
   CHECK(before.json()["vocab_size"].is_null());
   CHECK(before.json()["positions"].is_null());
 
-  REQUIRE(
-      run_program({"convert", source, result, "--kv-heads", "2", "--layout", layout}).exit_code ==
-      0);
+  const ProgramResult converted =
+      run_program({"convert", source, result, "--kv-heads", "2", "--layout", layout});
+  REQUIRE(converted.exit_code == 0);
+  CHECK(converted.err.find("next: regroup inspect " + result + " --layout " + layout) !=
+        std::string::npos);
   const Json config = Json::parse(bytes_of_file(fs::path(result) / "config.json"));
   CHECK(config["attention"] == Json::parse(R"({"heads": 6, "kv_heads": 2})"));
 

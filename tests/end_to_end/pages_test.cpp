@@ -83,6 +83,24 @@ TEST_CASE("the page of a compared result begins with the losses", "[end_to_end]"
   CHECK_THAT(text, ContainsSubstring("Is 1 < 2?") && ContainsSubstring("<b>No</b>"));
 }
 
+TEST_CASE("the page has all warnings of inspect in one list", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const fs::path result = directory / "result";
+  REQUIRE(run_program({"convert", golden("llama_mha").string(), result.string(), "--kv-heads", "1"})
+              .exit_code == 0);
+  Json config = Json::parse(bytes_of_file(result / "config.json"));
+  config["num_key_value_heads"] = 2;
+  put_file(result / "config.json", config.dump());
+  page_of({"inspect", result.string()}, directory / "p.html");
+  const std::string page = bytes_of_file(directory / "p.html");
+  const std::size_t list = page.find("<ul class=\"warnings\">"), end = page.find("</ul>", list);
+  REQUIRE(list != page.npos);
+  CHECK(page.find("<ul class=\"warnings\">", end) == page.npos);
+  CHECK_THAT(page.substr(list, end - list),
+             ContainsSubstring("the config says 2 kv heads, the tensors hold 1") &&
+                 ContainsSubstring("this model is not usable before uptraining"));
+}
+
 TEST_CASE("the page of a plan says that it is an estimate", "[end_to_end]") {
   const TemporaryDirectory directory;
   const Markup page = page_of({"plan", golden("llama_mha").string()}, directory / "p.html");

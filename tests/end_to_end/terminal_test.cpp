@@ -92,8 +92,8 @@ TEST_CASE("notes, warnings and errors are wrapped on a terminal only", "[end_to_
       "--dry-run"};
   const ProgramResult narrow = run_on_terminal(command, 60);
   const std::string text = narrow.out + narrow.err;
-  REQUIRE(text.find("warning: --pool mean") != text.npos);
-  CHECK(widest_line(text.substr(text.find("warning: --pool mean"))) <= 60);
+  REQUIRE(text.find("warning: the result") != text.npos);
+  CHECK(widest_line(text.substr(text.find("warning: the result"))) <= 60);
   CHECK(widest_line(run_program(command).err) > 80);
 
   const std::vector<std::string> wrong{"convert", golden("llama_mha").string(), "out", "--device",

@@ -4,6 +4,7 @@ caches only the kv heads. Without trust_remote_code it refuses them."""
 import json
 import os
 import pathlib
+import shutil
 import tempfile
 
 os.environ["OMP_NUM_THREADS"] = "1"  # for torch and regroup: models this small would only wait for more
@@ -300,6 +301,21 @@ def check_vllm_refused(scratch):
     expect(False, "a model with heads per layer is built for vLLM's attention")
 
 
+def check_tokenizers(regroup, scratch):
+    """AutoTokenizer, which reads the config by the code that the result carries, gives the ids of the source."""
+    for name, config in {"llama": MODELS_OF_LAYERS["llama"], "gpt2": MODELS["gpt2"][0]}.items():
+        source, result = (scratch / f"{name} with a tokenizer, {kind}" for kind in ("source", "result"))
+        checkpoints.save_random(config, 1, source)
+        shutil.copy(GOLDEN.parent / "docs" / "tokenizer.json", source)
+        regroup.convert(source, result, DIFFERENT)
+        expect("auto_map" in json.loads((result / "config.json").read_text()), f"{name}: no code")
+        text = "Grüße: 12 heads, <b>3</b> kept."
+        expected = transformers.AutoTokenizer.from_pretrained(source)(text).input_ids
+        found = transformers.AutoTokenizer.from_pretrained(result, trust_remote_code=True)
+        expect(found(text).input_ids == expected, f"{name}: other ids: {found(text).input_ids}, expected {expected}")
+        expect(text in found.decode(expected), f"{name}: decoded as {found.decode(expected)}")
+
+
 def check_uptrained(regroup, scratch):
     """uptrain keeps the code, and converting again adds it to a result without."""
     source, plain, result, trained = (scratch / f"to train, {kind}" for kind in ("source", "plain", "result", "trained"))
@@ -317,6 +333,7 @@ def check_uptrained(regroup, scratch):
 
 def check(regroup, scratch):
     check_uptrained(regroup, scratch)
+    check_tokenizers(regroup, scratch)
     for name, config in MODELS_OF_LAYERS.items():
         check_model(regroup, scratch, f"{name}, heads per layer", "contiguous", (config, DIFFERENT, name != "gemma2"))
     for name, model in MODELS.items():

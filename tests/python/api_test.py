@@ -152,7 +152,7 @@ class Reports(unittest.TestCase):
                 (regroup.diff, [grouped, grouped]),
             ]:
                 self.assertEqual(function(*words), printed_by(function.__name__, *words, "--json"))
-        self.assertTrue(any("WARNING" in note and "--pool mean" in note for note in notes.output))
+        self.assertTrue(any("WARNING" in note and "method mean" in note for note in notes.output))
 
     def test_options_with_values_and_flags_reach_the_program(self):
         report = regroup.inspect(LLAMA, layers=True, context="1k")

@@ -29,7 +29,7 @@ TEST_CASE("a budget's bytes and divergence are sums over its layers", "[cli]") {
 TEST_CASE("the table compares with the same number in all layers only if one fits", "[cli]") {
   const Console console;
   KvBudget budget = two_layers();
-  CHECK_THAT(budget_table(budget, console), ContainsSubstring("4 KiB of 8 KiB per token") &&
+  CHECK_THAT(budget_table(budget, console), ContainsSubstring("4 KiB of 8 KiB per token in F16") &&
                                                 ContainsSubstring("3 KiB used") &&
                                                 !ContainsSubstring("everywhere"));
   CHECK_FALSE(budget_json(budget).contains("uniform"));

@@ -27,8 +27,9 @@ TEST_CASE("converting without statistics warns and names the option that improve
   CAPTURE(result.err);
   REQUIRE(result.exit_code == 0);
   CHECK_THAT(result.err,
-             ContainsSubstring("warning: --pool lowrank without --text or --calibration"));
-  CHECK_THAT(result.err, ContainsSubstring("--text FILE"));
+             ContainsSubstring("warning: the result may not be usable before uptraining: method "
+                               "lowrank used only the weights"));
+  CHECK_THAT(result.err, ContainsSubstring("--text FILE") && ContainsSubstring("--calibration"));
   REQUIRE(!result.json()["warnings"].empty());
   CHECK_THAT(result.out, !ContainsSubstring("energy_kept"));
   CHECK_THAT(bytes_of_file(directory / "lowrank" / "config.json"),
@@ -46,6 +47,23 @@ TEST_CASE("pooling by the mean warns that uptraining is needed and copying does 
   };
   REQUIRE(warnings("mean", "1").size() == 1);
   CHECK(warnings("copy", "6").empty());
+}
+
+TEST_CASE("convert warns of a plain mean in the words of the card and of inspect", "[cli]") {
+  const TemporaryDirectory directory;
+  const std::string result = (directory / "out").string();
+  const std::string words =
+      " is not usable before uptraining: the heads of a trained model have little in common, so "
+      "that method mean keeps little of what the attention computed, and the model may predict no "
+      "better than chance";
+  const ProgramResult converted =
+      run_program({"convert", golden("llama_mha").string(), result, "--kv-heads", "1"});
+  CHECK_THAT(converted.err,
+             ContainsSubstring("warning: the result" + words + "; --text FILE, with a text"));
+  CHECK_THAT(run_program({"inspect", result}).err,
+             ContainsSubstring("warning: this model" + words + " (regroup uptrain"));
+  CHECK_THAT(bytes_of_file(directory / "out/README.md"),
+             ContainsSubstring("**Warning:** this model" + words + " (regroup uptrain"));
 }
 
 TEST_CASE("convert warns of runtimes that compute something else from the result", "[cli]") {

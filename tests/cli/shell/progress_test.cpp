@@ -75,6 +75,28 @@ TEST_CASE("work of unknown length has no percentage", "[cli]") {
   CHECK(line_of(unknown, "2 files", 120) == "tokenize 4 KiB  2 KiB/s  2 files");
 }
 
+TEST_CASE("a log has each percentage once, and a sign of life where one takes long", "[cli]") {
+  const ProgressState half{
+      .label = "distill", .unit = "steps", .total = 1000, .done = 500, .seconds = 100.0};
+  const auto after = [&](std::uint64_t done, double seconds) {
+    ProgressState state = half;
+    state.done = done;
+    state.seconds = seconds;
+    return belongs_in_log(state, half);
+  };
+  CHECK_FALSE(after(500, 115.0));
+  CHECK_FALSE(after(503, 130.0));
+  CHECK(after(506, 130.0));  // shown as 51%
+  CHECK(after(503, 700.0));
+  CHECK_FALSE(after(500, 7000.0));
+  ProgressState finishing = half;
+  finishing.done = finishing.total;
+  CHECK(belongs_in_log(finishing, half));
+  CHECK_FALSE(belongs_in_log(finishing, finishing));
+  const ProgressState unknown{.label = "learning rate", .unit = "trials"};
+  CHECK(belongs_in_log(unknown, unknown));
+}
+
 TEST_CASE("on a narrow terminal first the bar and then the end of the line are omitted", "[cli]") {
   const ProgressState steps{
       .label = "refit", .unit = "steps", .total = 400, .done = 100, .seconds = 50.0};

@@ -113,6 +113,7 @@ TEST_CASE("a plan counts bytes of weights and cache bytes per token", "[converte
   CHECK(plan.source_bytes - plan.output_bytes == 2 * 2 * (24 - 8) * 6 * 2);
   CHECK(plan.kv_bytes_per_token->before == 2 * 2 * 12 * 2 * 2);
   CHECK(plan.kv_bytes_per_token->after == 2 * 2 * 4 * 2 * 2);
+  CHECK(plan.kv_bytes_per_token->dtype_after == DType::kBF16);
   CHECK(kv_bytes_per_token({8, 4, 1}, 64, DType::kF32) == 2 * 13 * 64 * 4);
 }
 

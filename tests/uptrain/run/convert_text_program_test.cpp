@@ -355,6 +355,17 @@ TEST_CASE("convert --text --dry-run writes nothing and names the plan", "[uptrai
   CHECK(tree_of(files.directory.path()) == before);
 }
 
+TEST_CASE("the expected time of --kv-budget has that of measuring the layers", "[uptrain]") {
+  const TextConversion files;
+  const ProgramResult shown =
+      run_program({"convert", files.model, files.output, "--kv-budget", "75%", "--text", files.text,
+                   "--tokenizer", "bytes", "--refit-context", "32", "--dry-run"});
+  CAPTURE(shown.err);
+  REQUIRE(shown.exit_code == 0);
+  CHECK_THAT(shown.err,
+             ContainsSubstring(", measure ") && ContainsSubstring("measures the layers first"));
+}
+
 TEST_CASE("a text that does not fit the model is refused before anything is computed",
           "[uptrain]") {
   const TextConversion files;

@@ -125,9 +125,16 @@ TEST_CASE("convert --kv-budget shares a cache among layers and reports how", "[u
   CHECK(budget["budget_bytes_per_token"].get<int>() * 2 == budget["source_bytes_per_token"]);
   CHECK(half.json()["kv_bytes_per_token_after"] == budget["bytes_per_token"]);
   CHECK(budget["divergence"] <= budget["uniform"]["divergence"]);
+  const Json in_bf16 = convert("bf16", {"--kv-budget", "200B", "--kv-budget-data", data, "--dtype",
+                                        "bf16", "--json"})
+                           .json();
+  CHECK(in_bf16["kv_bytes_per_token_after"] == in_bf16["kv_budget"]["bytes_per_token"]);
+  CHECK(in_bf16["kv_bytes_per_token_before"].get<int>() ==
+        2 * in_bf16["kv_budget"]["source_bytes_per_token"].get<int>());
   const ProgramResult table =
       convert("table", {"--kv-budget", "50%", "--kv-budget-data", data, "--dry-run"});
   CHECK(table.out.find("KL by itself") != std::string::npos);
+  CHECK(table.err.find("measures the layers first") != std::string::npos);
 
   CHECK(convert("a", {"--kv-budget", "50%"}).err.find("--kv-budget-data") != std::string::npos);
   CHECK(convert("b", {"--kv-budget", "1B", "--kv-budget-data", data}).err.find("fewest kv heads") !=
