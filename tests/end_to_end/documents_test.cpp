@@ -128,7 +128,7 @@ TEST_CASE("the manual page has every command and roff accepts it without warning
   const std::string page = run_program({"manual"}).out;
   CHECK(page.starts_with(".TH REGROUP 1 "));
   for (const char* word : {".SS inspect", ".SS plan", ".SS convert", "\\-\\-kv\\-heads",
-                           ".SH EXIT STATUS", "Unless given: mean."}) {
+                           ".SH EXIT STATUS", "Unless given: contiguous."}) {
     CHECK_THAT(page, ContainsSubstring(word));
   }
   if (!installed("groff")) {

@@ -10,8 +10,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/multinomial.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/tensor.h>
 
 #include "formats/base/callback.h"
@@ -86,14 +87,23 @@ at::Generator generator_of(std::uint64_t seed, c10::Device device) {
 }
 
 // Draws one token for each row of logits, [B, V] -> int64 [B, 1] on the CPU. Of tokens less likely
-// than `min_p` times the likeliest, none.
+// than `min_p` times the likeliest, none. One random number a row decides among its cumulative
+// shares; at::multinomial() takes one for each token, on a single thread.
 at::Tensor draw(const at::Tensor& logits, double temperature, at::Generator& generator,
                 double min_p = 0.0) {
   at::Tensor shares = (logits.to(at::kFloat) / temperature).softmax(-1);
   if (min_p > 0.0) {
     shares.masked_fill_(shares < min_p * shares.amax(-1, /*keepdim=*/true), 0.0);
   }
-  return at::multinomial(shares, 1, /*replacement=*/false, generator).to(at::kCPU);
+  const at::Tensor below = shares.cumsum(-1, at::kDouble);  // [B, V]
+  const at::Tensor whole = below.narrow(-1, below.size(-1) - 1, 1);
+  const at::Tensor point = at::rand(whole.sizes(), generator, whole.options()) * whole;
+  at::Tensor drawn =
+      at::searchsorted(below, point, /*out_int32=*/false, /*right=*/true).to(at::kCPU);
+  if (drawn.max().item<std::int64_t>() >= logits.size(-1)) {
+    throw_bad_input("the model's predictions are not numbers");  // no share is above NaN
+  }
+  return drawn;
 }
 
 // Writes one sequence and keeps its place in the chat. Without a chat, all tokens are drawn.
