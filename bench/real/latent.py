@@ -3,11 +3,12 @@
 
     python3 bench/real/latent.py SOURCE --data mixed.bin --chats held-out.bin --text wikitext=wiki.bin --text shakespeare=sh.bin
 
-SOURCE is a Llama in Hugging Face's format. Each attention gets a latent of --latent numbers for the keys that do not rotate and all
-values, and one key of --rotated numbers for all heads, which turns as the first pairs of dimensions of the source's keys do; the
-other pairs stop turning. Both are solved from the covariance of the attention's inputs, as `convert --pool lowrank` solves its heads:
+SOURCE is a Llama in Hugging Face's format. Each attention gets one key of --rotated numbers for all heads, which turns as the first
+pairs of dimensions of the source's keys do, and a latent of the rest of --numbers for all values and for the other pairs, which stop
+turning. With half of the numbers rotated, no pair stops, and this is one kv head. Both are solved from the covariance of the attention's inputs, as `convert --pool lowrank` solves its heads:
 the latent has the principal directions of keys and values, weighted by what queries and outputs make of them. Then --steps of
-distillation from the source, attention layers alone, with AdamW, as `regroup uptrain --teacher` does it. Token files are of 16 bits.
+distillation from the source, attention layers alone, with AdamW, as `regroup uptrain --teacher` does it, for the best of several
+--rotated. Token files are of 16 bits.
 Prints the divergence from the source on --chats and the loss over the source's on each text, before and after.
 """
 
@@ -80,7 +81,7 @@ def solve(attention, config, covariance, latent, rotated, weight):
 
     still = [i for i in range(dim) if i % (dim // 2) >= pairs]
     rows, back = [], []  # of keys, then of values; and from these to what they weigh
-    for g in range(groups):
+    for g in range(groups if still else 0):
         forward, inverse = root(queries[g][still][:, still])
         rows.append(weight * forward @ wk[g, still])
         back.append(inverse / weight)
@@ -90,13 +91,15 @@ def solve(attention, config, covariance, latent, rotated, weight):
         back.append(inverse)
     stacked = torch.cat(rows)
     directions = torch.linalg.eigh(stacked @ covariance @ stacked.T)[1][:, -latent:]
-    parts = directions.split([len(still)] * groups + [dim] * groups)
+    sizes = (directions.T @ stacked).square().mean(1).sqrt() / attention.k_proj.weight.std()  # as the optimizer likes them
+    parts = (directions * sizes).split([len(still)] * groups + [dim] * groups)
     q = torch.zeros(groups, share, latent + rotated, hidden, dtype=torch.double)
     down = torch.zeros(latent + rotated, hidden, dtype=torch.double)
-    down[:latent] = directions.T @ stacked
+    down[:latent] = directions.T @ stacked / sizes[:, None]
     for g in range(groups):
-        q[g, :, :latent] = torch.einsum("dr,ndx->nrx", back[g] @ parts[g], wq[g][:, still])
-        made.up.data[g * share : (g + 1) * share] = back[groups + g] @ parts[groups + g]
+        if still:
+            q[g, :, :latent] = torch.einsum("dr,ndx->nrx", back[g] @ parts[g], wq[g][:, still])
+        made.up.data[g * share : (g + 1) * share] = back[g - groups] @ parts[g - groups]
     # Of each pair that turns, the complex number that serves the heads best: factors commute with rotations.
     for j in range(pairs):
         k = torch.complex(wk[:, j], wk[:, j + dim // 2])
@@ -104,6 +107,8 @@ def solve(attention, config, covariance, latent, rotated, weight):
         weighted = met[:, None] * k
         best = torch.linalg.eigh(weighted @ covariance.to(k.dtype) @ weighted.mH)[1][:, -1]
         key = best.conj() @ weighted
+        size = key.abs().square().mean().sqrt() / attention.k_proj.weight.std()
+        key, best = key / size, best * size
         down[latent + j], down[latent + pairs + j] = key.real, key.imag
         turned = (best / met).conj()[:, None, None] * torch.complex(wq[:, :, j], wq[:, :, j + dim // 2])
         q[:, :, latent + j], q[:, :, latent + pairs + j] = turned.real, turned.imag
@@ -164,8 +169,8 @@ def main():
     parser.add_argument("--data", required=True)
     parser.add_argument("--chats", required=True)
     parser.add_argument("--text", action="append", default=[], help="NAME=FILE")
-    parser.add_argument("--latent", type=int, default=96)
-    parser.add_argument("--rotated", type=int, default=32)
+    parser.add_argument("--numbers", type=int, default=128, help="in the cache, for each token and layer")
+    parser.add_argument("--rotated", type=int, nargs="+", default=[64, 48, 40, 32, 24], help="of these, in the key that turns")
     parser.add_argument("--tokens", type=int, default=8192, help="to measure, of each text")
     parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--batch", type=int, default=2)
@@ -180,19 +185,20 @@ def main():
     base = {name: loss(teacher, text) for name, text in texts.items()}
     sums = covariances(teacher, data[:: max(1, len(data) * CONTEXT // options.calibrate)])
 
-    def student_with(weight):
+    def student_with(rotated, weight):
         student = copy.deepcopy(teacher)
         for layer, covariance in zip(student.model.layers, sums):
-            layer.self_attn = solve(layer.self_attn, teacher.config, covariance, options.latent, options.rotated, weight)
+            layer.self_attn = solve(layer.self_attn, teacher.config, covariance, options.numbers - rotated, rotated, weight)
         return student
 
-    judged = data[1::17][:8]
+    judged = data[1::17][:4]
     tried = {}
-    for weight in (0.5, 1.0, 2.0, 4.0):
-        with torch.no_grad():
-            tried[weight] = divergence(teacher, student_with(weight), judged).item()
-    print("keys against values:", tried, flush=True)
-    student = student_with(min(tried, key=tried.get))
+    for rotated in options.rotated:
+        for weight in (1.0,) if 2 * rotated == options.numbers else (10.0, 30.0, 100.0):
+            with torch.no_grad():
+                tried[rotated, weight] = divergence(teacher, student_with(rotated, weight), judged).item()
+            print(f"{rotated} rotated, keys weighted {weight:g}: divergence {tried[rotated, weight]:.3f}", flush=True)
+    student = student_with(*min(tried, key=tried.get))
     report("solved", teacher, student, chats, texts, base)
     student.requires_grad_(False)
     trained = [each for layer in student.model.layers for each in layer.self_attn.parameters()]
