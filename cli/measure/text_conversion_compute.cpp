@@ -285,7 +285,7 @@ std::array<Stage, 6> stages_with(const Model& source, const ConvertOptions& opti
       options.budget.given()
           ? std::min(options.budget.max_tokens, (text.windows + text.own_windows) * text.context)
           : 0;
-  return {{{"sample", (text.own_windows + text.own_held_out) * text.context, 4.4},
+  return {{{"sample", (text.own_windows + text.own_held_out) * text.context, 3.4},
            {"calibrate", options.calibrates() ? calibrated : 0, 1.8},
            {"measure", measured, 2.5 * passes_to_measure(source.spec)},
            {"refit", refit_steps * step, 2.0},
