@@ -214,12 +214,11 @@ bool can_calibrate(const ModelSpec& spec) {
 
 // The options that give a better result; empty if they would not.
 std::string better_options(const ConversionPlan& plan) {
-  return !can_calibrate(plan.spec) ? ""
-         : needs_solver(plan.request.pooling.method)
-             ? "; --text FILE, with a text that the model should do well on, or --calibration "
-               "loses "
-               "far less"
-             : "; --text FILE, with a text that the model should do well on, loses far less";
+  return can_calibrate(plan.spec)
+             ? fmt::format(
+                   "; --text FILE, with a text that the model should do well on,{} loses far less",
+                   needs_solver(plan.request.pooling.method) ? " or --calibration" : "")
+             : "";
 }
 
 // Empty if something has adapted the heads to the model's inputs.

@@ -114,8 +114,8 @@ Option add_word(Command command, const std::string& names, Value& value, const s
       .default_text(present == words.end() ? "" : *present);
 }
 
-/// An option whose value is one of the words in `named`: `value` becomes what the word stands for.
-/// Both must outlive `command`.
+/// Adds an option that takes one of the words in `named` and sets `value` to what the word stands
+/// for. Both must outlive `command`.
 template <typename Value, typename Named>
 Option add_word(Command command, const std::string& names, Value& value, const std::string& text,
                 const std::map<std::string, Named>& named) {

@@ -293,9 +293,8 @@ void add_memory_option(Command command, UptrainSettings& settings) {
   };
   add_word(command, "--memory", settings.memory,
            "where fp32 masters, moments and gradients are: full (on the device), compact (bf16: a "
-           "master is "
-           "its bf16 weight and 16 more bits, gradients in bf16), host (GPUs: in host memory, "
-           "updated by the CPU), or auto (the first that fits)",
+           "master is its bf16 weight and 16 more bits, gradients in bf16), host (GPUs: in host "
+           "memory, updated by the CPU), or auto (the first that fits)",
            {"auto", "full", "compact", "host"}, parse);
 }
 

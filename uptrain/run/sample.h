@@ -40,8 +40,9 @@ struct SampleSettings {
   c10::Device device = c10::kCPU;
 };
 
-/// Sequences to write at a time: 64, and on a GPU, which takes little longer for more of them, up
-/// to 1,024, whose KV cache fills a fifth of its memory at most.
+/// How many sequences of `context` tokens to write at a time: 64 on a CPU. A GPU takes little
+/// longer for more of them, and gets as many as have a KV cache in bf16 of a fifth of its memory,
+/// from 64 to 1,024.
 std::int64_t usual_sampling_batch(const Model& source, std::int64_t context, c10::Device device);
 
 /// A text that a model continues.

@@ -16,6 +16,7 @@
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/never_stopped.h"
+#include "uptrain/model/save_parameters.h"
 #include "uptrain/train/objective.h"
 
 namespace regroup {
@@ -72,6 +73,18 @@ TEST_CASE("tokens are drawn from the model's distribution", "[uptrain]") {
             5 * std::sqrt(drawn * probability * (1 - probability)) + 1);
     }
   }
+}
+
+TEST_CASE("predictions that are no numbers are refused", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const Model model = small_model(directory);
+  const Parameters weights = load_parameters(model.spec, model.checkpoint, at::kFloat, at::kCPU);
+  const std::vector<StateTensor> huge{
+      {"model.norm.weight", weights.at("model.norm.weight") * 1e30},
+      {"lm_head.weight", weights.at("lm_head.weight").sign() * 1e30}};  // sums of both infinities
+  overwrite_parameters(huge, model.checkpoint);
+  CHECK_THAT(refusal_of([&] { sampled(model, {.tokens = 20, .context = 10, .batch = 2}); }),
+             is_bad_input("predictions are not numbers"));
 }
 
 TEST_CASE("a prompt is continued with the likeliest tokens, up to the model's positions",
