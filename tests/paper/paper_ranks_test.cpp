@@ -3,7 +3,9 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
+#include <functional>
 #include <future>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,6 +39,7 @@ class PaperBackend : public c10d::Backend {
   const std::string getBackendName() const override { return "paper"; }
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override {
+    TORCH_CHECK(!fails, "the network is down");
     auto host = on_host(tensors);
     return gloo_->allreduce(host, options);
   }
@@ -61,6 +64,7 @@ class PaperBackend : public c10d::Backend {
     gloo_->abort();
   }
 
+  static inline std::atomic<bool> fails{false};
   static inline std::atomic<int> shutdowns{0}, aborts{0};
   static inline std::atomic<std::size_t> weights{0}, gradients{0};  // bytes of all ranks
 
@@ -265,23 +269,43 @@ TEST_CASE("two ranks with a part of the weights each stay within the plan's memo
   CHECK((settings.trained == TrainedWeights::kAll || peak < 0.75 * whole));
 }
 
-TEST_CASE("when a rank ends in an error the other one gets an error and does not hang", "[paper]") {
+// What ends the groups of two ranks whose rank 1 then calls `work`; rank 0 meets it once more.
+std::vector<std::string> errors_of_two(const std::function<void()>& work) {
   register_paper_backend();
   PaperBackend::aborts = PaperBackend::shutdowns = 0;
   const int port = free_port();
-  std::future<void> second = std::async(std::launch::async, [&] {
+  const auto error_of = [&](int rank) -> std::string {
     try {
-      ProcessGroup group(launch_of(1, port), paper_device(), std::chrono::seconds(60));
-      throw_usage("a fault of this rank");
-    } catch (const Error&) {  // the group is gone
+      ProcessGroup group(launch_of(rank, port), paper_device(), std::chrono::seconds(60));
+      if (rank == 1) {
+        work();
+      }
+      group.sum(at::ones({3}, at::TensorOptions().device(paper_device())));
+    } catch (const Error& error) {
+      return error.what();
     }
-  });
-  const auto wait_for_second = [&] {
-    ProcessGroup group(launch_of(0, port), paper_device(), std::chrono::seconds(60));
-    group.sum(at::ones({3}, at::TensorOptions().device(paper_device())));
+    return "";
   };
-  CHECK_THROWS_AS(wait_for_second(), Error);
-  second.get();
+  std::future<std::string> second = std::async(std::launch::async, error_of, 1);
+  const std::string first = error_of(0);
+  return {first, second.get()};
+}
+
+TEST_CASE("when a rank ends in an error the other one gets an error and does not hang", "[paper]") {
+  const auto errors = errors_of_two([] { throw_usage("a fault of this rank"); });
+  CHECK(errors.front().starts_with("another rank has ended or does not answer"));
+  CHECK(errors.back() == "a fault of this rank");
+  CHECK(PaperBackend::aborts == 2);
+  CHECK(PaperBackend::shutdowns == 0);
+}
+
+TEST_CASE("ranks that cannot connect are aborted", "[paper]") {
+  PaperBackend::fails = true;
+  const auto errors = errors_of_two([] { FAIL("rank 1 is connected"); });
+  PaperBackend::fails = false;
+  for (const std::string& error : errors) {
+    CHECK(error.ends_with("the network is down"));
+  }
   CHECK(PaperBackend::aborts == 2);
   CHECK(PaperBackend::shutdowns == 0);
 }

@@ -68,6 +68,22 @@ std::vector<std::uint8_t> octets_of(const std::string& text) { return {text.begi
 struct ProcessGroup::Group {
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::Backend> backend;
+  bool is_shut_down = false;
+
+  Group() = default;
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  // NCCL's communicators wait for all ranks when they shut down. They are aborted if this rank ends
+  // in an error, be it while it connects, or if another one does not arrive.
+  ~Group() {
+    if (backend == nullptr || is_shut_down) {
+      return;
+    }
+    try {
+      backend->abort();
+    } catch (const std::exception&) {  // a destructor cannot report it
+    }
+  }
 
   // Throws kInterrupted soon after check_stop() would.
   void wait_for(const std::string& key, std::chrono::milliseconds timeout) const {
@@ -127,10 +143,10 @@ ProcessGroup::ProcessGroup(const ProcessGroup& whole, const std::string& name, i
   connect();
 }
 
-// NCCL connects the ranks of a group in its first operation. Two groups that first meet in a
-// backward pass could wait for each other, so each does it when all ranks are here.
+// NCCL connects the ranks of a group in its first operation, Gloo when it is made. Two groups that
+// first meet in a backward pass could wait for each other, so each does it when all ranks are here.
 void ProcessGroup::connect() const {
-  if (device_.is_cuda()) {
+  if (!device_.is_cpu()) {
     meet();
   }
 }
@@ -155,23 +171,18 @@ void ProcessGroup::divide_sequences(int parts) {
   sequences_.reset(new ProcessGroup(*this, name, rank_ % parts, parts));
 }
 
-// NCCL's communicators wait for all ranks when they shut down. They are aborted if this rank ends
-// in an error, or if another one does not arrive.
 ProcessGroup::~ProcessGroup() {
   sharing_.reset();
   copies_.reset();
   sequences_.reset();
-  try {
-    if (std::uncaught_exceptions() == exceptions_) {
-      wait_for_all_to_leave();
-      group_->backend->shutdown();
-      return;
-    }
-  } catch (const std::exception&) {  // aborted below
+  if (std::uncaught_exceptions() > exceptions_) {
+    return;
   }
   try {
-    group_->backend->abort();
-  } catch (const std::exception&) {  // a destructor cannot report it
+    wait_for_all_to_leave();
+    group_->backend->shutdown();
+    group_->is_shut_down = true;
+  } catch (const std::exception&) {  // the group is aborted
   }
 }
 
