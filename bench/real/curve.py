@@ -10,7 +10,7 @@ SOURCE is a Hugging Face directory with a chat template. A point is METHOD:TOKEN
     own      lowrank, distilled on the given text and as much that the source wrote itself, the default of convert --text
     mean     mean heads, distilled on the same
     all      as own, but all weights are trained
-    budget   as own, with two thirds of the source's cache (--kv-budget 67%) instead of one kv head
+    67%      as own, with that share of the source's cache (--kv-budget) instead of one kv head
 
 The given text is read four times at most; the source's own text takes the rest. Each point is measured as by mind.py and kept in
 WORK/points.jsonl; points that are there are not measured again. Prints a table in Markdown. --jobs points are measured at a time;
@@ -29,8 +29,11 @@ import mind
 
 CONTEXT = 512
 REPEATS = 4  # of the given text, at most
-METHODS = {"given": "lowrank", "own": "lowrank", "mean": "mean", "all": "lowrank", "budget": "budget"}  # what each starts from
-BUDGET = {"lowrank": ["--kv-heads", 1], "budget": ["--kv-budget", "67%"]}
+
+
+def start_of(method):
+    """The conversion without training that a method starts from."""
+    return method if method == "mean" or method.endswith("%") else "lowrank"
 
 
 class Curve:
@@ -58,9 +61,10 @@ class Curve:
         self.given = self.make("given.bin", "tokenize", given, "--tokenizer", source)
         self.own = self.make("own.bin", "sample", source, "--chats", "--tokens", self.options.own_tokens)
         self.chats = self.make("chats.bin", "sample", source, "--chats", "--tokens", 8192, "--batch", 16, "--seed", 7)
-        for start in sorted({METHODS[method] for method, *_ in points}):
+        for start in sorted({start_of(method) for method, *_ in points}):
+            heads = ["--kv-budget", start] if start.endswith("%") else ["--kv-heads", 1]
             more = [] if start == "mean" else ["--text", given, "--effort", "quick", "--distill-steps", 0]
-            self.make(start, "convert", source, *BUDGET.get(start, BUDGET["lowrank"]), *more)
+            self.make(start, "convert", source, *heads, *more)
 
     def own_share(self, method, tokens):
         given = self.given.stat().st_size / 2  # ids of 16 bits
@@ -71,7 +75,7 @@ class Curve:
         own = self.own_share(method, tokens)
         data = [f"{file}:{share:.4f}" for file, share in ((self.given, 1 - own), (self.own, own)) if share > 0]
         return self.make(
-            f"{method}-{tokens}-{rate:g}", "uptrain", self.work / METHODS[method], "--teacher", self.options.source,
+            f"{method}-{tokens}-{rate:g}", "uptrain", self.work / start_of(method), "--teacher", self.options.source,
             "--teacher-weight", 1, "--train", "all" if method == "all" else "attention", "--data", *data, "--context", CONTEXT,
             "--batch", batch, "--steps", max(1, tokens // (batch * CONTEXT)), "--lr", rate, "--min-lr-ratio", 0.02,
             "--weight-decay", 0, "--dtype", "bf16")
@@ -82,7 +86,7 @@ class Curve:
         path = self.options.source
         begin = time.monotonic()
         if method != "source":
-            path = self.train(method, tokens, rate) if tokens else self.work / METHODS[method]
+            path = self.train(method, tokens, rate) if tokens else self.work / start_of(method)
         seconds = time.monotonic() - begin
         row = mind.row_of(self.options, path, self.chats, self.texts, {})
         row |= {"method": method, "tokens": tokens, "rate": rate, "seconds": round(seconds, 1)}
