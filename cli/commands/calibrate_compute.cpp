@@ -59,7 +59,7 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
     check_is_predicted(source, input.path(), options.data.empty() ? "--text" : "--data", compute,
                        console);
   }
-  const TokenFile data = TokenFile::open(input.path());
+  const TokenFile data = input.open();
   const std::int64_t tokens = count_windows(data, settings) * settings.context;
   const auto layers = std::ssize(source.spec.layers) + std::ssize(source.spec.encoder_layers);
   Progress progress(console, "calibrate", layers, "layers");

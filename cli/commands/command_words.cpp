@@ -260,8 +260,9 @@ std::string explain(const CLI::App& program, const std::vector<std::string>& wor
                : unknown_option(program, command, *option);
   }
   if (!unknown.empty() && named && command.get_option_no_throw("--text") != nullptr) {
-    return fmt::format("{} was not expected: a text is named by --text, a token file by --data",
-                       printable(unknown.front()));
+    return fmt::format(
+        "{} was not expected: a text is named by --text{}", printable(unknown.front()),
+        command.get_option_no_throw("--data") != nullptr ? ", a token file by --data" : "");
   }
   const std::string message = fault.what();
   return printable(in_our_words(program, command, message.substr(0, message.find('\n')), named), 0);

@@ -362,6 +362,9 @@ void run_conversion(ConvertOptions& options, Console& console) {
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_model(options.source, {.layout = options.layout});
   choose_windows(source, options.refit);
+  if (options.budget.given()) {
+    compute_for("--kv-budget").open_kv_budget(source, options);  // before the text is prepared
+  }
   const std::optional<PreparedText> text = use_text(source, options, console);
   std::optional<KvBudget> budget = complete_request(source, options, console);
   std::vector<LayerGrouping> groupings;

@@ -170,7 +170,7 @@ EvalRequest make_request(const EvalOptions& options) {
                                                         options.threads, std::nullopt);
   EvalRequest request{std::move(source),
                       input,
-                      TokenFile::open(input->path()),
+                      input->open(),
                       {},
                       options.contexts,
                       options.batch,

@@ -43,18 +43,24 @@ std::size_t choose(const ServingPlan& plan) {
   return static_cast<std::size_t>(found - plan.costs.begin());
 }
 
-void run_plan(const PlanOptions& options, bool one_case, const Console& console) {
+void run_plan(const PlanOptions& options, bool context_given, bool batch_given,
+              const Console& console) {
   check_page_path(options.html);
   ServingPlan plan = options.plan;
   const Model model = open_model_outline(plan.path, {.layout = options.layout});
   plan.costs = serving_costs(model, options.question);
   plan.cache_dtype =
       options.question.cache_dtype.value_or(cache_dtype_of(model.spec, model.checkpoint));
-  if (plan.vram && one_case && plan.contexts.size() == 1) {
+  if (plan.vram && context_given && batch_given && plan.contexts.size() == 1) {
     plan.chosen = choose(plan);
   }
   print_plan(plan, options.json, console);
   console.notes("warning", disagreements_in(model.spec, model.checkpoint, model.config));
+  const std::string too_long =
+      warning_of_positions(model, static_cast<std::int64_t>(std::ranges::max(plan.contexts)));
+  if (context_given && !too_long.empty()) {
+    console.notes("warning", {too_long});
+  }
   if (!options.html.empty()) {
     write_page(options.html, plan_page(plan), console);
   }
@@ -88,10 +94,10 @@ void add_plan_command(Command program, Console& console) {
   command.add_option("--html", options->html, "write a page with charts to this file");
   command.footer(
       "Examples: regroup plan Llama-2-7b-hf --bandwidth 3.35TB/s\n"
-      "          regroup plan Llama-2-7b-hf --vram 24GiB --context 8192 --batch 16\n"
+      "          regroup plan Llama-2-7b-hf --vram 24GiB --context 4096 --batch 16\n"
       "Only weights and cache are counted, not the other memory that an engine needs. Reads only\n"
       "headers.");
-  command.on_run([=, &console] { run_plan(*options, context.given() && batch.given(), console); });
+  command.on_run([=, &console] { run_plan(*options, context.given(), batch.given(), console); });
 }
 
 }  // namespace regroup

@@ -87,6 +87,11 @@ void run_prompt(const SampleOptions& options, bool tokens_given, bool temperatur
   text.tokens = tokens_given ? options.settings.tokens : text.tokens;
   text.temperature = temperature_given ? options.settings.temperature : text.temperature;
   put_prompt(options.prompt, *tokenizer, chat, text);
+  console.note(fmt::format("drawn at temperature {:g}{}", text.temperature,
+                           chat ? fmt::format("; the model answers by its chat template ({}), and "
+                                              "continues the prompt with --plain",
+                                              chat->name)
+                                : ""));
   const c10::Device device = parse_device(options.device);
   Progress progress(console, "write", text.tokens, "tokens");
   std::uint64_t done = 0;

@@ -155,12 +155,7 @@ void choose_document_options(TokenizeOptions& options) {
       return is_json(input, settings.text) == json;
     });
   };
-  if (!options.field.empty()) {
-    if (all_are(false)) {
-      refuse_without_effect("--field", "no input is JSON; --jsonl declares that they are");
-    }
-    settings.text.field = options.field;
-  }
+  set_field(settings, options.field);
   if (settings.text.skip_invalid && all_are(false)) {
     refuse_without_effect("--skip-invalid", "no input is JSON");
   }

@@ -12,6 +12,7 @@ namespace regroup {
 struct ComputeFunctions {
   decltype(&regroup::solving_device) solving_device;
   decltype(&regroup::make_refiner) make_refiner;
+  decltype(&regroup::open_kv_budget) open_kv_budget;
   decltype(&regroup::share_kv_budget) share_kv_budget;
   decltype(&regroup::check_is_predicted) check_is_predicted;
   decltype(&regroup::refit_steps_of) refit_steps_of;

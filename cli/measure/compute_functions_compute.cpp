@@ -5,6 +5,7 @@ namespace regroup {
 void provide_compute_functions() {
   static constexpr ComputeFunctions kFunctions{.solving_device = solving_device,
                                                .make_refiner = make_refiner,
+                                               .open_kv_budget = open_kv_budget,
                                                .share_kv_budget = share_kv_budget,
                                                .check_is_predicted = check_is_predicted,
                                                .refit_steps_of = refit_steps_of,

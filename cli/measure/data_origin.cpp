@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/shell/option_needs.h"
 #include "cli/shell/standard_streams.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
@@ -14,9 +15,7 @@
 #include "formats/model/serving_cost.h"
 #include "formats/tensors/gguf_split.h"
 #include "formats/vocabulary/gguf_vocabulary.h"
-#include "formats/vocabulary/token_file.h"
 #include "formats/vocabulary/tokenizer_files.h"
-#include "tokens/tokenize.h"
 
 namespace regroup {
 
@@ -117,6 +116,18 @@ std::unique_ptr<Tokenizer> open_tokenizer_of(const Model& source, const TextInpu
 
 std::int64_t tokens_to_read(std::int64_t used) { return 16 * used + 1; }
 
+void set_field(TokenizeSettings& settings, const std::string& field) {
+  if (field.empty()) {
+    return;
+  }
+  if (std::ranges::all_of(settings.inputs, [&](const std::string& input) {
+        return is_json(input, settings.text) == false;
+      })) {
+    refuse_without_effect("--field", "no input is JSON; --jsonl declares that they are");
+  }
+  settings.text.field = field;
+}
+
 void write_tokens(const Model& source, const TextInput& text, int threads,
                   std::optional<std::int64_t> wanted, const fs::path& output) {
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, text);
@@ -128,7 +139,7 @@ void write_tokens(const Model& source, const TextInput& text, int threads,
   }
   settings.inputs = text.files;
   settings.text.json_lines = text.json_lines;
-  settings.text.field = text.field.empty() ? settings.text.field : text.field;
+  set_field(settings, text.field);
   settings.output = output;
   settings.layout = TokenLayout::kMegatron;
   settings.max_tokens = wanted;
@@ -144,6 +155,7 @@ TokenInput::TokenInput(const std::string& data, const TextInput& text, const Mod
   if (data.empty()) {
     made_ = std::make_unique<StagedDirectory>(fs::temp_directory_path() / "regroup-tokens");
     path_ = made_->path() / "text.bin";
+    name_ = printable(text.files.front(), 0);
     write_tokens(source, text, threads, wanted, path_);
   }
 }

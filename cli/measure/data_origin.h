@@ -11,7 +11,9 @@
 #include "cli/shell/text_input.h"
 #include "formats/base/staged_directory.h"
 #include "formats/model/model.h"
+#include "formats/vocabulary/token_file.h"
 #include "formats/vocabulary/token_writer.h"
+#include "tokens/tokenize.h"
 #include "tokens/tokenizer.h"
 
 namespace regroup {
@@ -55,6 +57,9 @@ std::int64_t tokens_to_read(std::int64_t used);
 void write_tokens(const Model& source, const TextInput& text, int threads,
                   std::optional<std::int64_t> wanted, const std::filesystem::path& output);
 
+/// Sets the field of --field, unless it is empty. Throws kUsage if no input is JSON.
+void set_field(TokenizeSettings& settings, const std::string& field);
+
 /// A token file of one command: named by the user, or made of text and removed with this object.
 class TokenInput {
  public:
@@ -65,9 +70,13 @@ class TokenInput {
 
   const std::filesystem::path& path() const { return path_; }
 
+  /// Throws what TokenFile::open() does.
+  TokenFile open() const { return TokenFile::open(path_, name_); }
+
  private:
   std::unique_ptr<StagedDirectory> made_;
   std::filesystem::path path_;
+  std::string name_;  // of the first text; empty for a token file
 };
 
 }  // namespace regroup

@@ -40,9 +40,12 @@ struct KvBudget {
 std::string budget_table(const KvBudget& budget, const Console& console);
 Json budget_json(const KvBudget& budget);
 
+/// The budget, and no layers yet. Throws kUsage without a text, for a budget that is invalid or too
+/// small for one kv head in each layer, and for models that share_kv_budget() cannot measure.
+KvBudget open_kv_budget(const Model& source, const ConvertOptions& options);
+
 /// Measures every layer and chooses kv heads within the budget that minimise the sum of
-/// divergences. Throws kUsage without data, for an invalid budget and for a model without a KV
-/// cache.
+/// divergences. Throws what open_kv_budget() does.
 KvBudget share_kv_budget(const Model& source, const ConvertOptions& options,
                          const Console& console);
 

@@ -36,6 +36,18 @@ std::vector<std::vector<LayerOption>> options_of(const Model& source,
   return layers;
 }
 
+// One kv head is among the choices of each layer, and the least.
+void check_some_heads_fit(const Model& source, const std::vector<std::uint64_t>& bytes,
+                          std::uint64_t budget) {
+  std::vector<Sensitivity> fewest;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] > 0) {
+      fewest.push_back({.layer = i, .kv_heads = 1});
+    }
+  }
+  choose_within(options_of(source, bytes, fewest), budget);
+}
+
 // Sets the largest number of kv heads that all layers can have within the budget.
 void add_uniform(const std::vector<std::vector<LayerOption>>& layers, KvBudget& result) {
   std::map<std::int64_t, std::pair<std::uint64_t, double>> sums;
@@ -59,13 +71,15 @@ void add_uniform(const std::vector<std::vector<LayerOption>>& layers, KvBudget& 
 
 }  // namespace
 
-KvBudget share_kv_budget(const Model& source, const ConvertOptions& options,
-                         const Console& console) {
-  if (options.budget.data.empty()) {
-    throw_usage("--kv-budget needs --kv-budget-data, a token file to measure layers on");
+KvBudget open_kv_budget(const Model& source, const ConvertOptions& options) {
+  if (options.budget.data.empty() && !options.text.given()) {
+    throw_usage(
+        "--kv-budget needs a text to measure layers on: --text, or --kv-budget-data with a token "
+        "file");
   }
   check_computable("--kv-budget", source);
   check_predicts(source);
+  check_measurable(source.spec);
   KvBudget result;
   result.dtype = options.request.dtype ? cache_dtype_of(*options.request.dtype)
                                        : cache_dtype_of(source.spec, source.checkpoint);
@@ -75,6 +89,13 @@ KvBudget share_kv_budget(const Model& source, const ConvertOptions& options,
   }
   result.source_bytes = cost->per_token();
   result.budget = parse_bytes_or_share("--kv-budget", options.budget.budget, result.source_bytes);
+  check_some_heads_fit(source, cost->self, result.budget);
+  return result;
+}
+
+KvBudget share_kv_budget(const Model& source, const ConvertOptions& options,
+                         const Console& console) {
+  KvBudget result = open_kv_budget(source, options);
   set_compute_threads(options.threads);
   Progress progress(console, "measure", source.spec.layers.size(), "layers");
   std::vector<Sensitivity> measured;
@@ -88,7 +109,7 @@ KvBudget share_kv_budget(const Model& source, const ConvertOptions& options,
         interrupt_requested());
   });
   progress.finish();
-  const auto layers = options_of(source, cost->self, measured);
+  const auto layers = options_of(source, kv_cache_cost(source.spec, result.dtype)->self, measured);
   const std::vector<std::size_t> chosen = choose_within(layers, result.budget);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LayerOption& option = layers[i][chosen[i]];

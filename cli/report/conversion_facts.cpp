@@ -134,7 +134,7 @@ void add_measured_facts(Facts& facts, const ConversionRecord& record) {
     facts.emplace_back("distilled", text_of_distilled(*record.distilled.value));
   }
   if (record.held_out.value) {
-    facts.emplace_back("held out", text_of_held_out(*record.held_out.value));
+    facts.emplace_back("held out", text_of_held_out(*shown_held_out(record)));
   }
   const auto& checksums = record.checksums;
   facts.emplace_back("checksums", checksums.value

@@ -8,6 +8,7 @@
 #include "cli/shell/table.h"
 #include "cli/shell/text.h"
 #include "converter/convert/runtimes.h"
+#include "converter/convert/target.h"
 #include "formats/families/family.h"
 #include "formats/model/conversion_record.h"
 #include "formats/model/record_words.h"
@@ -232,6 +233,11 @@ std::string of_unadapted_heads(const ConversionReport& done) {
                    better_options(done.plan);
 }
 
+bool is_copy(const ConversionReport& done) {
+  return done.plan.in_place && done.plan.container == container_of(done.source) &&
+         std::ranges::all_of(done.plan.steps, &TensorStep::unchanged);
+}
+
 // Empty unless refitting improved no attention on the held-out text.
 std::string refitted_in_vain(const std::vector<LayerReport>& layers) {
   bool any = false, helped = false;
@@ -258,6 +264,11 @@ std::vector<std::string> conversion_warnings(const ConversionReport& done) {
     }
   }
   if (pooled_layers(plan).empty()) {
+    if (is_copy(done)) {
+      warnings.push_back(
+          fmt::format("no tensor changes: the source has {} kv heads, and the result is a copy",
+                      text_of_heads(plan.spec.kv_heads)));
+    }
     return warnings;
   }
   warnings.push_back(of_unadapted_heads(done));

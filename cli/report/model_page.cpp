@@ -11,6 +11,7 @@
 #include "cli/report/pages.h"
 #include "cli/report/training_charts.h"
 #include "cli/shell/text.h"
+#include "formats/model/record_words.h"
 #include "formats/model/serving_cost.h"
 
 namespace regroup {
@@ -247,17 +248,20 @@ namespace {
 void add_summary(Page& page, const ModelPage& facts) {
   page.begin_section("summary", "Summary");
   page.add_warnings(model_warnings(facts.summary));
-  if (const auto& held_out = facts.summary.record.held_out.value) {
+  if (const auto held_out = shown_held_out(facts.summary.record)) {
+    const std::string when = facts.summary.record.trained() ? ", before its training" : "";
     page.add_table(held_out_rows(*held_out),
                    fmt::format("Compared on {} tokens that the conversion did not use{}",
-                               with_thousands(held_out->tokens.value_or(0)),
-                               facts.summary.record.trained() ? ", before its training" : ""));
-    page.add_paragraph(
+                               with_thousands(held_out->tokens.value_or(0)), when));
+    page.add_paragraph(fmt::format(
         "Loss in nats per token. Divergence: how far predictions are from the source's (KL, nats "
-        "per token), on the given text and on text that the source wrote. Cosine: of the final "
-        "hidden states. mean: plain averaging of the heads.");
+        "per token), on the given text{}. Cosine: of the final hidden states. mean: plain "
+        "averaging "
+        "of the heads.",
+        held_out->own_tokens ? " and on text that the source wrote" : ""));
     if (held_out->answers && !held_out->answers->empty()) {
-      page.add_table(answers_rows(*held_out), "How source and result go on after the same words");
+      page.add_table(answers_rows(*held_out),
+                     "How source and result go on after the same words" + when);
     }
   }
   Facts lines;

@@ -9,6 +9,8 @@
 #include "cli/report/plan_report.h"
 #include "cli/shell/text.h"
 #include "formats/base/printable.h"
+#include "formats/model/model.h"
+#include "formats/model/record_words.h"
 
 namespace regroup {
 namespace {
@@ -294,16 +296,18 @@ double ConsoleObserver::tokens_per_second() const {
 
 namespace {
 
-// Of a run after which the model predicts the held-out text worse than before it; else empty.
-std::vector<std::string> loss_warnings(const UptrainPlan& plan, const UptrainResult& result) {
-  if (!result.before || !result.after || result.after->loss <= result.before->loss) {
-    return {};
+// What its record warns of, and a run after which the model predicts the held-out text worse.
+std::vector<std::string> result_warnings(const UptrainPlan& plan, const UptrainResult& result) {
+  std::vector<std::string> warnings = warnings_in(record_of(open_model(plan.settings.output)));
+  if (result.before && result.after && result.after->loss > result.before->loss) {
+    warnings.push_back(fmt::format(
+        "the held-out loss rose from {:.4f} to {:.4f}: a lower rate than --lr {:.3g}{} may keep "
+        "what the model had",
+        result.before->loss, result.after->loss, plan.settings.peak_learning_rate(),
+        plan.settings.teacher.any() ? ""
+                                    : ", or the source as --teacher with --teacher-weight 1,"));
   }
-  return {fmt::format(
-      "the held-out loss rose from {:.4f} to {:.4f}: a lower rate than --lr {:.3g}{} may keep what "
-      "the model had",
-      result.before->loss, result.after->loss, plan.settings.peak_learning_rate(),
-      plan.settings.teacher.any() ? "" : ", or the source as --teacher with --teacher-weight 1,")};
+  return warnings;
 }
 
 }  // namespace
@@ -311,7 +315,7 @@ std::vector<std::string> loss_warnings(const UptrainPlan& plan, const UptrainRes
 void report_result(const UptrainPlan& plan, const UptrainResult& result, double tokens_per_second,
                    bool json, const Console& console) {
   const std::string output = plan.settings.output.string();
-  const std::vector<std::string> warnings = loss_warnings(plan, result);
+  const std::vector<std::string> warnings = result_warnings(plan, result);
   console.notes("warning", warnings);
   if (json) {
     Json text = plan_json(plan);
@@ -325,10 +329,11 @@ void report_result(const UptrainPlan& plan, const UptrainResult& result, double 
     console.print(text_of_json(text));
     return;
   }
-  if (result.before && result.after) {
-    console.print(
-        fmt::format("held-out loss  {:.4f} -> {:.4f}", result.before->loss, result.after->loss));
-  }
+  console.print(
+      result.before && result.after
+          ? fmt::format("held-out loss  {:.4f} -> {:.4f}", result.before->loss, result.after->loss)
+          : fmt::format("loss  {:.4f} in the last steps, on the text it trained on",
+                        result.last_loss));
   console.print(fmt::format("wrote {}", printable(output, 0)));
 }
 

@@ -191,6 +191,12 @@ class ConfigFile {
         names.insert(names.end(), long_names.begin(), long_names.end());
       }
     }
+    for (CLI::App* each : command.get_subcommands()) {  // the command that runs
+      if (!table && option_named(*each, name) != nullptr) {
+        refuse(where, "\"{0}\" is an option of {1}: write [{1}] on a line above it",
+               printable(name), each->get_name());
+      }
+    }
     const std::string near = table ? nearest_name(name, names) : meant_option(name, names);
     refuse(where, "\"{}\" is not {} of {}{}", printable(name), table ? "a command" : "an option",
            command.get_name(), near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near));

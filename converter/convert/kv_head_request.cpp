@@ -125,9 +125,13 @@ std::vector<std::size_t> choose_within(const std::vector<std::vector<LayerOption
                                        std::uint64_t budget) {
   check_costs(layers);
   if (sum_of(layers, false) > budget) {
-    throw_usage("--kv-budget: {:.4g} KiB per token, the fewest kv heads need {:.4g} KiB",
-                static_cast<double>(budget) / 1024.0,
-                static_cast<double>(sum_of(layers, false)) / 1024.0);
+    const double most = static_cast<double>(sum_of(layers, true));
+    const double least = static_cast<double>(sum_of(layers, false));
+    throw_usage(
+        "--kv-budget: {:.4g} KiB per token, the fewest kv heads need {:.4g} KiB, which is {:.3g}% "
+        "of what the most need",
+        static_cast<double>(budget) / 1024.0, least / 1024.0,
+        std::ceil(1000.0 * least / most) / 10.0);
   }
   const std::uint64_t unit = common_unit(layers);
   const auto room = static_cast<std::size_t>(std::min(budget, sum_of(layers, true)) / unit);

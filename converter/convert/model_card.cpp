@@ -1,6 +1,10 @@
 #include "converter/convert/model_card.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -118,11 +122,11 @@ std::string measured_losses(const ConversionRecord& record) {
 
 // How source and result go on after the same words: a stranger's text, in an indented code block,
 // which only a line break could end.
-std::string answers_text(const std::optional<std::vector<HeldOutAnswer>>& answers) {
+std::string answers_text(const std::optional<std::vector<HeldOutAnswer>>& answers, bool trained) {
   std::string text;
   for (const HeldOutAnswer& answer : answers.value_or(std::vector<HeldOutAnswer>())) {
-    text += fmt::format("\n    > {}\n    source: {}\n    this model: {}\n",
-                        text_of_answer(answer.prompt), text_of_answer(answer.source),
+    text += fmt::format("\n    > {}\n    source: {}\n    {}: {}\n", text_of_answer(answer.prompt),
+                        text_of_answer(answer.source), trained ? "before training" : "this model",
                         text_of_answer(answer.result));
   }
   return text.empty() ? "" : "\nHow they go on after the same words:\n" + text;
@@ -130,21 +134,35 @@ std::string answers_text(const std::optional<std::vector<HeldOutAnswer>>& answer
 
 // The losses of source, mean and result on held-out text, and their answers.
 std::string held_out_losses(const ConversionRecord& record) {
-  const auto& held_out = record.held_out.value;
+  const auto held_out = shown_held_out(record);
   if (!held_out || !held_out->models) {
     return "";
   }
-  std::string table = fmt::format(
-      "\n| On {} held-out tokens | Loss, nats per token | Cosine of last hidden states "
-      "| Divergence from the source | The same on {} tokens that the source wrote |\n"
-      "|---|---|---|---|---|\n",
-      plain_count(held_out->tokens), plain_count(held_out->own_tokens));
-  for (const HeldOutModel& row : *held_out->models) {
-    table += fmt::format("| {} | {} | {} | {} | {} |\n", plain_word(row.model),
-                         plain_loss(row.loss), plain_loss(row.cosine), plain_loss(row.divergence),
-                         plain_loss(row.own_divergence));
+  const std::array<std::pair<std::string, std::optional<double> HeldOutModel::*>, 4> measures{
+      {{"Loss, nats per token", &HeldOutModel::loss},
+       {"Cosine of last hidden states", &HeldOutModel::cosine},
+       {"Divergence from the source", &HeldOutModel::divergence},
+       {fmt::format("The same on {} tokens that the source wrote",
+                    plain_count(held_out->own_tokens)),
+        &HeldOutModel::own_divergence}}};
+  std::string head = fmt::format("\n| On {} held-out tokens |", plain_count(held_out->tokens));
+  std::string line = "|---|";
+  std::vector<std::string> rows;
+  for (const HeldOutModel& model : *held_out->models) {
+    rows.push_back(fmt::format("| {} |", plain_word(model.model)));
   }
-  return table + answers_text(held_out->answers);
+  for (const auto& [heading, value] : measures) {
+    if (std::ranges::none_of(*held_out->models, &std::optional<double>::has_value, value)) {
+      continue;  // not measured for models of this kind, or without text of the source
+    }
+    head += fmt::format(" {} |", heading);
+    line += "---|";
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      rows[i] += fmt::format(" {} |", plain_loss((*held_out->models)[i].*value));
+    }
+  }
+  return fmt::format("{}\n{}\n{}\n{}", head, line, fmt::join(rows, "\n"),
+                     answers_text(held_out->answers, record.trained()));
 }
 
 std::string conversion_section(const ConversionRecord& record, const ModelSpec& spec) {

@@ -126,6 +126,14 @@ std::string changed_elements(
   return changed + std::string(list.substr(copied));
 }
 
+// "[json.exception.parse_error.101] parse error at line 2, column 1: …" without the library's
+// number.
+std::string reason_of(const nlohmann::json::exception& fault) {
+  const std::string_view text = fault.what();
+  const std::size_t end = text.find("] ");
+  return printable(end == text.npos ? text : text.substr(end + 2));
+}
+
 // Checks a whole text before it is parsed: duplicate keys, depth, and the number of members per
 // object. The library's own parser callback takes time quadratic in the objects of a list.
 template <typename AnyJson>
@@ -170,7 +178,7 @@ class JsonCheck : public nlohmann::json_sax<AnyJson> {
 
   bool parse_error(std::size_t, const std::string&,
                    const nlohmann::json::exception& fault) override {
-    throw_bad_input("{}: not valid JSON: {}", where_, printable(fault.what()));
+    throw_bad_input("{}: not valid JSON: {}", where_, reason_of(fault));
   }
 
  private:
@@ -246,7 +254,7 @@ AnyJson parse_object(std::string_view text, std::string_view where, std::size_t 
     AnyJson::sax_parse(text, &check);
     parsed = AnyJson::parse(text);
   } catch (const nlohmann::json::exception& fault) {
-    throw_bad_input("{}: not valid JSON: {}", where, printable(fault.what()));
+    throw_bad_input("{}: not valid JSON: {}", where, reason_of(fault));
   }
   if (!parsed.is_object()) {
     throw_bad_input("{}: holds a JSON {}, an object is needed", where, parsed.type_name());

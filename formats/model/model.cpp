@@ -152,12 +152,14 @@ Model open_model(const fs::path& given, const OpenOptions& options) {
 
 Model open_model_outline(const fs::path& given, const OpenOptions& options) {
   const fs::path path = resolve_weights_path(given);
-  const bool names_config = path.filename() == "config.json";
+  const bool names_config =
+      path.extension() == ".json" && !path.stem().string().ends_with(".index");
   const fs::path directory = names_config ? fs::absolute(path).parent_path() : path;
-  if (is_meta_directory(directory) || !is_config_alone(directory)) {
+  const fs::path file = names_config ? path : directory / "config.json";
+  if (file.filename() == "config.json" &&
+      (is_meta_directory(directory) || !is_config_alone(directory))) {
     return open_model(directory, options);
   }
-  const fs::path file = directory / "config.json";
   const std::string where = printable(file.string(), 0);
   const Checkpoint none({});
   std::string text = read_text(file, kMaxConfigBytes);

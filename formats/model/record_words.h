@@ -34,8 +34,13 @@ std::string text_of_training(const TrainingRecord& training);
 /// cannot predict the cosines to the source. Empty if there are none.
 std::string text_of_held_out(const HeldOut& held_out);
 
+/// The comparison as it is shown. If the model was trained since, what was the result is called
+/// "before training".
+std::optional<HeldOut> shown_held_out(const ConversionRecord& record);
+
 /// A sentence on what the result has lost of what the source knew, if its predictions on text that
-/// the source wrote are more than 0.25 nats per token from the source's. Otherwise empty.
+/// the source wrote are more than 0.25 nats per token from the source's, or were not measured.
+/// Otherwise, and for models that do not predict tokens, empty.
 std::string text_of_lost_knowledge(const HeldOut& held_out);
 
 /// A sentence on pooled heads that nothing has adapted to the model's inputs. `model`: what to call

@@ -305,10 +305,11 @@ std::int64_t elements_of_shape(const std::string& shape) {
 
 }  // namespace
 
-TokenFile TokenFile::open(const std::filesystem::path& path) {
+TokenFile TokenFile::open(const std::filesystem::path& path, std::string name) {
   std::optional<MegatronIndex> index = MegatronIndex::beside(path);
   std::filesystem::path data = path;
   TokenFile tokens(File::open(index ? data.replace_extension(".bin") : data));
+  tokens.name_ = name.empty() ? printable(tokens.path().string(), 0) : std::move(name);
   if (index) {
     tokens.index_ = std::move(index);
     tokens.check_megatron_index();

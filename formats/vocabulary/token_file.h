@@ -78,8 +78,9 @@ class TokenFile {
  public:
   /// Reads the header, or the first 64 KiB if there is none. Throws kBadInput for an empty file, a
   /// partial token at the end, a header or index that does not match the file, an X.idx that is not
-  /// an index, and a file without a header that does not look like ids (for example text).
-  static TokenFile open(const std::filesystem::path& path);
+  /// an index, and a file without a header that does not look like ids (for example text). `name`:
+  /// what messages call it, unless by its path.
+  static TokenFile open(const std::filesystem::path& path, std::string name = {});
 
   /// Tokens in the file.
   std::int64_t size() const { return size_; }
@@ -88,6 +89,9 @@ class TokenFile {
   std::int64_t token_bytes() const { return token_bytes_; }
 
   const std::filesystem::path& path() const { return file_.path(); }
+
+  /// For messages: printable.
+  const std::string& name() const { return name_; }
 
   /// "raw u16", "llm.c u32", "Megatron i32", ….
   std::string_view format() const { return format_; }
@@ -115,6 +119,7 @@ class TokenFile {
                 std::string_view format);
 
   File file_;
+  std::string name_;
   std::optional<MegatronIndex> index_;
   std::uint64_t offset_ = 0;  // of the first token, in bytes
   std::int64_t token_bytes_ = 2;

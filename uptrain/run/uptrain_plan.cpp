@@ -177,6 +177,14 @@ void advise_teacher(UptrainPlan& plan, const Model& student) {
 // The loss on a text that is read several times falls while that on other text may rise.
 void advise_held_out(UptrainPlan& plan) {
   constexpr double kSeveral = 2.0;
+  std::error_code missing;
+  for (const UptrainPlan::Source& source : plan.sources) {
+    if (std::filesystem::equivalent(source.path, plan.settings.eval_data, missing)) {
+      plan.notes.push_back(fmt::format(
+          "--eval-data is {}, which the run trains on: its loss shows nothing of other text",
+          printable(source.path.string(), 0)));
+    }
+  }
   const double most = std::ranges::max(plan.sources, {}, &UptrainPlan::Source::epochs).epochs;
   if (most < kSeveral || !plan.settings.eval_data.empty()) {
     return;
@@ -187,6 +195,24 @@ void advise_held_out(UptrainPlan& plan) {
       most,
       plan.settings.trained == TrainedWeights::kAll ? ", and --train attention memorises less"
                                                     : ""));
+}
+
+// α in steps is the paper's only if they have as many tokens as those of the pretraining.
+void advise_length(UptrainPlan& plan, const ModelSpec& spec) {
+  const UptrainSettings& settings = plan.settings;
+  const auto published = published_pretraining(spec);
+  if (!published || !settings.pretrain_steps || settings.steps) {
+    return;
+  }
+  const double share = static_cast<double>(plan.tokens) / static_cast<double>(published->tokens);
+  if (share < *settings.alpha / 2) {
+    plan.notes.push_back(fmt::format(
+        "this run trains on {:.1g} of the tokens of the pretraining, not on {:g}: {} was "
+        "pretrained "
+        "in larger steps, with {:g} billion tokens; without --pretrain-steps, --alpha counts "
+        "tokens",
+        share, *settings.alpha, published->model, static_cast<double>(published->tokens) / 1e9));
+  }
 }
 
 // Numbers that are allowed and probably slips.
@@ -447,6 +473,7 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   plan_evaluations(plan, source.spec);
   advise_teacher(plan, source);
   advise_held_out(plan);
+  advise_length(plan, source.spec);
   advise_size(plan);
   check_sequences(plan, source.spec, teacher ? &teacher->spec : nullptr);
   weigh_memory(plan, source.spec, teacher ? &teacher->spec : nullptr);

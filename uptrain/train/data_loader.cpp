@@ -47,8 +47,7 @@ DocumentWindows::DocumentWindows(const TokenFile& file, std::int64_t sequence_le
     throw_usage(
         "{}: sequences of {} tokens out of {}: allowed are {} out of {} to keep documents "
         "apart",
-        printable(file.path().string(), 0), sequence_length, file.size(), kLongestSequence,
-        kMostTokens);
+        file.name(), sequence_length, file.size(), kLongestSequence, kMostTokens);
   }
   file.for_each_document(mark, [&](std::int64_t begin, std::int64_t end) {
     for (; end - begin > 1; begin += sequence_length) {
@@ -59,7 +58,7 @@ DocumentWindows::DocumentWindows(const TokenFile& file, std::int64_t sequence_le
     }
   });
   if (windows_.empty()) {
-    throw_bad_input("{}: none of its documents has two tokens", printable(file.path().string(), 0));
+    throw_bad_input("{}: none of its documents has two tokens", file.name());
   }
 }
 
@@ -147,8 +146,7 @@ void DataLoader::set_weights(const std::vector<double>& weights) {
   }
   for (std::size_t i = 0; i < mixed_.size(); ++i) {
     if (mixed_[i] == 0) {
-      throw_usage("{}: its weight is less than a {}th of all",
-                  printable(files_[i].path().string(), 0), kMixedSamples);
+      throw_usage("{}: its weight is less than a {}th of all", files_[i].name(), kMixedSamples);
     }
   }
 }

@@ -184,17 +184,6 @@ Batches run(const Block& block, const ModelSpec& spec, const Batches& hidden, co
   return result;
 }
 
-void check_can_measure(const ModelSpec& spec) {
-  if (spec.has_encoder() || !spec.causal) {
-    throw_usage("--kv-budget: {} has an encoder; only decoder-only models keep one cache",
-                printable(spec.architecture));
-  }
-  if (spec.qk_norm == QkNorm::kPerHead || spec.qk_norm == QkNorm::kProjection) {
-    throw_usage("--kv-budget: {} normalises keys with separate weights for each head",
-                printable(spec.architecture));
-  }
-}
-
 double divergence_of(const OutputHead& head, const Batches& source, const Batches& changed) {
   const auto log_probabilities = [&](const at::Tensor& hidden) {  // [B, T, D] -> [B, T, V]
     return at::log_softmax(head.logits(hidden), -1);
@@ -212,6 +201,17 @@ double divergence_of(const OutputHead& head, const Batches& source, const Batche
 
 }  // namespace
 
+void check_measurable(const ModelSpec& spec) {
+  if (spec.has_encoder() || !spec.causal) {
+    throw_usage("--kv-budget: {} has an encoder; only decoder-only models keep one cache",
+                printable(spec.architecture));
+  }
+  if (spec.qk_norm == QkNorm::kPerHead || spec.qk_norm == QkNorm::kProjection) {
+    throw_usage("--kv-budget: {} normalises keys with separate weights for each head",
+                printable(spec.architecture));
+  }
+}
+
 std::vector<Sensitivity> measure_sensitivity(const Model& source, const ConversionRequest& request,
                                              const TokenFile& data, const WindowSettings& windows,
                                              c10::Device device,
@@ -219,7 +219,7 @@ std::vector<Sensitivity> measure_sensitivity(const Model& source, const Conversi
                                              const std::atomic<bool>& stop) {
   const at::NoGradGuard no_gradients;
   const ModelSpec& spec = source.spec;
-  check_can_measure(spec);
+  check_measurable(spec);
   data.check_vocabulary(spec.vocab_size);
   Poolers poolers(source, request, stop);
   LayerWalk walk(source, read_windows(data, windows), device);

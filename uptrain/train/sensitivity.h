@@ -58,11 +58,15 @@ struct Sensitivity {
   double divergence = 0.0;
 };
 
+/// Throws kUsage for models with an encoder, and for those that normalise keys by weights of each
+/// head.
+void check_measurable(const ModelSpec& spec);
+
 /// Measures every layer of a decoder-only model for every proper divisor of its kv heads. Pools as
 /// in `request`, whose kv_heads are ignored; groups similar heads if its grouping is "similar".
 /// Holds one layer of the source at a time in memory, plus the hidden states of the text for every
 /// layer and divisor. Calls `progress`, unless it is empty, with the number of layers done. Throws
-/// kUsage for models with an encoder, kInterrupted soon after `stop` turns true.
+/// what check_measurable() does, kInterrupted soon after `stop` turns true.
 std::vector<Sensitivity> measure_sensitivity(const Model& source, const ConversionRequest& request,
                                              const TokenFile& data, const WindowSettings& windows,
                                              c10::Device device,

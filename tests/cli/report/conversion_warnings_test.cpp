@@ -37,7 +37,8 @@ TEST_CASE("converting without statistics warns and names the option that improve
   CHECK(convert({"--measure", "--dry-run"}).exit_code == 2);
 }
 
-TEST_CASE("pooling by the mean warns that uptraining is needed and copying does not", "[cli]") {
+TEST_CASE("pooling by the mean warns that uptraining is needed and a copy that it is one",
+          "[cli]") {
   const TemporaryDirectory directory;
   const std::string source = golden("llama_mha").string();
   const auto warnings = [&](const char* name, const char* heads) {
@@ -46,16 +47,21 @@ TEST_CASE("pooling by the mean warns that uptraining is needed and copying does 
         .json()["warnings"];
   };
   REQUIRE(warnings("mean", "1").size() == 1);
-  CHECK(warnings("copy", "6").empty());
+  CHECK(warnings("copy", "6") ==
+        Json::array({"no tensor changes: the source has 6 kv heads, and the result is a copy"}));
+  CHECK(run_program({"convert", source, (directory / "out").string(), "--kv-heads", "6", "--dtype",
+                     "bf16", "--json"})
+            .json()["warnings"]
+            .empty());
 }
 
 TEST_CASE("convert warns of a plain mean in the words of the card and of inspect", "[cli]") {
   const TemporaryDirectory directory;
   const std::string result = (directory / "out").string();
   const std::string words =
-      " is not usable before uptraining: the heads of a trained model have little in common, so "
-      "that method mean keeps little of what the attention computed, and the model may predict no "
-      "better than chance";
+      " is not usable before uptraining: the heads of a trained model have little in common, "
+      "method mean keeps little of what they computed, and predictions may be no better than "
+      "chance";
   const ProgramResult converted =
       run_program({"convert", golden("llama_mha").string(), result, "--kv-heads", "1"});
   CHECK_THAT(converted.err,

@@ -59,9 +59,9 @@ TEST_CASE("a result that stock loaders read carries no code", "[converter]") {
     convert(golden(fixture), result, {.kv_heads = {kv_heads}});
     CHECK_FALSE(config_of(result).contains("auto_map"));
     CHECK_FALSE(fs::exists(result / kShared));
-    CHECK_THAT(refusal_of([&] {
-                 plan_conversion(open_model(golden(fixture)),
-                                 {.kv_heads = {kv_heads}, .loader = LoaderChoice::kTransformers});
+    CHECK_THAT(refusal_of([&, name = fixture, heads = kv_heads] {
+                 plan_conversion(open_model(golden(name)),
+                                 {.kv_heads = {heads}, .loader = LoaderChoice::kTransformers});
                }),
                is_wrong_usage("--loader transformers", "no effect"));
   }

@@ -91,6 +91,14 @@ TEST_CASE("a card says whether the model is usable before uptraining", "[convert
   CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "mean", "uptrain": {"steps": 3}})") ==
         "");
   CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "mean",
+                 "uptrain": {"steps": 3, "tokens": 6144}})") == "may not");
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "mean",
+                 "uptrain": {"steps": 3, "tokens": 60000000}})") == "");
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "mean",
+                 "uptrain": {"steps": 3, "tokens": 6144},
+                 "history": [{"source_kv_heads": 6, "kv_heads": 2, "pool": "mean"},
+                             {"uptrain": {"steps": 9, "tokens": 60000000}}]})") == "");
+  CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "mean",
                  "distilled": {"kept": true}})") == "");
   CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "mean",
                  "distilled": {"kept": false}})") == "not");
@@ -118,10 +126,10 @@ TEST_CASE("losses on held-out text are recorded and shown, without text that is 
   CHECK(config["regroup"]["held_out"] == fact);
   const std::string card = card_of(directory / "out");
   CHECK_THAT(card, ContainsSubstring("| On 64 held-out tokens |"));
-  CHECK_THAT(card, ContainsSubstring("\n| mean | 4.5000 | 0.2500 | not recorded | 0.7500 |\n"));
-  CHECK_THAT(card,
-             ContainsSubstring("\n| not recorded | not recorded | not recorded | not recorded | "
-                               "not recorded |\n"));
+  CHECK_THAT(card, ContainsSubstring("\n| mean | 4.5000 | 0.2500 | 0.7500 |\n"));
+  CHECK_THAT(
+      card, ContainsSubstring("\n| not recorded | not recorded | not recorded | not recorded |\n"));
+  CHECK(card.find("Divergence") == std::string::npos);  // no row has it
   CHECK(card.find("script") == std::string::npos);
   CHECK(card.find("lost part") == std::string::npos);  // the mean is not the result
   Json far = fact;
@@ -129,6 +137,9 @@ TEST_CASE("losses on held-out text are recorded and shown, without text that is 
   rewrite_record(directory / "out", spec, with_member(text, {"regroup", "held_out"}, far.dump()));
   CHECK_THAT(card_of(directory / "out"),
              ContainsSubstring("the result is 0.75 nats per token from it"));
+  far["models"][0].erase("own_divergence");
+  rewrite_record(directory / "out", spec, with_member(text, {"regroup", "held_out"}, far.dump()));
+  CHECK_THAT(card_of(directory / "out"), ContainsSubstring("was neither trained on nor measured"));
   // Text stays on a line of its code block, whatever it is.
   CHECK_THAT(card, ContainsSubstring("\n    > Hi # <b>\n    source: Hello\n"));
 }

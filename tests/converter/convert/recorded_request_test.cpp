@@ -87,7 +87,8 @@ TEST_CASE("a record with values of wrong types is reported as damaged", "[conver
                                                                {"held_out", "x"}}));
   CAPTURE(key);
   const Converted converted;
-  converted.change_config([&](Json& config) { config["regroup"][key] = value; });
+  converted.change_config(
+      [&, name = key, fact = value](Json& config) { config["regroup"][name] = fact; });
   CHECK_THAT(refusal_of([&] { verified(converted.source, converted.result); }),
              is_bad_input("record"));
 }

@@ -118,11 +118,11 @@ TEST_CASE("added tokens that could take all time or memory are refused", "[token
   PlainJson tokenizer = character_tokenizer({"a"});
   tokenizer["normalizer"] = {
       {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(200, 'a')}};
-  tokenizer["added_tokens"] = {
-      added_token({{"content", std::string(100, 'a')}, {"id", 1}, {"normalized", true}})};
+  tokenizer["added_tokens"] = nlohmann::json::array(
+      {added_token({{"content", std::string(100, 'a')}, {"id", 1}, {"normalized", true}})});
   CHECK_THAT(refusal(tokenizer), is_bad_input("added token", "20000 bytes"));
-  tokenizer["added_tokens"] = {
-      added_token({{"content", "\u0301"}, {"id", 1}, {"normalized", true}})};
+  tokenizer["added_tokens"] = nlohmann::json::array(
+      {added_token({{"content", "\u0301"}, {"id", 1}, {"normalized", true}})});
   tokenizer["normalizer"] = {{"type", "StripAccents"}};
   CHECK_THAT(refusal(tokenizer), is_bad_input("added token", "0 bytes"));
 }

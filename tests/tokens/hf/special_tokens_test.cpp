@@ -32,8 +32,8 @@ TEST_CASE("special tokens spelled out in a text are found on request", "[tokens]
   nlohmann::json tokenizer = character_tokenizer({"a", "b", "<", ">", "y"});
   tokenizer["normalizer"] = {{"type", "Lowercase"}};
   for (const bool normalized : {true, false}) {
-    tokenizer["added_tokens"] = {added_token(
-        {{"content", "<y>"}, {"id", 5}, {"special", true}, {"normalized", normalized}})};
+    tokenizer["added_tokens"] = nlohmann::json::array({added_token(
+        {{"content", "<y>"}, {"id", 5}, {"special", true}, {"normalized", normalized}})});
     const auto made = opened(tokenizer);
     REQUIRE(made->parse_special());
     Ids ids;
@@ -48,7 +48,8 @@ TEST_CASE("a special token of the vocabulary is not found in a text", "[tokens]"
   tokenizer["model"] = {
       {"type", "WordLevel"}, {"unk_token", "[U]"}, {"vocab", {{"a", 0}, {"[U]", 1}, {"[S]", 2}}}};
   tokenizer["pre_tokenizer"] = {{"type", "WhitespaceSplit"}};
-  tokenizer["added_tokens"] = {added_token({{"content", "[S]"}, {"id", 2}, {"special", true}})};
+  tokenizer["added_tokens"] =
+      nlohmann::json::array({added_token({{"content", "[S]"}, {"id", 2}, {"special", true}})});
   Ids ids;
   opened(tokenizer)->encode("a [S]", true, ids);
   CHECK(ids == Ids{0, 1});
@@ -74,8 +75,8 @@ TEST_CASE("normalized tokens are looked for in normalized text", "[tokens]") {
   nlohmann::json tokenizer = character_tokenizer({"a", "b"});
   tokenizer["normalizer"] = {{"type", "Lowercase"}};
   for (const bool normalized : {true, false}) {
-    tokenizer["added_tokens"] = {
-        added_token({{"content", "AB"}, {"id", 2}, {"normalized", normalized}})};
+    tokenizer["added_tokens"] = nlohmann::json::array(
+        {added_token({{"content", "AB"}, {"id", 2}, {"normalized", normalized}})});
     Ids ids;
     opened(tokenizer)->encode("abAB", true, ids);
     CHECK(ids == (normalized ? Ids{2, 2} : Ids{0, 1, 2}));
@@ -85,7 +86,7 @@ TEST_CASE("normalized tokens are looked for in normalized text", "[tokens]") {
 TEST_CASE("ids that are not where Python would put them are refused", "[tokens]") {
   nlohmann::json tokenizer = character_tokenizer({"a", "b"});
   const auto refusal = [&](const nlohmann::json& token) {
-    tokenizer["added_tokens"] = {added_token(token)};
+    tokenizer["added_tokens"] = nlohmann::json::array({added_token(token)});
     return refusal_of([&] { opened(tokenizer); });
   };
   CHECK_THAT(refusal({{"content", "x"}, {"id", 3}}), is_bad_input("the id 3", "is 2"));

@@ -130,7 +130,8 @@ TEST_CASE("added tokens that take white space do not count it again and again", 
   PlainJson tokenizer = character_tokenizer({"a", " "});
   const std::string text = "a" + std::string(1'000'000, ' ');
   for (const char* side : {"lstrip", "rstrip"}) {
-    tokenizer["added_tokens"] = {added_token({{"content", " "}, {"id", 1}, {side, true}})};
+    tokenizer["added_tokens"] =
+        nlohmann::json::array({added_token({{"content", " "}, {"id", 1}, {side, true}})});
     CHECK(ids_of(tokenizer, text).size() == 1'000'001);  // as the reference: one for each space
   }
 }

@@ -366,6 +366,23 @@ TEST_CASE("the expected time of --kv-budget has that of measuring the layers", "
              ContainsSubstring(", measure ") && ContainsSubstring("measures the layers first"));
 }
 
+TEST_CASE("a budget that no number of kv heads meets is refused before the text is read",
+          "[uptrain]") {
+  const TextConversion files;
+  for (const char* dry_run : {"", "--dry-run"}) {
+    std::vector<std::string> words{"convert", files.model,       files.output, "--kv-budget",
+                                   "1%",      "--text",          "not-there",  "--tokenizer",
+                                   "bytes",   "--refit-context", "32"};
+    if (*dry_run != '\0') {
+      words.emplace_back(dry_run);
+    }
+    const ProgramResult refused = run_program(words);
+    CHECK(refused.exit_code == 2);
+    CHECK(refused.one_line_of_error());
+    CHECK_THAT(refused.err, ContainsSubstring("the fewest kv heads need"));
+  }
+}
+
 TEST_CASE("a text that does not fit the model is refused before anything is computed",
           "[uptrain]") {
   const TextConversion files;
@@ -380,6 +397,7 @@ TEST_CASE("a text that does not fit the model is refused before anything is comp
     CHECK(tree_of(files.directory.path()) == before);
   };
   refused({}, "tokenizer");  // the model has none
+  refused({"--tokenizer", "bytes", "--field", "body"}, "no input is JSON");
   refused({"--tokenizer", "bytes"}, "too few", "4096");
   refused({"--tokenizer", "bytes", "--refit", files.text}, "--text");
   refused({"--tokenizer", "bytes", "--effort", "least"}, "--effort");

@@ -1,14 +1,18 @@
 // The published pretraining length of a model as the default.
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
+#include "tests/uptrain/token_text.h"
 #include "uptrain/run/uptrain_plan.h"
 
 namespace regroup {
 namespace {
+
+using Catch::Matchers::ContainsSubstring;
 
 // A config with the shape of Llama 2 7B converted to 8 kv heads, without weights.
 UptrainSettings run_of_llama_2(const TemporaryDirectory& directory) {
@@ -55,6 +59,22 @@ TEST_CASE("an explicit length takes precedence", "[uptrain]") {
   take_published_length(settings);
   CHECK(settings.pretrain_tokens == before);
   CHECK(settings.published.empty());
+}
+
+TEST_CASE("an alpha of steps that are far smaller than the pretraining's has a note", "[uptrain]") {
+  const TemporaryDirectory directory;
+  UptrainSettings settings = run_of_llama_2(directory);
+  put_file(settings.data.front(), bytes_of_numbers(learnable_text(40'000, 256)));
+  settings.pretrain_steps = 500'000;
+  const auto notes = [&] {
+    const Model source = open_model_outline(settings.model);
+    const DataLoader data = open_training_data(settings, source.spec);
+    return Json(plan_uptraining(settings, source, data).notes).dump();
+  };
+  CHECK_THAT(notes(), ContainsSubstring("trains on 0.0001 of the tokens of the pretraining, not on "
+                                        "0.05: Llama 2 7B"));
+  settings.accumulation = 512;  // four million tokens in a step
+  CHECK_THAT(notes(), !ContainsSubstring("of the tokens of the pretraining"));
 }
 
 TEST_CASE("alpha without a known pretraining length is refused", "[uptrain]") {

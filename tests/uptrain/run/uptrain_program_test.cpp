@@ -241,6 +241,9 @@ TEST_CASE("a dry run shows the plan and writes no files", "[uptrain]") {
   CHECK(result.json()["steps"] == 300);
   CHECK(result.json()["tokens"] == 300 * 24);
   CHECK(tree_of(directory.path()).size() == 1);
+  arguments.insert(arguments.end(), {"--eval-data", arguments[3]});
+  CHECK_THAT(run_program(arguments).json()["notes"].dump(),
+             ContainsSubstring("which the run trains on"));
 }
 
 TEST_CASE("options can be given in a config file", "[uptrain]") {
@@ -259,6 +262,10 @@ TEST_CASE("options can be given in a config file", "[uptrain]") {
   CHECK(result.json()["steps"] == 40);
   put_file(directory / "wrong.toml", "[uptrain]\nalhpa = 0.01\n");
   CHECK(run((directory / "wrong.toml").string()).exit_code == 2);
+  put_file(directory / "bare.toml", "alpha = 0.01\n");
+  CHECK_THAT(
+      run((directory / "bare.toml").string()).err,
+      ContainsSubstring("\"alpha\" is an option of uptrain: write [uptrain] on a line above"));
 }
 
 TEST_CASE("eval writes the logits of transformers and reports the loss as JSON", "[uptrain]") {
