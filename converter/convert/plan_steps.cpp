@@ -202,8 +202,7 @@ std::unordered_set<std::string> dropped_positions(const ConversionPlan& plan) {
 void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRequest& request) {
   const Checkpoint& checkpoint = source.checkpoint;
   std::unordered_map<std::string, TensorStep> steps;
-  for (TensorStep& step : map_attention_tensors({plan.spec, plan.grouped, plan.target, checkpoint,
-                                                 plan.request.pooling, plan.request.order})) {
+  for (TensorStep& step : map_attention_tensors(plan, checkpoint)) {
     settle(step, source, request, plan.container);
     steps.emplace(step.output.name, std::move(step));
   }
@@ -269,8 +268,7 @@ void plan_tensor_mapping(ConversionPlan& plan, const Model& source,
                 printable(source.path.string(), 0));
   }
   check_all_shapes(plan.spec, source.checkpoint);
-  plan.steps = map_model_tensors({plan.spec, plan.grouped, plan.target, source.checkpoint,
-                                  plan.request.pooling, plan.request.order});
+  plan.steps = map_model_tensors(plan, source.checkpoint);
   for (TensorStep& step : plan.steps) {
     settle(step, source, request, plan.container);
   }
