@@ -175,9 +175,9 @@ class LayoutReader {
       return;  // without their names, tensors cannot be found
     }
     for (std::int64_t i = 0; i < layers; ++i) {
-      AttentionLayout& attention = spec.layers.emplace_back().attention;
-      attention = pattern;
-      rename_tensors(attention, [&](const std::string& name) { return with_layer(name, i); });
+      LayerTensors& layer = spec.layers.emplace_back();
+      layer.attention = pattern;
+      rename_tensors(layer, [&](const std::string& name) { return with_layer(name, i); });
     }
     if (const std::string twice = tensor_named_twice(spec); !twice.empty()) {
       values_.fault("{}", twice);

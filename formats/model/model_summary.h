@@ -14,6 +14,7 @@
 #include "formats/model/conversion_record.h"
 #include "formats/model/serving_cost.h"
 #include "formats/spec/model_spec.h"
+#include "formats/spec/tensor_names.h"
 #include "formats/tensors/checkpoint.h"
 
 namespace regroup {
@@ -39,18 +40,6 @@ struct LayerSummary {
 std::vector<LayerSummary> summarize_layers(const ModelSpec& spec, const Checkpoint& checkpoint);
 
 // Assigns each tensor to a part of the model.
-
-enum class ModelPart {
-  kEmbedding,
-  kPositions,
-  kEncoder,
-  kAttention,
-  kCross,
-  kMlp,
-  kExperts,
-  kNorms,
-  kOutput
-};
 
 /// "embedding", "positions", "encoder" (the whole stack of an encoder-decoder), "attention",
 /// "cross-attention", "mlp", "experts" (with their routers), "norms" or "output".
