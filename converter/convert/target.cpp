@@ -123,7 +123,7 @@ bool loaders_are_unknown(const ModelSpec& spec) {
 }
 
 Target same_target(const Model& source, const ModelSpec& grouped) {
-  Target target{grouped, source.config_text, {}, source.gguf, true};
+  Target target{{.config_text = source.config_text, .gguf = source.gguf}, grouped};
   if (grouped.positions != source.spec.positions) {
     use_own_names(target);
     target.notes.push_back(
@@ -259,7 +259,7 @@ std::string model_name(const Model& source) {
 
 // A GGUF file's own metadata with other kv heads.
 Target regrouped_gguf(const Model& source, const ModelSpec& grouped) {
-  Target target{grouped, "", {}, source.gguf, true};
+  Target target{{.gguf = source.gguf}, grouped};
   const std::string key =
       std::string(*source.gguf->text("general.architecture")) + ".attention.head_count_kv";
   const auto& heads = grouped.kv_heads;

@@ -26,16 +26,22 @@ Container container_of(const Model& source);
 /// Whether results are single files rather than directories.
 bool is_single_file(Container container);
 
-struct Target {
-  ModelSpec spec;
-  std::string config_text;  ///< of Hugging Face's architecture, before provenance is added
-  std::vector<std::string> notes;
-  std::optional<GgufMetadata> gguf;  ///< of Container::kGguf, before provenance is added
+/// What a result has besides its tensors.
+struct ResultFiles {
   /// Whether tensors keep names and layouts: all except those of attention are copied.
   bool in_place = true;
-  std::vector<LoaderFile> loader_files = {};  ///< code to write, see choose_loader_code()
-  std::vector<NamedText> files = {};          ///< of a directory, see keep_gguf_origin()
-  std::vector<std::string> left_out = {};     ///< companions of the source that are not copied
+  std::string config_text = {};           ///< config.json; empty where it has none
+  std::optional<GgufMetadata> gguf = {};  ///< of Container::kGguf
+  std::vector<LoaderFile> loader_files =
+      {};                                  ///< code next to config.json, see choose_loader_code()
+  std::vector<NamedText> files = {};       ///< made from a GGUF file, see keep_gguf_origin()
+  std::vector<std::string> left_out = {};  ///< companions of the source that are not copied
+  std::vector<std::string> notes = {};     ///< for the user, about loading the result
+};
+
+/// Before heads and provenance are added to config and metadata.
+struct Target : ResultFiles {
+  ModelSpec spec;
 };
 
 /// The source's own architecture with the heads of `grouped`.
