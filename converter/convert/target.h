@@ -30,13 +30,12 @@ bool is_single_file(Container container);
 struct ResultFiles {
   /// Whether tensors keep names and layouts: all except those of attention are copied.
   bool in_place = true;
-  std::string config_text = {};           ///< config.json; empty where it has none
-  std::optional<GgufMetadata> gguf = {};  ///< of Container::kGguf
-  std::vector<LoaderFile> loader_files =
-      {};                                  ///< code next to config.json, see choose_loader_code()
-  std::vector<NamedText> files = {};       ///< made from a GGUF file, see keep_gguf_origin()
-  std::vector<std::string> left_out = {};  ///< companions of the source that are not copied
-  std::vector<std::string> notes = {};     ///< for the user, about loading the result
+  std::string config_text = {};               ///< config.json; empty where it has none
+  std::optional<GgufMetadata> gguf = {};      ///< of Container::kGguf
+  std::vector<LoaderFile> loader_files = {};  ///< code, see choose_loader_code()
+  std::vector<NamedText> files = {};          ///< made from a GGUF file, see keep_gguf_origin()
+  std::vector<std::string> left_out = {};     ///< companions of the source that are not copied
+  std::vector<std::string> notes = {};        ///< for the user, about loading the result
 };
 
 /// Before heads and provenance are added to config and metadata.
