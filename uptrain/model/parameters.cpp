@@ -22,7 +22,6 @@
 #include "formats/base/staged_directory.h"
 #include "formats/families/family.h"
 #include "formats/spec/config_reader.h"
-#include "formats/spec/tensor_names.h"
 #include "formats/tensors/checkpoint.h"
 #include "formats/tensors/dtype.h"
 #include "uptrain/model/save_parameters.h"
@@ -238,8 +237,28 @@ void read_parameters(const Parameters& tensors, const ModelSpec& spec,
 }
 
 std::set<std::string> tensors_of(const LayerTensors& layer) {
-  std::set<std::string> names;
-  for_each_tensor(layer, [&](const std::string& name, ModelPart) { names.insert(name); });
+  std::set<std::string> names{layer.relative_bias};
+  const auto add = [&](const auto& tensors) { names.insert({tensors.weight, tensors.bias}); };
+  for (const NormTensors* norm : layer.norms()) {
+    add(*norm);
+  }
+  for (const LinearTensors& linear : {layer.gate, layer.up, layer.down, layer.shared_gate}) {
+    add(linear);
+  }
+  names.insert(layer.experts.router);
+  for (const auto* experts : {&layer.experts.gate, &layer.experts.up, &layer.experts.down}) {
+    names.insert(experts->begin(), experts->end());
+  }
+  for (const AttentionLayout& attention : {layer.attention, layer.cross_attention}) {
+    for (const LinearTensors& linear : {attention.q, attention.k, attention.v, attention.o}) {
+      add(linear);
+    }
+    for (const auto& norms : {attention.q_norms, attention.k_norms}) {
+      for (const NormTensors& norm : norms) {
+        add(norm);
+      }
+    }
+  }
   names.erase("");
   return names;
 }
