@@ -68,7 +68,7 @@ void check_head(const Model& source, const ModelSpec& grouped, const ConversionR
         "{}: a base model, without the head that predicts tokens ({} is in none of its files), "
         "cannot be written in another form; allowed are --target same and expanded, --to "
         "safetensors and torch",
-        printable(source.path.string(), 0), printable(source.missing_head));
+        printable_path(source.path), printable(source.missing_head));
   }
 }
 
@@ -121,7 +121,7 @@ void check_output_names(const Checkpoint& checkpoint) {
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     if (tensor.name.empty()) {
       throw_bad_input("{}: a tensor without a name",
-                      printable(checkpoint.file_of(tensor).path().string(), 0));
+                      printable_path(checkpoint.file_of(tensor).path()));
     }
   }
 }

@@ -96,7 +96,7 @@ void check_free(const Model& source, const LoaderCode& code) {
       throw_usage(
           "{}: has a file {} that its auto_map does not name: rename it, since the result gets "
           "code of that name (or --loader none)",
-          printable(source.path.string(), 0), name);
+          printable_path(source.path), name);
     }
   }
 }

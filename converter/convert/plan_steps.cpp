@@ -30,7 +30,7 @@ namespace regroup {
 namespace {
 
 std::string file_of(const Checkpoint& checkpoint, const TensorInfo& tensor) {
-  return printable(checkpoint.file_of(tensor).path().string(), 0);
+  return printable_path(checkpoint.file_of(tensor).path());
 }
 
 bool stays_in_place(const HeadMove& move) {
@@ -265,7 +265,7 @@ void plan_tensor_mapping(ConversionPlan& plan, const Model& source,
                          const ConversionRequest& request) {
   if (plan.spec.attention_only()) {
     throw_usage("{}: a layout file describes attention only: no other form can be written",
-                printable(source.path.string(), 0));
+                printable_path(source.path));
   }
   check_all_shapes(plan.spec, source.checkpoint);
   plan.steps = map_model_tensors(plan, source.checkpoint);

@@ -241,7 +241,7 @@ Target hugging_face_target(const Model& source, const ModelSpec& grouped) {
     target = first_exact(source, grouped, writable_architectures(), false, reasons);
     if (!target) {
       throw_usage("{}: no Hugging Face architecture computes the same: {}",
-                  printable(source.path.string(), 0), reasons);
+                  printable_path(source.path), reasons);
     }
     target->notes.push_back(fmt::format("written as {}", target->spec.architecture));
   }
@@ -268,7 +268,7 @@ Target regrouped_gguf(const Model& source, const ModelSpec& grouped) {
   }
   if (!source.spec.loaders_read_kv_heads) {
     throw_usage("{}: llama.cpp's graph {} takes as many kv heads as query heads only",
-                printable(source.path.string(), 0), printable(source.spec.architecture));
+                printable_path(source.path), printable(source.spec.architecture));
   }
   if (all_equal(heads)) {
     target.gguf->set_u32(key, static_cast<std::uint32_t>(heads.front()));

@@ -386,7 +386,7 @@ ModelSpec describe_model_or_layout(const Json& config, const Checkpoint& checkpo
   if (layout.empty()) {
     return describe_model(config, checkpoint, where);
   }
-  const std::string name = printable(layout.string(), 0);
+  const std::string name = printable_path(layout);
   return describe_with_layout(config, checkpoint,
                               parse_json_object(read_text(layout, kMaxLayoutBytes), name), name);
 }

@@ -39,7 +39,7 @@ std::int64_t rows_of(const Checkpoint& checkpoint, const std::string& name) {
   const TensorInfo& tensor = checkpoint.at(name);
   if (tensor.shape.size() != 2 || tensor.shape.front() < 1) {
     throw_bad_input("{}: tensor {} is {}, a matrix is needed",
-                    printable(checkpoint.file_of(tensor).path().string(), 0), printable(name),
+                    printable_path(checkpoint.file_of(tensor).path()), printable(name),
                     text_of(tensor.shape));
   }
   return tensor.shape.front();

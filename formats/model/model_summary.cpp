@@ -388,7 +388,7 @@ ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint
                            path.filename().string().ends_with(".index.json") ||
                            path.filename() == "model.safetensors";
   if (whole_model && path_exists(config)) {
-    const std::string where = printable(config.string(), 0);
+    const std::string where = printable_path(config);
     const Json json = parse_json_object(read_text(config, kMaxConfigBytes), where);
     describe_with_spec(summary, describe_model_or_layout(json, checkpoint, where, layout),
                        checkpoint, json);
