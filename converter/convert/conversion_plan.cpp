@@ -120,8 +120,7 @@ Target choose_target(const Model& source, const ModelSpec& grouped,
 void check_output_names(const Checkpoint& checkpoint) {
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     if (tensor.name.empty()) {
-      throw_bad_input("{}: a tensor without a name",
-                      printable_path(checkpoint.file_of(tensor).path()));
+      throw_bad_input("{}: a tensor without a name", checkpoint.file_of(tensor).where());
     }
   }
 }

@@ -29,10 +29,6 @@ namespace regroup {
 
 namespace {
 
-std::string file_of(const Checkpoint& checkpoint, const TensorInfo& tensor) {
-  return printable_path(checkpoint.file_of(tensor).path());
-}
-
 bool stays_in_place(const HeadMove& move) {
   bool own = move.row_order.empty() && !move.pooled;
   for (std::size_t h = 0; h < move.mean_of.size(); ++h) {
@@ -167,9 +163,10 @@ void check_nothing_left_beside(const std::unordered_map<std::string, TensorStep>
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     if (modules.contains(module_of(tensor.name)) && !steps.contains(tensor.name)) {
       throw_bad_input(
-          "{}: tensor {}: its weight would be pooled, but the config does not describe this part "
-          "(quantised, or an unmentioned bias?)",
-          file_of(checkpoint, tensor), printable(tensor.name));
+          "{}: its weight would be pooled, but the config does not describe this part (quantised, "
+          "or "
+          "an unmentioned bias?)",
+          place_of(checkpoint, tensor));
     }
   }
 }
@@ -183,9 +180,9 @@ void check_keys_fit(const ConversionPlan& plan, const Checkpoint& checkpoint) {
   }
   if (tensor != nullptr) {
     throw_bad_input(
-        "{}: tensor {} is as wide as the keys, whose number of heads changes, and its role is not "
-        "known: a layout file names norms of queries and keys as q_norm and k_norm",
-        file_of(checkpoint, *tensor), printable(tensor->name));
+        "{} is as wide as the keys, whose number of heads changes, and its role is not known: a "
+        "layout file names norms of queries and keys as q_norm and k_norm",
+        place_of(checkpoint, *tensor));
   }
 }
 
@@ -254,8 +251,8 @@ void account_for_rest(ConversionPlan& plan, const Checkpoint& checkpoint) {
     }
     if (!is_buffer(tensor.name) && !repeats(checkpoint, tensor, plan.spec.token_embedding) &&
         !is_bias_of_zeros(checkpoint, tensor)) {
-      throw_usage("{}: tensor {} has no place in {}", file_of(checkpoint, tensor),
-                  printable(tensor.name), printable(plan.target.architecture));
+      throw_usage("{} has no place in {}", place_of(checkpoint, tensor),
+                  printable(plan.target.architecture));
     }
     plan.dropped.push_back(tensor.name);
   }
