@@ -317,7 +317,7 @@ ConversionPlan make_plan(const Model& source, const ConversionRequest& request, 
   }
   plan.target = std::move(target.spec);
   static_cast<ResultFiles&>(plan) = std::move(target);
-  plan_steps(plan, source, request);
+  plan_steps(plan, source);
   count_bytes(plan, checkpoint);
   add_record(plan, source);
   if (!is_single_file(plan.container)) {

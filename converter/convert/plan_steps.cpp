@@ -123,13 +123,13 @@ void check_parts(const TensorStep& step, const Checkpoint& checkpoint) {
   }
 }
 
-void settle(TensorStep& step, const Model& source, const ConversionRequest& request,
-            Container container) {
-  if (!request.dtype && container != Container::kGguf &&
-      !recorded_dtype(source, step.output.name)) {
+void settle(TensorStep& step, const Model& source, const ConversionPlan& plan) {
+  const std::optional<DType> wanted = plan.request.dtype;
+  const Container container = plan.container;
+  if (!wanted && container != Container::kGguf && !recorded_dtype(source, step.output.name)) {
     check_parts(step, source.checkpoint);
   }
-  step.output.dtype = stored_dtype(step.output, source, container, request.dtype);
+  step.output.dtype = stored_dtype(step.output, source, container, wanted);
   if (moves_nothing(step, source.checkpoint)) {
     step.copy_of = step.moves.front().source;
     step.moves.clear();
@@ -196,11 +196,11 @@ std::unordered_set<std::string> dropped_positions(const ConversionPlan& plan) {
 }
 
 // Keeps the source's tensors in order: changes those of attention, copies all others.
-void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRequest& request) {
+void plan_in_place(ConversionPlan& plan, const Model& source) {
   const Checkpoint& checkpoint = source.checkpoint;
   std::unordered_map<std::string, TensorStep> steps;
   for (TensorStep& step : map_attention_tensors(plan, checkpoint)) {
-    settle(step, source, request, plan.container);
+    settle(step, source, plan);
     steps.emplace(step.output.name, std::move(step));
   }
   check_nothing_left_beside(steps, checkpoint);
@@ -214,7 +214,7 @@ void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRe
       plan.steps.push_back(std::move(step->second));
     } else {
       plan.steps.push_back(step_that_copies(tensor));
-      settle(plan.steps.back(), source, request, plan.container);
+      settle(plan.steps.back(), source, plan);
     }
   }
 }
@@ -258,8 +258,7 @@ void account_for_rest(ConversionPlan& plan, const Checkpoint& checkpoint) {
   }
 }
 
-void plan_tensor_mapping(ConversionPlan& plan, const Model& source,
-                         const ConversionRequest& request) {
+void plan_tensor_mapping(ConversionPlan& plan, const Model& source) {
   if (plan.spec.attention_only()) {
     throw_usage("{}: a layout file describes attention only: no other form can be written",
                 printable_path(source.path));
@@ -267,7 +266,7 @@ void plan_tensor_mapping(ConversionPlan& plan, const Model& source,
   check_all_shapes(plan.spec, source.checkpoint);
   plan.steps = map_model_tensors(plan, source.checkpoint);
   for (TensorStep& step : plan.steps) {
-    settle(step, source, request, plan.container);
+    settle(step, source, plan);
   }
   if (plan.container == Container::kGguf && gguf_parts_for(plan.grouped).rope_factors) {
     const std::vector<float> factors = gguf_rope_factors(plan.grouped.rope);
@@ -280,11 +279,11 @@ void plan_tensor_mapping(ConversionPlan& plan, const Model& source,
 
 }  // namespace
 
-void plan_steps(ConversionPlan& plan, const Model& source, const ConversionRequest& request) {
+void plan_steps(ConversionPlan& plan, const Model& source) {
   if (plan.in_place) {
-    plan_in_place(plan, source, request);
+    plan_in_place(plan, source);
   } else {
-    plan_tensor_mapping(plan, source, request);
+    plan_tensor_mapping(plan, source);
   }
 }
 

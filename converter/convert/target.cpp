@@ -37,11 +37,7 @@ constexpr std::size_t kShownObstacles = 3;
 std::string text_of_all(std::vector<std::string> obstacles) {
   // Layers often have the same one.
   obstacles.erase(std::unique(obstacles.begin(), obstacles.end()), obstacles.end());
-  const std::size_t more =
-      obstacles.size() > kShownObstacles ? obstacles.size() - kShownObstacles : 0;
-  obstacles.resize(obstacles.size() - more);
-  return fmt::format("{}{}", fmt::join(obstacles, "; "),
-                     more > 0 ? fmt::format("; and {} more", more) : "");
+  return first_of(obstacles, kShownObstacles);
 }
 
 // Copies the keys that mean the same in every architecture.

@@ -30,7 +30,7 @@ std::vector<TensorStep> map_model_tensors(const ConversionPlan& plan, const Chec
 /// Throws kUsage for a tensor of `source` that the result cannot name or whose type it cannot hold,
 /// kBadInput for tensors that are missing, of the wrong shape, or part of a pooled projection that
 /// the config does not describe.
-void plan_steps(ConversionPlan& plan, const Model& source, const ConversionRequest& request);
+void plan_steps(ConversionPlan& plan, const Model& source);
 
 // Notes for the user about the result of a conversion.
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
@@ -364,10 +363,7 @@ ModelSpec describe_with_layout(const Json& config, const Checkpoint& checkpoint,
   ModelSpec spec = reader.read();
   const std::vector<std::string>& faults = reader.faults();
   if (!faults.empty()) {
-    const auto first = std::span(faults).first(std::min(faults.size(), kShown));
-    throw_bad_input(
-        "{}: {}{}", where, fmt::join(first, "; "),
-        faults.size() > kShown ? fmt::format("; and {} more", faults.size() - kShown) : "");
+    throw_bad_input("{}: {}", where, first_of(faults, kShown));
   }
   spec.family = "custom";
   spec.architecture = architecture_of(config);

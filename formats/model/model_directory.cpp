@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,19 +19,9 @@
 
 namespace regroup {
 
-namespace {
-
-std::string first_bytes(const File& file) {
-  std::string bytes(std::min<std::uint64_t>(file.size(), kLegacyTorchMagic.size()), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(bytes)));
-  return bytes;
-}
-
-}  // namespace
-
 Checkpoint::Part open_weight_file(const std::filesystem::path& path) {
   File file = File::open(path);
-  const std::string first = first_bytes(file);
+  const std::string first = read_start(file, kLegacyTorchMagic.size());
   if (first.starts_with("PK\x03\x04")) {
     return open_torch_checkpoint(path);
   }

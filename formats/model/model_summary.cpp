@@ -262,10 +262,7 @@ void describe_attention(ModelSummary& summary, const Checkpoint& checkpoint) {
     self.kv_bytes_per_token = summary.kv_cache->per_token();
     cross.kv_bytes_per_token = summary.kv_cache->cross_per_token();
   }
-  summary.config_kv_heads = self.config_kv_heads;
-  summary.kv_heads = self.kv_heads;
-  summary.attention = self.attention;
-  summary.kv_bytes_per_token = self.kv_bytes_per_token;
+  static_cast<AttentionSummary&>(summary) = self;
   if (config.has_encoder()) {
     for (const AttentionRole role : config.roles()) {
       summary.roles.push_back(found[role]);
