@@ -165,11 +165,11 @@ void count_bytes(ConversionPlan& plan, const Checkpoint& checkpoint) {
 }
 
 // Checks that the refiner has pooled attentions and the source's outputs as a target.
-void check_can_refine(const ConversionPlan& plan, const ConversionRequest& request) {
+void check_can_refine(const ConversionPlan& plan) {
   if (!plan.request.refiner) {
     return;
   }
-  if (request.positions != PositionChange::kKeep) {
+  if (plan.request.positions != PositionChange::kKeep) {
     throw_usage(
         "--refit: with other positions, the result cannot be fitted to the source's outputs");
   }
@@ -304,7 +304,7 @@ ConversionPlan make_plan(const Model& source, const ConversionRequest& request, 
   check_order(request.order, source.spec);
   ConversionPlan plan = begin_plan(source, request);
   check_can_pool(plan.spec, plan.request.pooling.method);
-  check_can_refine(plan, request);
+  check_can_refine(plan);
   check_part(source.spec, request, plan.container);
   check_head(source, plan.grouped, request, plan.container);
   Target target = choose_target(source, plan.grouped, request, plan.container);

@@ -143,21 +143,6 @@ std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan&
   return result;
 }
 
-void make_tensor_parts(const TensorStep& step, const ConversionPlan& plan,
-                       const Checkpoint& checkpoint, AttentionPooler& pooler,
-                       const TensorSink& sink) {
-  const std::vector<TensorPart> parts = parts_of(step, checkpoint);
-  if (parts.empty()) {
-    sink(make_tensor(step, plan, checkpoint, pooler));
-    return;
-  }
-  make_parts(parts, step, checkpoint, sink, [&](const TensorInfo& tensor) {
-    if (!may_hold_nonfinite(step.output, plan.request.allow_nonfinite)) {
-      refuse_numbers(checkpoint, tensor, step.output);
-    }
-  });
-}
-
 AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint,
                           const std::atomic<bool>* stop, bool refines) {
   AttentionRefiner* refiner = refines ? plan.request.refiner.get() : nullptr;
@@ -194,6 +179,23 @@ std::vector<LayerReport> measure_pooling(const ConversionPlan& plan, const Check
 }
 
 namespace {
+
+// make_tensor() for `sink`, in parts if possible: see parts_of(). Also throws what `sink` throws;
+// parts before the error have been passed on.
+void make_tensor_parts(const TensorStep& step, const ConversionPlan& plan,
+                       const Checkpoint& checkpoint, AttentionPooler& pooler,
+                       const TensorSink& sink) {
+  const std::vector<TensorPart> parts = parts_of(step, checkpoint);
+  if (parts.empty()) {
+    sink(make_tensor(step, plan, checkpoint, pooler));
+    return;
+  }
+  make_parts(parts, step, checkpoint, sink, [&](const TensorInfo& tensor) {
+    if (!may_hold_nonfinite(step.output, plan.request.allow_nonfinite)) {
+      refuse_numbers(checkpoint, tensor, step.output);
+    }
+  });
+}
 
 // Inputs of writing; keeps references to all.
 struct TensorWork {

@@ -27,12 +27,6 @@ using ConversionCheck = std::function<void(const std::filesystem::path& result)>
 std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan& plan,
                                    const Checkpoint& checkpoint, AttentionPooler& pooler);
 
-/// The same for `sink`, in parts if possible: see parts_of(). Also throws what `sink` throws; parts
-/// before the error have been passed on.
-void make_tensor_parts(const TensorStep& step, const ConversionPlan& plan,
-                       const Checkpoint& checkpoint, AttentionPooler& pooler,
-                       const TensorSink& sink);
-
 /// The pooler of the plan's layers, with its refiner if it `refines`. Keeps references to all
 /// arguments.
 AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint,
