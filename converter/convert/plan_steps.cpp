@@ -164,8 +164,7 @@ void check_nothing_left_beside(const std::unordered_map<std::string, TensorStep>
     if (modules.contains(module_of(tensor.name)) && !steps.contains(tensor.name)) {
       throw_bad_input(
           "{}: its weight would be pooled, but the config does not describe this part (quantised, "
-          "or "
-          "an unmentioned bias?)",
+          "or an unmentioned bias?)",
           place_of(checkpoint, tensor));
     }
   }
