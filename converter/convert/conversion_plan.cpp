@@ -68,7 +68,7 @@ void check_head(const Model& source, const ModelSpec& grouped, const ConversionR
         "{}: a base model, without the head that predicts tokens ({} is in none of its files), "
         "cannot be written in another form; allowed are --target same and expanded, --to "
         "safetensors and torch",
-        printable(source.path.string(), 0), printable(source.missing_head));
+        printable_path(source.path), printable(source.missing_head));
   }
 }
 
@@ -120,8 +120,7 @@ Target choose_target(const Model& source, const ModelSpec& grouped,
 void check_output_names(const Checkpoint& checkpoint) {
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     if (tensor.name.empty()) {
-      throw_bad_input("{}: a tensor without a name",
-                      printable(checkpoint.file_of(tensor).path().string(), 0));
+      throw_bad_input("{}: a tensor without a name", checkpoint.file_of(tensor).where());
     }
   }
 }
@@ -166,11 +165,11 @@ void count_bytes(ConversionPlan& plan, const Checkpoint& checkpoint) {
 }
 
 // Checks that the refiner has pooled attentions and the source's outputs as a target.
-void check_can_refine(const ConversionPlan& plan, const ConversionRequest& request) {
+void check_can_refine(const ConversionPlan& plan) {
   if (!plan.request.refiner) {
     return;
   }
-  if (request.positions != PositionChange::kKeep) {
+  if (plan.request.positions != PositionChange::kKeep) {
     throw_usage(
         "--refit: with other positions, the result cannot be fitted to the source's outputs");
   }
@@ -190,63 +189,6 @@ ConversionPlan begin_plan(const Model& source, const ConversionRequest& request)
   plan.container = choose_container(source, request);
   return plan;
 }
-
-// `written`: whether loaders will see the result.
-ConversionPlan make_plan(const Model& source, const ConversionRequest& request, bool written) {
-  const Checkpoint& checkpoint = source.checkpoint;
-  check_tensors(source.spec, checkpoint);
-  check_output_names(checkpoint);
-  check_order(request.order, source.spec);
-  ConversionPlan plan = begin_plan(source, request);
-  check_can_pool(plan.spec, plan.request.pooling.method);
-  check_can_refine(plan, request);
-  check_part(source.spec, request, plan.container);
-  check_head(source, plan.grouped, request, plan.container);
-  Target target = choose_target(source, plan.grouped, request, plan.container);
-  if (written) {
-    keep_from_stock_loaders(target, plan.container, request.target);
-    choose_loader_code(target, source, plan.container, request.loader);
-  }
-  if (written && source.gguf && !is_single_file(plan.container)) {
-    keep_gguf_origin(target, source);
-  }
-  plan.target = std::move(target.spec);
-  plan.in_place = target.in_place;
-  plan_steps(plan, source, request);
-  count_bytes(plan, checkpoint);
-  add_record(plan, source, target);
-  plan.loader_files = std::move(target.loader_files);
-  plan.files = std::move(target.files);
-  plan.left_out = std::move(target.left_out);
-  plan.notes = std::move(target.notes);
-  if (!is_single_file(plan.container)) {
-    const std::vector<std::string> left_out = notes_on_companions(source);
-    plan.notes.insert(plan.notes.end(), left_out.begin(), left_out.end());
-  }
-  add_notes(plan, checkpoint);
-  return plan;
-}
-
-}  // namespace
-
-std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std::int64_t head_dim,
-                                 DType dtype) {
-  std::uint64_t heads = 0;
-  for (const std::int64_t count : kv_heads) {
-    heads += static_cast<std::uint64_t>(count);
-  }
-  return 2 * heads * static_cast<std::uint64_t>(head_dim) * bits_of(dtype) / 8;
-}
-
-ConversionPlan plan_conversion(const Model& source, const ConversionRequest& request) {
-  return make_plan(source, request, true);
-}
-
-ConversionPlan plan_reference(const Model& source, const ConversionRequest& request) {
-  return make_plan(source, request, false);
-}
-
-namespace {
 
 // The order of the source's query heads, by layer; null if no head moved.
 Json query_order_of(const ConversionPlan& plan) {
@@ -341,17 +283,68 @@ GgufMetadata gguf_with_record(GgufMetadata metadata, const Model& source,
   return metadata;
 }
 
-}  // namespace
-
-void add_record(ConversionPlan& plan, const Model& source, Target& target) {
+// Fills in the plan's metadata, and the record of the conversion in its config or GGUF metadata.
+// The rest of the plan must be set.
+void add_record(ConversionPlan& plan, const Model& source) {
   const ConversionRecord record = record_of(plan, source, plan.target);
   plan.metadata = metadata_with_record(source.checkpoint.metadata(), record);
   if (!is_single_file(plan.container)) {
     plan.config_text = config_with_record(
-        config_with_changed_heads(target.config_text, plan.spec, plan.target), record);
+        config_with_changed_heads(plan.config_text, plan.spec, plan.target), record);
   } else if (plan.container == Container::kGguf) {
-    plan.gguf = gguf_with_record(std::move(*target.gguf), source, plan, record);
+    plan.gguf = gguf_with_record(std::move(*plan.gguf), source, plan, record);
   }
+}
+
+// `written`: whether loaders will see the result.
+ConversionPlan make_plan(const Model& source, const ConversionRequest& request, bool written) {
+  const Checkpoint& checkpoint = source.checkpoint;
+  check_tensors(source.spec, checkpoint);
+  check_output_names(checkpoint);
+  check_order(request.order, source.spec);
+  ConversionPlan plan = begin_plan(source, request);
+  check_can_pool(plan.spec, plan.request.pooling.method);
+  check_can_refine(plan);
+  check_part(source.spec, request, plan.container);
+  check_head(source, plan.grouped, request, plan.container);
+  Target target = choose_target(source, plan.grouped, request, plan.container);
+  if (written) {
+    keep_from_stock_loaders(target, plan.container, request.target);
+    choose_loader_code(target, source, plan.container, request.loader);
+  }
+  if (written && source.gguf && !is_single_file(plan.container)) {
+    keep_gguf_origin(target, source);
+  }
+  plan.target = std::move(target.spec);
+  static_cast<ResultFiles&>(plan) = std::move(target);
+  plan_steps(plan, source);
+  count_bytes(plan, checkpoint);
+  add_record(plan, source);
+  if (!is_single_file(plan.container)) {
+    const std::vector<std::string> left_out = notes_on_companions(source);
+    plan.notes.insert(plan.notes.end(), left_out.begin(), left_out.end());
+  }
+  add_notes(plan, checkpoint);
+  return plan;
+}
+
+}  // namespace
+
+std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std::int64_t head_dim,
+                                 DType dtype) {
+  std::uint64_t heads = 0;
+  for (const std::int64_t count : kv_heads) {
+    heads += static_cast<std::uint64_t>(count);
+  }
+  return 2 * heads * static_cast<std::uint64_t>(head_dim) * bits_of(dtype) / 8;
+}
+
+ConversionPlan plan_conversion(const Model& source, const ConversionRequest& request) {
+  return make_plan(source, request, true);
+}
+
+ConversionPlan plan_reference(const Model& source, const ConversionRequest& request) {
+  return make_plan(source, request, false);
 }
 
 }  // namespace regroup

@@ -61,7 +61,7 @@ struct CacheChange {
   DType dtype_after = DType::kF16;
 };
 
-struct ConversionPlan {
+struct ConversionPlan : ResultFiles {
   ConversionRequest request;  ///< with pooling.refined set
   ModelSpec spec;             ///< of the source
   std::string source_fingerprint;
@@ -70,14 +70,7 @@ struct ConversionPlan {
   std::vector<TensorStep> steps;     ///< in the order they are written
   std::vector<std::string> dropped;  ///< source tensors that the result does not need
   Container container = Container::kSafetensors;
-  bool in_place = true;     ///< whether tensors keep their names, so that only attention changes
-  std::string config_text;  ///< the result's config.json; empty where it has none
   std::map<std::string, std::string> metadata;  ///< of the result's safetensors files
-  std::optional<GgufMetadata> gguf;             ///< of the result, a GGUF file
-  std::vector<LoaderFile> loader_files;         ///< of the result, next to config.json
-  std::vector<NamedText> files;                 ///< of the result, made from a GGUF file's metadata
-  std::vector<std::string> left_out;            ///< companions of the source that are not copied
-  std::vector<std::string> notes;               ///< for the user, about loading the result
   std::uint64_t source_bytes = 0;
   std::uint64_t output_bytes = 0;
   /// Bytes of keys and values cached per (decoder) token, and per encoder token; none if nothing is
@@ -99,11 +92,5 @@ std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std:
 /// plan_conversion() for a result that stays in memory: since no loader reads it, it may be one
 /// that loaders would misread.
 ConversionPlan plan_reference(const Model& source, const ConversionRequest& request);
-
-// The record of a conversion that its plan writes into the result.
-
-/// Fills in the plan's metadata, and its config or GGUF metadata: those of `target` with the record
-/// of the conversion. The rest of the plan must be set. Moves target.gguf.
-void add_record(ConversionPlan& plan, const Model& source, Target& target);
 
 }  // namespace regroup

@@ -369,8 +369,7 @@ std::optional<Target> recorded_target(const Model& source, const ModelSpec& grou
   if (!source.gguf || !source.gguf->contains(kSourceConfigKey)) {
     return std::nullopt;
   }
-  const std::string where =
-      printable(source.path.string(), 0) + ": " + std::string(kSourceConfigKey);
+  const std::string where = printable_path(source.path) + ": " + std::string(kSourceConfigKey);
   Target target;
   target.in_place = false;
   target.config_text = *source.gguf->text(kSourceConfigKey);

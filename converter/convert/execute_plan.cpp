@@ -143,25 +143,17 @@ std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan&
   return result;
 }
 
-void make_tensor_parts(const TensorStep& step, const ConversionPlan& plan,
-                       const Checkpoint& checkpoint, AttentionPooler& pooler,
-                       const TensorSink& sink) {
-  const std::vector<TensorPart> parts = parts_of(step, checkpoint);
-  if (parts.empty()) {
-    sink(make_tensor(step, plan, checkpoint, pooler));
-    return;
-  }
-  make_parts(parts, step, checkpoint, sink, [&](const TensorInfo& tensor) {
-    if (!may_hold_nonfinite(step.output, plan.request.allow_nonfinite)) {
-      refuse_numbers(checkpoint, tensor, step.output);
-    }
-  });
-}
-
 AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint,
-                          const std::atomic<bool>* stop) {
-  return {plan.spec,  plan.grouped,       plan.request.pooling,       plan.request.calibration,
-          checkpoint, plan.request.order, plan.request.refiner.get(), stop};
+                          const std::atomic<bool>* stop, bool refines) {
+  AttentionRefiner* refiner = refines ? plan.request.refiner.get() : nullptr;
+  return {plan.spec,
+          plan.grouped,
+          plan.request.pooling,
+          plan.request.calibration,
+          checkpoint,
+          plan.request.order,
+          refiner,
+          stop};
 }
 
 std::vector<std::pair<AttentionRole, std::size_t>> pooled_layers(const ConversionPlan& plan) {
@@ -179,14 +171,7 @@ std::vector<std::pair<AttentionRole, std::size_t>> pooled_layers(const Conversio
 
 std::vector<LayerReport> measure_pooling(const ConversionPlan& plan, const Checkpoint& checkpoint,
                                          const std::atomic<bool>& stop) {
-  AttentionPooler pooler{plan.spec,
-                         plan.grouped,
-                         plan.request.pooling,
-                         plan.request.calibration,
-                         checkpoint,
-                         plan.request.order,
-                         nullptr,
-                         &stop};
+  AttentionPooler pooler = pooler_of(plan, checkpoint, &stop, /*refines=*/false);
   for (const auto& [role, layer] : pooled_layers(plan)) {
     pooler.layer(role, layer);
   }
@@ -194,6 +179,23 @@ std::vector<LayerReport> measure_pooling(const ConversionPlan& plan, const Check
 }
 
 namespace {
+
+// make_tensor() for `sink`, in parts if possible: see parts_of(). Also throws what `sink` throws;
+// parts before the error have been passed on.
+void make_tensor_parts(const TensorStep& step, const ConversionPlan& plan,
+                       const Checkpoint& checkpoint, AttentionPooler& pooler,
+                       const TensorSink& sink) {
+  const std::vector<TensorPart> parts = parts_of(step, checkpoint);
+  if (parts.empty()) {
+    sink(make_tensor(step, plan, checkpoint, pooler));
+    return;
+  }
+  make_parts(parts, step, checkpoint, sink, [&](const TensorInfo& tensor) {
+    if (!may_hold_nonfinite(step.output, plan.request.allow_nonfinite)) {
+      refuse_numbers(checkpoint, tensor, step.output);
+    }
+  });
+}
 
 // Inputs of writing; keeps references to all.
 struct TensorWork {
@@ -270,11 +272,17 @@ class TensorWriters {
  public:
   explicit TensorWriters(const TensorWork& work) : work_(work), steps_(work.plan) {}
 
-  void run(unsigned threads) {
+  // Writes every tensor of the plan, on up to `threads` threads (0: one per core). One thread
+  // starts with computed tensors, the others with copied ones, so that the disk is busy while heads
+  // are pooled. Throws what the first to fail throws, or kInterrupted once `stop` is true.
+  void run(int threads) {
+    const unsigned count =
+        threads > 0 ? std::min(static_cast<unsigned>(threads), kMostThreads)
+                    : std::clamp(std::thread::hardware_concurrency(), kFewestThreads, kMostThreads);
     {
       std::vector<std::jthread> others;
       try {
-        for (unsigned i = 1; i < threads; ++i) {
+        for (unsigned i = 1; i < count; ++i) {
           others.emplace_back([this] { write_all(false); });
         }
       } catch (const std::system_error&) {
@@ -357,16 +365,6 @@ class TensorWriters {
   std::uint64_t done_ = 0;
   std::exception_ptr failure_;
 };
-
-// Writes every tensor of the plan, on up to `threads` threads (0: one per core). One thread starts
-// with computed tensors, the others with copied ones, so that the disk is busy while heads are
-// pooled. Throws what the first to fail throws, or kInterrupted once `stop` is true.
-void write_tensors(const TensorWork& work, int threads) {
-  const unsigned cores =
-      std::clamp(std::thread::hardware_concurrency(), kFewestThreads, kMostThreads);
-  TensorWriters(work).run(threads > 0 ? std::min(static_cast<unsigned>(threads), kMostThreads)
-                                      : cores);
-}
 
 // The path of a single file while it is staged.
 constexpr const char* kStagedFile = "model";
@@ -454,7 +452,8 @@ std::vector<LayerReport> execute_conversion(const ConversionPlan& plan, const Mo
   AttentionPooler pooler = pooler_of(plan, source.checkpoint, &stop);
   const auto writer = make_writer(plan, source.checkpoint, staged.path());
   TensorChecksums checksums;
-  write_tensors({plan, source.checkpoint, pooler, *writer, progress, stop, checksums}, threads);
+  const TensorWork work{plan, source.checkpoint, pooler, *writer, progress, stop, checksums};
+  TensorWriters(work).run(threads);
   writer->finish();
   if (plan.container == Container::kGguf && !checksums.empty()) {
     overwrite_metadata(staged.path() / kStagedFile, plan.steps.size(),

@@ -27,15 +27,10 @@ using ConversionCheck = std::function<void(const std::filesystem::path& result)>
 std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan& plan,
                                    const Checkpoint& checkpoint, AttentionPooler& pooler);
 
-/// The same for `sink`, in parts if possible: see parts_of(). Also throws what `sink` throws; parts
-/// before the error have been passed on.
-void make_tensor_parts(const TensorStep& step, const ConversionPlan& plan,
-                       const Checkpoint& checkpoint, AttentionPooler& pooler,
-                       const TensorSink& sink);
-
-/// The pooler of the plan's layers. Keeps references to all arguments.
+/// The pooler of the plan's layers, with its refiner if it `refines`. Keeps references to all
+/// arguments.
 AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint,
-                          const std::atomic<bool>* stop = nullptr);
+                          const std::atomic<bool>* stop = nullptr, bool refines = true);
 
 /// The attention that gets fewer kv heads.
 std::vector<std::pair<AttentionRole, std::size_t>> pooled_layers(const ConversionPlan& plan);

@@ -96,7 +96,7 @@ void check_free(const Model& source, const LoaderCode& code) {
       throw_usage(
           "{}: has a file {} that its auto_map does not name: rename it, since the result gets "
           "code of that name (or --loader none)",
-          printable(source.path.string(), 0), name);
+          printable_path(source.path), name);
     }
   }
 }
@@ -175,7 +175,7 @@ void choose_loader_code(Target& target, const Model& source, Container container
 }
 
 Target with_kept_code(const Model& source, const std::string& config_text) {
-  Target result{source.spec, config_text, {}, std::nullopt};
+  Target result{{.config_text = config_text}, source.spec};
   choose_loader_code(result, source, Container::kSafetensors,
                      has_loader_code(source.config) ? LoaderChoice::kAuto : LoaderChoice::kNone);
   return result;

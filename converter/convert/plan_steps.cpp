@@ -29,10 +29,6 @@ namespace regroup {
 
 namespace {
 
-std::string file_of(const Checkpoint& checkpoint, const TensorInfo& tensor) {
-  return printable(checkpoint.file_of(tensor).path().string(), 0);
-}
-
 bool stays_in_place(const HeadMove& move) {
   bool own = move.row_order.empty() && !move.pooled;
   for (std::size_t h = 0; h < move.mean_of.size(); ++h) {
@@ -127,13 +123,13 @@ void check_parts(const TensorStep& step, const Checkpoint& checkpoint) {
   }
 }
 
-void settle(TensorStep& step, const Model& source, const ConversionRequest& request,
-            Container container) {
-  if (!request.dtype && container != Container::kGguf &&
-      !recorded_dtype(source, step.output.name)) {
+void settle(TensorStep& step, const Model& source, const ConversionPlan& plan) {
+  const std::optional<DType> wanted = plan.request.dtype;
+  const Container container = plan.container;
+  if (!wanted && container != Container::kGguf && !recorded_dtype(source, step.output.name)) {
     check_parts(step, source.checkpoint);
   }
-  step.output.dtype = stored_dtype(step.output, source, container, request.dtype);
+  step.output.dtype = stored_dtype(step.output, source, container, wanted);
   if (moves_nothing(step, source.checkpoint)) {
     step.copy_of = step.moves.front().source;
     step.moves.clear();
@@ -167,9 +163,9 @@ void check_nothing_left_beside(const std::unordered_map<std::string, TensorStep>
   for (const TensorInfo& tensor : checkpoint.tensors()) {
     if (modules.contains(module_of(tensor.name)) && !steps.contains(tensor.name)) {
       throw_bad_input(
-          "{}: tensor {}: its weight would be pooled, but the config does not describe this part "
-          "(quantised, or an unmentioned bias?)",
-          file_of(checkpoint, tensor), printable(tensor.name));
+          "{}: its weight would be pooled, but the config does not describe this part (quantised, "
+          "or an unmentioned bias?)",
+          place_of(checkpoint, tensor));
     }
   }
 }
@@ -183,9 +179,9 @@ void check_keys_fit(const ConversionPlan& plan, const Checkpoint& checkpoint) {
   }
   if (tensor != nullptr) {
     throw_bad_input(
-        "{}: tensor {} is as wide as the keys, whose number of heads changes, and its role is not "
-        "known: a layout file names norms of queries and keys as q_norm and k_norm",
-        file_of(checkpoint, *tensor), printable(tensor->name));
+        "{} is as wide as the keys, whose number of heads changes, and its role is not known: a "
+        "layout file names norms of queries and keys as q_norm and k_norm",
+        place_of(checkpoint, *tensor));
   }
 }
 
@@ -199,12 +195,11 @@ std::unordered_set<std::string> dropped_positions(const ConversionPlan& plan) {
 }
 
 // Keeps the source's tensors in order: changes those of attention, copies all others.
-void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRequest& request) {
+void plan_in_place(ConversionPlan& plan, const Model& source) {
   const Checkpoint& checkpoint = source.checkpoint;
   std::unordered_map<std::string, TensorStep> steps;
-  for (TensorStep& step : map_attention_tensors({plan.spec, plan.grouped, plan.target, checkpoint,
-                                                 plan.request.pooling, plan.request.order})) {
-    settle(step, source, request, plan.container);
+  for (TensorStep& step : map_attention_tensors(plan, checkpoint)) {
+    settle(step, source, plan);
     steps.emplace(step.output.name, std::move(step));
   }
   check_nothing_left_beside(steps, checkpoint);
@@ -218,7 +213,7 @@ void plan_in_place(ConversionPlan& plan, const Model& source, const ConversionRe
       plan.steps.push_back(std::move(step->second));
     } else {
       plan.steps.push_back(step_that_copies(tensor));
-      settle(plan.steps.back(), source, request, plan.container);
+      settle(plan.steps.back(), source, plan);
     }
   }
 }
@@ -255,24 +250,22 @@ void account_for_rest(ConversionPlan& plan, const Checkpoint& checkpoint) {
     }
     if (!is_buffer(tensor.name) && !repeats(checkpoint, tensor, plan.spec.token_embedding) &&
         !is_bias_of_zeros(checkpoint, tensor)) {
-      throw_usage("{}: tensor {} has no place in {}", file_of(checkpoint, tensor),
-                  printable(tensor.name), printable(plan.target.architecture));
+      throw_usage("{} has no place in {}", place_of(checkpoint, tensor),
+                  printable(plan.target.architecture));
     }
     plan.dropped.push_back(tensor.name);
   }
 }
 
-void plan_tensor_mapping(ConversionPlan& plan, const Model& source,
-                         const ConversionRequest& request) {
+void plan_tensor_mapping(ConversionPlan& plan, const Model& source) {
   if (plan.spec.attention_only()) {
     throw_usage("{}: a layout file describes attention only: no other form can be written",
-                printable(source.path.string(), 0));
+                printable_path(source.path));
   }
   check_all_shapes(plan.spec, source.checkpoint);
-  plan.steps = map_model_tensors({plan.spec, plan.grouped, plan.target, source.checkpoint,
-                                  plan.request.pooling, plan.request.order});
+  plan.steps = map_model_tensors(plan, source.checkpoint);
   for (TensorStep& step : plan.steps) {
-    settle(step, source, request, plan.container);
+    settle(step, source, plan);
   }
   if (plan.container == Container::kGguf && gguf_parts_for(plan.grouped).rope_factors) {
     const std::vector<float> factors = gguf_rope_factors(plan.grouped.rope);
@@ -285,11 +278,11 @@ void plan_tensor_mapping(ConversionPlan& plan, const Model& source,
 
 }  // namespace
 
-void plan_steps(ConversionPlan& plan, const Model& source, const ConversionRequest& request) {
+void plan_steps(ConversionPlan& plan, const Model& source) {
   if (plan.in_place) {
-    plan_in_place(plan, source, request);
+    plan_in_place(plan, source);
   } else {
-    plan_tensor_mapping(plan, source, request);
+    plan_tensor_mapping(plan, source);
   }
 }
 

@@ -60,7 +60,7 @@ std::optional<DType> requested_dtype(const ConversionRequest& request,
     const auto dtype = recorded == name_of(DType::kQ8_0) ? DType::kQ8_0 : dtype_from_name(recorded);
     if (!dtype || !can_encode(*dtype)) {
       throw_bad_input("{}: its recorded dtype is {}, must be one that --dtype takes, such as F16",
-                      printable(result.path.string(), 0), printable_json(record.dtype.stored));
+                      printable_path(result.path), printable_json(record.dtype.stored));
     }
     return dtype;
   }
@@ -73,7 +73,7 @@ std::optional<DType> requested_dtype(const ConversionRequest& request,
              : asked_dtype(plan_conversion(source, request), result.checkpoint);
 }
 
-std::string where(const Model& model) { return printable(model.path.string(), 0); }
+std::string where(const Model& model) { return printable_path(model.path); }
 
 // Checks that all facts determine a request or follow from it. Any other key is of a step that this
 // version does not know.

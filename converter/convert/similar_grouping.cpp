@@ -133,11 +133,7 @@ class Search {
 
   void group_layer(AttentionRole role, std::size_t layer) {
     const SimilarHeads found = pooler_.similar_heads(role, layer);
-    std::vector<std::int64_t> order;
-    for (const HeadGroup& group : found.partition) {
-      order.insert(order.end(), group.begin(), group.end());
-    }
-    result_.order.set(role, layer, std::move(order));
+    result_.order.set(role, layer, joined(found.partition));
     result_.layers.push_back({role, layer, found.loss, found.contiguous_loss});
     call_if_given(progress_, ++done_);
   }

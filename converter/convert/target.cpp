@@ -37,11 +37,7 @@ constexpr std::size_t kShownObstacles = 3;
 std::string text_of_all(std::vector<std::string> obstacles) {
   // Layers often have the same one.
   obstacles.erase(std::unique(obstacles.begin(), obstacles.end()), obstacles.end());
-  const std::size_t more =
-      obstacles.size() > kShownObstacles ? obstacles.size() - kShownObstacles : 0;
-  obstacles.resize(obstacles.size() - more);
-  return fmt::format("{}{}", fmt::join(obstacles, "; "),
-                     more > 0 ? fmt::format("; and {} more", more) : "");
+  return first_of(obstacles, kShownObstacles);
 }
 
 // Copies the keys that mean the same in every architecture.
@@ -123,7 +119,7 @@ bool loaders_are_unknown(const ModelSpec& spec) {
 }
 
 Target same_target(const Model& source, const ModelSpec& grouped) {
-  Target target{grouped, source.config_text, {}, source.gguf, true};
+  Target target{{.config_text = source.config_text, .gguf = source.gguf}, grouped};
   if (grouped.positions != source.spec.positions) {
     use_own_names(target);
     target.notes.push_back(
@@ -241,7 +237,7 @@ Target hugging_face_target(const Model& source, const ModelSpec& grouped) {
     target = first_exact(source, grouped, writable_architectures(), false, reasons);
     if (!target) {
       throw_usage("{}: no Hugging Face architecture computes the same: {}",
-                  printable(source.path.string(), 0), reasons);
+                  printable_path(source.path), reasons);
     }
     target->notes.push_back(fmt::format("written as {}", target->spec.architecture));
   }
@@ -259,7 +255,7 @@ std::string model_name(const Model& source) {
 
 // A GGUF file's own metadata with other kv heads.
 Target regrouped_gguf(const Model& source, const ModelSpec& grouped) {
-  Target target{grouped, "", {}, source.gguf, true};
+  Target target{{.gguf = source.gguf}, grouped};
   const std::string key =
       std::string(*source.gguf->text("general.architecture")) + ".attention.head_count_kv";
   const auto& heads = grouped.kv_heads;
@@ -268,7 +264,7 @@ Target regrouped_gguf(const Model& source, const ModelSpec& grouped) {
   }
   if (!source.spec.loaders_read_kv_heads) {
     throw_usage("{}: llama.cpp's graph {} takes as many kv heads as query heads only",
-                printable(source.path.string(), 0), printable(source.spec.architecture));
+                printable_path(source.path), printable(source.spec.architecture));
   }
   if (all_equal(heads)) {
     target.gguf->set_u32(key, static_cast<std::uint32_t>(heads.front()));
@@ -286,24 +282,12 @@ Container container_of(const Model& source) {
 
 bool is_single_file(Container container) { return container == Container::kGguf; }
 
-Target gguf_target(const Model& source, const ModelSpec& grouped) {
-  if (source.convention == Convention::kGguf) {
-    return regrouped_gguf(source, grouped);
-  }
-  Target target;
-  target.in_place = false;
-  target.gguf = gguf_metadata_for(grouped);
-  target.spec = describe_gguf(*target.gguf, gguf_parts_for(grouped));
-  target.notes = gguf_differences(grouped);
-  target.gguf->set_string("general.name", model_name(source));
-  restore_gguf_origin(target, source);
-  return target;
-}
-
 namespace {
 
 namespace fs = std::filesystem;
 
+// The file with the metadata: a GGUF file without tensors.
+constexpr std::string_view kGgufMetadataFile = "gguf-metadata.kv";
 constexpr std::uint64_t kMaxTokenizerFile = 256U << 20;
 
 // Keys that describe the weights as they are stored in one file, not the model.
@@ -359,7 +343,47 @@ bool has_tokenizer_of(const Model& source, const GgufMetadata& metadata, std::in
   }
 }
 
+// Sets the tokenizer and the "general.*" keys of `target`, a GGUF file that is made from the
+// directory `source`. If the directory has metadata of a GGUF file and its tokenizer files are
+// still those made from them, the tokenizer keys are those of the metadata, else they are made from
+// the tokenizer files. Throws kBadInput for malformed files.
+void restore_gguf_origin(Target& target, const Model& source) {
+  const std::optional<GgufMetadata> kept = kept_metadata(source);
+  const bool same_tokenizer = kept && has_tokenizer_of(source, *kept, target.spec.vocab_size);
+  if (!same_tokenizer) {
+    const Vocabulary vocabulary = read_vocabulary(source.path, target.spec.vocab_size);
+    set_vocabulary(*target.gguf, vocabulary);
+    target.notes.insert(target.notes.end(), vocabulary.notes.begin(), vocabulary.notes.end());
+    if (kept && has_tokenizer(*kept)) {
+      target.notes.push_back(
+          fmt::format("the tokenizer is that of the directory's own files: they are no longer what "
+                      "was made from {}",
+                      kGgufMetadataFile));
+    }
+  }
+  for (std::size_t i = 0; kept && i < kept->entries().size(); ++i) {
+    const GgufMetadata::Entry& entry = kept->entries()[i];
+    if (!describes_file(entry.key) && (same_tokenizer || !is_tokenizer_key(entry.key))) {
+      target.gguf->set(entry);
+    }
+  }
+}
+
 }  // namespace
+
+Target gguf_target(const Model& source, const ModelSpec& grouped) {
+  if (source.convention == Convention::kGguf) {
+    return regrouped_gguf(source, grouped);
+  }
+  Target target;
+  target.in_place = false;
+  target.gguf = gguf_metadata_for(grouped);
+  target.spec = describe_gguf(*target.gguf, gguf_parts_for(grouped));
+  target.notes = gguf_differences(grouped);
+  target.gguf->set_string("general.name", model_name(source));
+  restore_gguf_origin(target, source);
+  return target;
+}
 
 void keep_gguf_origin(Target& target, const Model& source) {
   GgufMetadata kept = lasting(*source.gguf);
@@ -382,28 +406,6 @@ void keep_gguf_origin(Target& target, const Model& source) {
         fmt::format("no tokenizer is written: {}. Copy tokenizer.json (or tokenizer.model) and "
                     "tokenizer_config.json of the original model into the result",
                     fault.what()));
-  }
-}
-
-void restore_gguf_origin(Target& target, const Model& source) {
-  const std::optional<GgufMetadata> kept = kept_metadata(source);
-  const bool same_tokenizer = kept && has_tokenizer_of(source, *kept, target.spec.vocab_size);
-  if (!same_tokenizer) {
-    const Vocabulary vocabulary = read_vocabulary(source.path, target.spec.vocab_size);
-    set_vocabulary(*target.gguf, vocabulary);
-    target.notes.insert(target.notes.end(), vocabulary.notes.begin(), vocabulary.notes.end());
-    if (kept && has_tokenizer(*kept)) {
-      target.notes.push_back(
-          fmt::format("the tokenizer is that of the directory's own files: they are no longer what "
-                      "was made from {}",
-                      kGgufMetadataFile));
-    }
-  }
-  for (std::size_t i = 0; kept && i < kept->entries().size(); ++i) {
-    const GgufMetadata::Entry& entry = kept->entries()[i];
-    if (!describes_file(entry.key) && (same_tokenizer || !is_tokenizer_key(entry.key))) {
-      target.gguf->set(entry);
-    }
   }
 }
 

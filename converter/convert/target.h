@@ -26,16 +26,21 @@ Container container_of(const Model& source);
 /// Whether results are single files rather than directories.
 bool is_single_file(Container container);
 
-struct Target {
-  ModelSpec spec;
-  std::string config_text;  ///< of Hugging Face's architecture, before provenance is added
-  std::vector<std::string> notes;
-  std::optional<GgufMetadata> gguf;  ///< of Container::kGguf, before provenance is added
+/// What a result has besides its tensors.
+struct ResultFiles {
   /// Whether tensors keep names and layouts: all except those of attention are copied.
   bool in_place = true;
-  std::vector<LoaderFile> loader_files = {};  ///< code to write, see choose_loader_code()
-  std::vector<NamedText> files = {};          ///< of a directory, see keep_gguf_origin()
+  std::string config_text = {};               ///< config.json; empty where it has none
+  std::optional<GgufMetadata> gguf = {};      ///< of Container::kGguf
+  std::vector<LoaderFile> loader_files = {};  ///< code, see choose_loader_code()
+  std::vector<NamedText> files = {};          ///< made from a GGUF file, see keep_gguf_origin()
   std::vector<std::string> left_out = {};     ///< companions of the source that are not copied
+  std::vector<std::string> notes = {};        ///< for the user, about loading the result
+};
+
+/// Before heads and provenance are added to config and metadata.
+struct Target : ResultFiles {
+  ModelSpec spec;
 };
 
 /// The source's own architecture with the heads of `grouped`.
@@ -72,17 +77,8 @@ bool loaders_are_unknown(const ModelSpec& spec);
 // What a directory made from a GGUF file keeps of it: its tokenizer in Hugging Face's form, and all
 // of its metadata, so that a GGUF file made from the directory has them again.
 
-/// The file with the metadata: a GGUF file without tensors.
-inline constexpr std::string_view kGgufMetadataFile = "gguf-metadata.kv";
-
 /// Adds the files of a directory that is made from `source`, a GGUF file. If the file's tokenizer
 /// has no other form, a note says why, and only the metadata are added.
 void keep_gguf_origin(Target& target, const Model& source);
-
-/// Sets the tokenizer and the "general.*" keys of `target`, a GGUF file that is made from the
-/// directory `source`. If the directory has metadata of a GGUF file and its tokenizer files are
-/// still those made from them, the tokenizer keys are those of the metadata, else they are made
-/// from the tokenizer files. Throws kBadInput for malformed files.
-void restore_gguf_origin(Target& target, const Model& source);
 
 }  // namespace regroup

@@ -13,39 +13,86 @@ namespace regroup {
 
 namespace {
 
-TensorStepBuilder no_steps(const TensorMapping& models) {
-  return {models.checkpoint, models.source.norm_weight_offset, models.target.norm_weight_offset};
+// The source of each feature of a rotating head. Empty if both specs pair features in the same way.
+Rows rope_order(const ModelSpec& source, const ModelSpec& target) {
+  const bool rotates =
+      source.positions == PositionKind::kRope && target.positions == PositionKind::kRope;
+  if (!rotates || source.rope.interleaved == target.rope.interleaved) {
+    return {};
+  }
+  Rows order(static_cast<std::size_t>(source.head_dim));
+  std::iota(order.begin(), order.end(), 0);
+  const std::int64_t half = source.rope.rotary_dim / 2;
+  for (std::int64_t i = 0; i < half; ++i) {
+    const bool pairs = target.rope.interleaved;
+    order[static_cast<std::size_t>(pairs ? 2 * i : i)] = pairs ? i : 2 * i;
+    order[static_cast<std::size_t>(pairs ? 2 * i + 1 : i + half)] = pairs ? i + half : 2 * i + 1;
+  }
+  return order;
+}
+
+// Returns `all` reordered: place i holds element order[i].
+template <typename T>
+std::vector<T> taken(const std::vector<T>& all, const Rows& order) {
+  std::vector<T> result;
+  for (const std::int64_t i : order) {
+    result.push_back(all[static_cast<std::size_t>(i)]);
+  }
+  return result;
 }
 
 // Walks both models in parallel.
 class ModelMapping {
  public:
-  explicit ModelMapping(const TensorMapping& models)
-      : source_(models.source),
-        target_(models.target),
-        checkpoint_(models.checkpoint),
-        steps_(no_steps(models)),
-        attention_(models, steps_) {}
-  ModelMapping(const ModelMapping&) = delete;
-  ModelMapping& operator=(const ModelMapping&) = delete;
+  ModelMapping(const ConversionPlan& plan, const Checkpoint& source)
+      : source_(plan.spec),
+        grouped_(plan.grouped),
+        target_(plan.target),
+        checkpoint_(source),
+        pooling_(plan.request.pooling),
+        order_(plan.request.order),
+        rope_order_(rope_order(source_, target_)),
+        steps_(source, source_.norm_weight_offset, target_.norm_weight_offset) {}
 
   void embeddings();
   void encoder();
   void stack(AttentionRole self);
   void head();
 
+  // Maps queries, keys, values, output and the norms of queries and keys; `fold` is folded into the
+  // maps that read the layer's input. Throws kBadInput if heads with per-head norms would be
+  // pooled.
+  void attention(AttentionRole role, std::size_t layer, const NormFold* fold = nullptr);
+
+  // Maps T5's relative bias if the layer holds one.
+  void relative_bias(AttentionRole self, std::size_t layer);
+
   std::vector<TensorStep> take() { return steps_.take(); }
 
  private:
+  struct Projections {
+    Features q, k, v, o;
+  };
+
   void layer(AttentionRole self, std::size_t i);
   void experts(const ExpertTensors& from, const ExpertTensors& to);
   void mlp(const LayerTensors& from, const LayerTensors& to, const NormFold* fold);
 
+  Projections projections(AttentionRole role, std::size_t layer) const;
+  void take_pooled(Projections& parts, AttentionRole role, std::size_t layer) const;
+  void head_norms(AttentionRole role, std::size_t layer, const Projections& parts);
+  void norms(const std::vector<NormTensors>& from, const std::vector<NormTensors>& to,
+             const Features& heads);
+  void outputs(const AttentionLayout& from, const AttentionLayout& to, const Rows& heads);
+
   const ModelSpec& source_;
+  const ModelSpec& grouped_;
   const ModelSpec& target_;
   const Checkpoint& checkpoint_;
+  const Pooling& pooling_;
+  const HeadOrder& order_;
+  Rows rope_order_;
   TensorStepBuilder steps_;
-  AttentionMapping attention_;
 };
 
 void ModelMapping::layer(AttentionRole self, std::size_t i) {
@@ -67,12 +114,12 @@ void ModelMapping::layer(AttentionRole self, std::size_t i) {
   } else {
     steps_.norm(from.attention_norm, to.attention_norm);
   }
-  attention_.attention(self, i, pointer(attention_fold));
-  attention_.relative_bias(self, i);
+  attention(self, i, pointer(attention_fold));
+  relative_bias(self, i);
   steps_.norm(from.attention_output_norm, to.attention_output_norm);
   steps_.norm(from.cross_norm, to.cross_norm);
   if (source_.has_encoder() && self == AttentionRole::kSelf) {
-    attention_.attention(AttentionRole::kCross, i);
+    attention(AttentionRole::kCross, i);
   }
   steps_.norm(from.mlp_norm, to.mlp_norm);
   mlp(from, to, pointer(mlp_fold));
@@ -202,77 +249,10 @@ void ModelMapping::head() {
   }
 }
 
-}  // namespace
-
-std::vector<TensorStep> map_attention_tensors(const TensorMapping& models) {
-  TensorStepBuilder steps = no_steps(models);
-  AttentionMapping attention(models, steps);
-  for (const AttentionRole role : models.source.roles()) {
-    for (std::size_t i = 0; i < models.source.stack(role).size(); ++i) {
-      attention.attention(role, i);
-      if (role != AttentionRole::kCross) {
-        attention.relative_bias(role, i);
-      }
-    }
-  }
-  return steps.take();
-}
-
-std::vector<TensorStep> map_model_tensors(const TensorMapping& models) {
-  ModelMapping mapping(models);
-  mapping.embeddings();
-  mapping.encoder();
-  mapping.stack(AttentionRole::kSelf);
-  mapping.head();
-  return mapping.take();
-}
-
-namespace {
-
-// The source of each feature of a rotating head. Empty if both specs pair features in the same way.
-Rows rope_order(const ModelSpec& source, const ModelSpec& target) {
-  const bool rotates =
-      source.positions == PositionKind::kRope && target.positions == PositionKind::kRope;
-  if (!rotates || source.rope.interleaved == target.rope.interleaved) {
-    return {};
-  }
-  Rows order(static_cast<std::size_t>(source.head_dim));
-  std::iota(order.begin(), order.end(), 0);
-  const std::int64_t half = source.rope.rotary_dim / 2;
-  for (std::int64_t i = 0; i < half; ++i) {
-    const bool pairs = target.rope.interleaved;
-    order[static_cast<std::size_t>(pairs ? 2 * i : i)] = pairs ? i : 2 * i;
-    order[static_cast<std::size_t>(pairs ? 2 * i + 1 : i + half)] = pairs ? i + half : 2 * i + 1;
-  }
-  return order;
-}
-
-// Returns `all` reordered: place i holds element order[i].
-template <typename T>
-std::vector<T> taken(const std::vector<T>& all, const Rows& order) {
-  std::vector<T> result;
-  for (const std::int64_t i : order) {
-    result.push_back(all[static_cast<std::size_t>(i)]);
-  }
-  return result;
-}
-
-}  // namespace
-
-AttentionMapping::AttentionMapping(const TensorMapping& models, TensorStepBuilder& steps)
-    : source_(models.source),
-      grouped_(models.grouped),
-      target_(models.target),
-      checkpoint_(models.checkpoint),
-      pooling_(models.pooling),
-      order_(models.order),
-      rope_order_(rope_order(source_, target_)),
-      steps_(steps) {}
-
 // Maps norms of queries or keys. Weights of the whole projection move with its heads. Weights that
 // all heads share follow the order of features.
-void AttentionMapping::norms(const std::vector<NormTensors>& from,
-                             const std::vector<NormTensors>& to, const Features& heads) {
+void ModelMapping::norms(const std::vector<NormTensors>& from, const std::vector<NormTensors>& to,
+                         const Features& heads) {
   for (std::size_t i = 0; i < std::min(from.size(), to.size()); ++i) {
     Features features = heads;
     if (source_.qk_norm != QkNorm::kProjection) {
@@ -285,7 +265,7 @@ void AttentionMapping::norms(const std::vector<NormTensors>& from,
 }
 
 // Moves the columns, one per query head, to the heads' new places.
-void AttentionMapping::relative_bias(AttentionRole self, std::size_t layer) {
+void ModelMapping::relative_bias(AttentionRole self, std::size_t layer) {
   const std::string& from = source_.stack(self)[layer].relative_bias;
   const std::string& to = target_.stack(self)[layer].relative_bias;
   if (from.empty() || to.empty()) {
@@ -297,8 +277,8 @@ void AttentionMapping::relative_bias(AttentionRole self, std::size_t layer) {
 }
 
 // The output projection with its columns permuted to query heads `heads`.
-void AttentionMapping::outputs(const AttentionLayout& from, const AttentionLayout& to,
-                               const Rows& heads) {
+void ModelMapping::outputs(const AttentionLayout& from, const AttentionLayout& to,
+                           const Rows& heads) {
   const std::int64_t d = source_.head_dim;
   const TensorInfo& tensor = checkpoint_.at(from.o.weight);
   if (is_block_type(tensor.dtype)) {
@@ -320,8 +300,7 @@ void AttentionMapping::outputs(const AttentionLayout& from, const AttentionLayou
 }
 
 // Source and target features of each projection; pooled heads are given by name.
-AttentionMapping::Projections AttentionMapping::projections(AttentionRole role,
-                                                            std::size_t layer) const {
+ModelMapping::Projections ModelMapping::projections(AttentionRole role, std::size_t layer) const {
   const AttentionLayout& from = source_.attention(role, layer);
   const std::int64_t before = source_.kv_heads_of(role)[layer];
   const std::int64_t groups = grouped_.kv_heads_of(role)[layer];
@@ -344,8 +323,7 @@ AttentionMapping::Projections AttentionMapping::projections(AttentionRole role,
 }
 
 // The same for heads pooled by a method with a solver.
-void AttentionMapping::take_pooled(Projections& parts, AttentionRole role,
-                                   std::size_t layer) const {
+void ModelMapping::take_pooled(Projections& parts, AttentionRole role, std::size_t layer) const {
   const std::int64_t groups = grouped_.kv_heads_of(role)[layer];
   const auto heads = static_cast<std::size_t>(groups);
   parts.k.mean_of = parts.v.mean_of =
@@ -356,7 +334,7 @@ void AttentionMapping::take_pooled(Projections& parts, AttentionRole role,
   parts.o = parts.o.out_of({role, layer, AttentionPart::kOutput}, 1);
 }
 
-void AttentionMapping::head_norms(AttentionRole role, std::size_t layer, const Projections& parts) {
+void ModelMapping::head_norms(AttentionRole role, std::size_t layer, const Projections& parts) {
   const AttentionLayout& from = source_.attention(role, layer);
   const AttentionLayout& to = target_.attention(role, layer);
   const std::int64_t kv_heads = source_.kv_heads_of(role)[layer];
@@ -374,7 +352,7 @@ void AttentionMapping::head_norms(AttentionRole role, std::size_t layer, const P
   }
 }
 
-void AttentionMapping::attention(AttentionRole role, std::size_t layer, const NormFold* fold) {
+void ModelMapping::attention(AttentionRole role, std::size_t layer, const NormFold* fold) {
   const AttentionLayout& from = source_.attention(role, layer);
   const AttentionLayout& to = target_.attention(role, layer);
   if (!from.present()) {
@@ -394,6 +372,31 @@ void AttentionMapping::attention(AttentionRole role, std::size_t layer, const No
   } else {
     steps_.linear(from.o, to.o, parts.o);
   }
+}
+
+}  // namespace
+
+std::vector<TensorStep> map_attention_tensors(const ConversionPlan& plan,
+                                              const Checkpoint& source) {
+  ModelMapping mapping(plan, source);
+  for (const AttentionRole role : plan.spec.roles()) {
+    for (std::size_t i = 0; i < plan.spec.stack(role).size(); ++i) {
+      mapping.attention(role, i);
+      if (role != AttentionRole::kCross) {
+        mapping.relative_bias(role, i);
+      }
+    }
+  }
+  return mapping.take();
+}
+
+std::vector<TensorStep> map_model_tensors(const ConversionPlan& plan, const Checkpoint& source) {
+  ModelMapping mapping(plan, source);
+  mapping.embeddings();
+  mapping.encoder();
+  mapping.stack(AttentionRole::kSelf);
+  mapping.head();
+  return mapping.take();
 }
 
 }  // namespace regroup

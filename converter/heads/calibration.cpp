@@ -223,19 +223,18 @@ Calibration::Calibration(const std::filesystem::path& path) : checkpoint_(open_c
   const auto format = checkpoint_.metadata().find(kCalibrationFormatKey);
   if (format == checkpoint_.metadata().end()) {
     throw_bad_input("{}: no statistics: metadata key {} is missing (made by regroup calibrate?)",
-                    printable(path.string(), 0), kCalibrationFormatKey);
+                    printable_path(path), kCalibrationFormatKey);
   }
   if (format->second != kCalibrationFormat && format->second != kCheckedCalibrationFormat) {
     throw_bad_input("{}: statistics of format \"{}\", allowed are \"{}\" and \"{}\"",
-                    printable(path.string(), 0), printable(format->second), kCalibrationFormat,
+                    printable_path(path), printable(format->second), kCalibrationFormat,
                     kCheckedCalibrationFormat);
   }
-  tokens_ = tokens_in(checkpoint_, printable(path.string(), 0));
+  tokens_ = tokens_in(checkpoint_, printable_path(path));
 }
 
 std::string Calibration::file() const {
-  return checkpoint_.files().empty() ? "statistics"
-                                     : printable(checkpoint_.files()[0].path().string(), 0);
+  return checkpoint_.files().empty() ? "statistics" : printable_path(checkpoint_.files()[0].path());
 }
 
 void Calibration::check_source(const std::string& fingerprint) const {

@@ -164,12 +164,8 @@ LayerProblem::LayerProblem(const AttentionHeads& heads, const AttentionTensors& 
 }
 
 HeadProblems LayerProblem::problems(std::int64_t first, std::int64_t count) const {
-  return {problem_of(keys_, key_weight_, key_basis_, first, count),
-          problem_of(values_, value_weight_, value_basis_, first, count)};
-}
-
-HeadProblems LayerProblem::problems_with_scores(std::int64_t first, std::int64_t count) const {
-  HeadProblems result = problems(first, count);
+  HeadProblems result{problem_of(keys_, key_weight_, key_basis_, first, count),
+                      problem_of(values_, value_weight_, value_basis_, first, count)};
   if (rope_average_) {
     result.scores.emplace(
         ScoreProblem{keys_.free_gram(value_basis_, first, count),

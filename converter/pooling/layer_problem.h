@@ -35,10 +35,8 @@ class LayerProblem {
   LayerProblem(const AttentionHeads& heads, const AttentionTensors& attention,
                const PoolingTask& task);
 
-  /// The problems of `count` kv heads from `first` on: without scores, and with scores if keys are
-  /// rotated.
+  /// The problems of `count` kv heads from `first` on, with scores if keys are rotated.
   HeadProblems problems(std::int64_t first, std::int64_t count) const;
-  HeadProblems problems_with_scores(std::int64_t first, std::int64_t count) const;
 
  private:
   /// `inputs`: of keys and values.

@@ -131,8 +131,7 @@ std::vector<HeadProblems> problems_of(const AttentionHeads& heads,
   std::vector<HeadProblems> problems(static_cast<std::size_t>(task.groups));
   for_each_group(task.device, task.groups, [&](std::int64_t group) {
     check_not_stopped(task.stop);
-    problems[static_cast<std::size_t>(group)] =
-        layer.problems_with_scores(group * members, members);
+    problems[static_cast<std::size_t>(group)] = layer.problems(group * members, members);
   });
   return problems;
 }
@@ -235,7 +234,7 @@ GroupCosts costs_of(const HeadProblems& all, const PoolingTask& task) {
 
 HeadProblems problems_of(const AttentionHeads& heads, const PoolingTask& task) {
   return LayerProblem(heads, AttentionTensors(heads, task.device), task)
-      .problems_with_scores(0, heads.kv_heads);
+      .problems(0, heads.kv_heads);
 }
 
 SimilarHeads find(const AttentionHeads& heads, const PoolingTask& task) {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <span>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace regroup {
 
@@ -163,6 +165,13 @@ std::string nearest_name(std::string_view typed, const std::vector<std::string>&
   const auto begun = std::ranges::find_if(
       names, [&](const std::string& name) { return typed.size() > 2 && name.starts_with(typed); });
   return nearest.empty() && begun != names.end() ? *begun : nearest;
+}
+
+std::string first_of(const std::vector<std::string>& sentences, std::size_t shown) {
+  const auto first = std::span(sentences).first(std::min(sentences.size(), shown));
+  const std::size_t more = sentences.size() - first.size();
+  return fmt::format("{}{}", fmt::join(first, "; "),
+                     more > 0 ? fmt::format("; and {} more", more) : "");
 }
 
 namespace {

@@ -51,6 +51,9 @@ std::size_t edit_distance(std::string_view a, std::string_view b);
 /// none begins with `typed`.
 std::string nearest_name(std::string_view typed, const std::vector<std::string>& names);
 
+/// The first `shown` of the sentences, joined by "; ", and how many more there are.
+std::string first_of(const std::vector<std::string>& sentences, std::size_t shown);
+
 // Base64 with padding, RFC 4648.
 
 std::string base64_of(std::string_view bytes);

@@ -216,10 +216,11 @@ void name_stored_tables(ModelSpec& spec, const Checkpoint& checkpoint, const std
 }
 
 ModelSpec describe_translator(const ConfigReader& config, const Checkpoint& checkpoint,
-                              const BartDefaults& defaults, const std::string& prefix) {
+                              const BartDefaults& defaults, const std::string& prefix,
+                              std::int64_t fewer_steps = 0) {
   ModelSpec spec;
   read_bart_config(spec, config, checkpoint, defaults);
-  read_sinusoids(spec, config, spec.hidden_size / 2);
+  read_sinusoids(spec, config, spec.hidden_size / 2 - fewer_steps);
   spec.denoising = Denoising::kNone;
   name_shared_embedding(spec, config, prefix);
   return spec;
@@ -251,14 +252,11 @@ ModelSpec describe_marian(const ConfigReader& config, const Checkpoint& checkpoi
 }
 
 ModelSpec describe_m2m_100(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec;
-  read_bart_config(spec, config, checkpoint, {.activation = "relu", .scaled = true});
-  read_sinusoids(spec, config, spec.hidden_size / 2 - 1);
+  const std::string prefix = bart_prefix(checkpoint);
+  ModelSpec spec = describe_translator(config, checkpoint, {.activation = "relu", .scaled = true},
+                                       prefix, /*fewer_steps=*/1);
   // Positions count from the padding token's id on. Text without padding never uses earlier ones.
   spec.position_offset = config.optional_token("pad_token_id", spec.vocab_size).value_or(1) + 1;
-  spec.denoising = Denoising::kNone;
-  const std::string prefix = bart_prefix(checkpoint);
-  name_shared_embedding(spec, config, prefix);
   name_bart_stacks(spec, {prefix, true});
   check_old_keys(spec, config, {true, true, false});
   return spec;

@@ -1,7 +1,7 @@
 // Lists the tensors and shapes that a ModelSpec implies, and checks that a checkpoint has them.
 #include <algorithm>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -172,13 +172,11 @@ std::vector<std::string> faults_in(std::span<const ExpectedTensor> expected,
   return faults;
 }
 
-void throw_faults(std::vector<std::string> faults, const Checkpoint& checkpoint) {
+void throw_faults(const std::vector<std::string>& faults, const Checkpoint& checkpoint) {
   constexpr std::size_t kShown = 4;
-  const std::size_t more = faults.size() > kShown ? faults.size() - kShown : 0;
-  faults.resize(faults.size() - more);
   if (!faults.empty()) {
-    throw_bad_input("{}: tensors do not fit the config: {}{}", place_of(checkpoint),
-                    fmt::join(faults, "; "), more > 0 ? fmt::format("; and {} more", more) : "");
+    throw_bad_input("{}: tensors do not fit the config: {}", place_of(checkpoint),
+                    first_of(faults, kShown));
   }
 }
 

@@ -1,4 +1,4 @@
-// A model from a GGUF file, with its experts.
+// Models in GGUF files.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,6 @@
 #include "formats/tensors/gguf_metadata.h"
 
 namespace regroup {
-
-/// The reason why `graph` cannot compute the experts of `spec`, or an empty text.
-std::string obstacle_in_experts(const ModelSpec& spec, const GgufGraph& graph);
 
 // Models in llama.cpp's GGUF convention: hyper-parameters in the metadata, llama.cpp's tensor
 // names, and which graph computes which ModelSpec.

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include "formats/families/gguf_model.h"
 #include "formats/families/gguf_parts.h"
 #include "formats/families/loader_code.h"
 
@@ -233,6 +232,56 @@ std::string obstacle_in_biases(const GgufGraph& graph, const GgufParts& parts) {
          : unknown(parts.norm_bias, graph.norm_bias) ? "biases in norms"
          : unknown(parts.head_bias, graph.head_bias) ? "a bias of the output"
                                                      : "";
+}
+
+// Which layers have experts, and what all tokens share in them.
+std::string obstacle_in_expert_layers(const ModelSpec& spec, const GgufExperts& experts) {
+  const std::int64_t dense = leading_dense_layers(spec);
+  if (dense > 0 && !experts.leading_dense) {
+    return "layers without experts";
+  }
+  std::optional<std::int64_t> width;  // of the shared expert
+  for (auto i = static_cast<std::size_t>(dense); i < spec.layers.size(); ++i) {
+    const LayerTensors& layer = spec.layers[i];
+    if (!layer.experts.present()) {
+      return "layers without experts after one that has them";
+    }
+    if (layer.up.present() != experts.shared ||
+        layer.shared_gate.present() != experts.shared_gate) {
+      return experts.shared ? "no shared expert, or another gate of it" : "a shared expert";
+    }
+    if (experts.shared && width.value_or(layer.intermediate_size) != layer.intermediate_size) {
+      return "shared experts of different widths";
+    }
+    width = layer.intermediate_size;
+  }
+  const bool counts_shared = experts.shared && !experts.shared_gate;  // as so many experts
+  return counts_shared && width.value_or(0) % spec.routing.intermediate_size != 0
+             ? "a shared expert that is no multiple of the others' width"
+             : "";
+}
+
+std::string obstacle_in_experts(const ModelSpec& spec, const GgufGraph& graph) {
+  const ExpertRouting& routing = spec.routing;
+  if (routing.experts == 0) {
+    return graph.experts.presence == Presence::kAlways ? "no experts" : "";
+  }
+  if (graph.experts.presence == Presence::kNever) {
+    return "experts";
+  }
+  if (routing.normalised != graph.experts.normalised) {
+    return fmt::format("weights of experts {}divided by their sum",
+                       routing.normalised ? "" : "not ");
+  }
+  if (routing.scale != 1.0) {
+    return "another scale of experts";
+  }
+  const bool grouped = std::any_of(spec.kv_heads.begin(), spec.kv_heads.end(),
+                                   [&](std::int64_t heads) { return heads != spec.query_heads; });
+  if (graph.whole_k_norm && grouped) {
+    return "fewer kv heads than query heads, for which llama.cpp's norm of keys is too wide";
+  }
+  return obstacle_in_expert_layers(spec, graph.experts);
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
@@ -21,6 +24,151 @@ namespace {
 constexpr std::uint64_t kMaxLayoutBytes = 1U << 20;
 constexpr std::int64_t kMaxLayoutHeads = 1 << 16;
 constexpr std::int64_t kMaxSize = 1 << 24;
+
+constexpr std::size_t kMaxKeyBytes = 255;
+constexpr std::size_t kMaxKeyParts = 16;  // configs nested deeper than 64 are refused
+
+constexpr std::array<std::string_view, 24> kKnownKeys{
+    "comments", "layers",       "hidden_size", "query_heads", "head_dim",
+    "kv_heads", "kv_heads_key", "packing",     "q",           "k",
+    "v",        "qkv",          "o",           "q_bias",      "k_bias",
+    "v_bias",   "qkv_bias",     "o_bias",      "alibi",       "q_norm",
+    "k_norm",   "q_norm_bias",  "k_norm_bias", "input_major"};
+
+// Splits "attn_config.kv_n_heads" into the parts of a path.
+std::vector<std::string> path_of(std::string_view dotted) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= dotted.size();) {
+    const std::size_t end = std::min(dotted.find('.', begin), dotted.size());
+    parts.emplace_back(dotted.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+// The placeholder for the layer number in tensor names.
+constexpr std::string_view kLayerPlaceholder = "{layer}";
+
+// The value at `path` in nested objects; nullptr if absent or a JSON null.
+const Json* find_path(const Json& config, const std::vector<std::string>& path) {
+  const Json* at = &config;
+  for (const std::string& part : path) {
+    const auto found = at->is_object() ? at->find(part) : at->end();
+    if (!at->is_object() || found == at->end() || found->is_null()) {
+      return nullptr;
+    }
+    at = &*found;
+  }
+  return at;
+}
+
+// Typed access to the values of a layout file. Errors are collected, so that all are reported at
+// once.
+class LayoutValues {
+ public:
+  // Both must outlive this. Records an error for each unknown key in `layout`.
+  LayoutValues(const Json& config, const Json& layout) : config_(config), layout_(layout) {
+    for (const auto& [key, value] : layout_.items()) {
+      if (std::find(kKnownKeys.begin(), kKnownKeys.end(), key) == kKnownKeys.end()) {
+        fault("unknown key {}", printable(key));
+      }
+    }
+  }
+
+  const Json* find(std::string_view key) const { return find_path(layout_, {std::string(key)}); }
+
+  // A number from 1 to `most`. A string names the config key that holds it. 0 after an error.
+  std::int64_t size(std::string_view key, std::int64_t most) {
+    const Json* value = find(key);
+    if (value == nullptr) {
+      fault("{} is missing", key);
+      return 0;
+    }
+    if (!value->is_string()) {
+      return as_size(key, *value, most).value_or(0);
+    }
+    const auto path = config_key(key, value->get_ref<const std::string&>());
+    if (path.empty()) {
+      return 0;
+    }
+    const Json* in_config = find_path(config_, path);
+    if (in_config == nullptr) {
+      fault("{}: config.json has no {}", key, printable_json(*value));
+      return 0;
+    }
+    return as_size(key, *in_config, most).value_or(0);
+  }
+
+  // `value` as a number from 1 to `most`; nothing after an error.
+  std::optional<std::int64_t> as_size(std::string_view key, const Json& value, std::int64_t most) {
+    const bool whole =
+        value.is_number_unsigned() || (value.is_number_integer() && value.get<std::int64_t>() > 0);
+    if (!whole || value.get<std::uint64_t>() == 0 ||
+        value.get<std::uint64_t>() > static_cast<std::uint64_t>(most)) {
+      fault("{} is {}, a whole number from 1 to {} is needed", key, printable_json(value), most);
+      return std::nullopt;
+    }
+    return value.get<std::int64_t>();
+  }
+
+  // A string; `absent` if there is none or after an error.
+  std::string text(std::string_view key, const std::string& absent) {
+    const Json* value = find(key);
+    if (value != nullptr && !value->is_string()) {
+      fault("{} is {}, a string is needed", key, printable_json(*value));
+      return absent;
+    }
+    return value == nullptr ? absent : value->get<std::string>();
+  }
+
+  // A boolean; false if there is none or after an error.
+  bool flag(std::string_view key) {
+    const Json* value = find(key);
+    if (value != nullptr && !value->is_boolean()) {
+      fault("{} is {}, true or false is needed", key, printable_json(*value));
+    }
+    return value != nullptr && value->is_boolean() && value->get<bool>();
+  }
+
+  // A tensor name with the layer placeholder; empty if there is none.
+  std::string name_pattern(std::string_view key) {
+    std::string pattern = text(key, "");
+    if (!pattern.empty() && pattern.find(kLayerPlaceholder) == std::string::npos) {
+      fault("{} does not hold {}", printable_json(pattern), kLayerPlaceholder);
+    }
+    return pattern;
+  }
+
+  // Splits the dotted config key `dotted`, a value of `key`, into a path; empty after an error. The
+  // key may be written into the result's config, which must be readable again.
+  std::vector<std::string> config_key(std::string_view key, std::string_view dotted) {
+    std::vector<std::string> path;
+    if (dotted.size() <= kMaxKeyBytes) {
+      path = path_of(dotted);
+    }
+    const bool has_empty = std::find(path.begin(), path.end(), "") != path.end();
+    if (path.empty() || path.size() > kMaxKeyParts || has_empty) {
+      fault(
+          "{} names the config key {}, at most {} bytes and {} parts between dots are allowed, "
+          "none "
+          "of them empty",
+          key, printable(dotted, 60), kMaxKeyBytes, kMaxKeyParts);
+      path.clear();
+    }
+    return path;
+  }
+
+  template <typename... Args>
+  void fault(fmt::format_string<Args...> format, Args&&... args) {
+    faults_.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+  const std::vector<std::string>& faults() const { return faults_; }
+
+ private:
+  const Json& config_;
+  const Json& layout_;
+  std::vector<std::string> faults_;
+};
 
 std::string with_layer(std::string pattern, std::int64_t layer) {
   const std::size_t at = pattern.find(kLayerPlaceholder);
@@ -175,9 +323,9 @@ class LayoutReader {
       return;  // without their names, tensors cannot be found
     }
     for (std::int64_t i = 0; i < layers; ++i) {
-      AttentionLayout& attention = spec.layers.emplace_back().attention;
-      attention = pattern;
-      rename_tensors(attention, [&](const std::string& name) { return with_layer(name, i); });
+      LayerTensors& layer = spec.layers.emplace_back();
+      layer.attention = pattern;
+      rename_tensors(layer, [&](const std::string& name) { return with_layer(name, i); });
     }
     if (const std::string twice = tensor_named_twice(spec); !twice.empty()) {
       values_.fault("{}", twice);
@@ -215,10 +363,7 @@ ModelSpec describe_with_layout(const Json& config, const Checkpoint& checkpoint,
   ModelSpec spec = reader.read();
   const std::vector<std::string>& faults = reader.faults();
   if (!faults.empty()) {
-    const auto first = std::span(faults).first(std::min(faults.size(), kShown));
-    throw_bad_input(
-        "{}: {}{}", where, fmt::join(first, "; "),
-        faults.size() > kShown ? fmt::format("; and {} more", faults.size() - kShown) : "");
+    throw_bad_input("{}: {}", where, first_of(faults, kShown));
   }
   spec.family = "custom";
   spec.architecture = architecture_of(config);
@@ -237,7 +382,7 @@ ModelSpec describe_model_or_layout(const Json& config, const Checkpoint& checkpo
   if (layout.empty()) {
     return describe_model(config, checkpoint, where);
   }
-  const std::string name = printable(layout.string(), 0);
+  const std::string name = printable_path(layout);
   return describe_with_layout(config, checkpoint,
                               parse_json_object(read_text(layout, kMaxLayoutBytes), name), name);
 }

@@ -77,11 +77,8 @@ void read_qwen_window(ModelSpec& spec, const ConfigReader& config) {
     return;
   }
   const double first = config.number_or({"max_window_layers"}, kFirstUnlessGiven);
-  std::vector<bool> slides(spec.layers.size());
-  for (std::size_t i = 0; i < slides.size(); ++i) {
-    slides[i] = static_cast<double>(i) >= first;
-  }
-  set_windows(spec, listed_windows(config, slides.size()).value_or(slides),
+  const auto slides = [&](std::size_t layer) { return static_cast<double>(layer) >= first; };
+  set_windows(spec, sliding_layers(config, spec.layers.size(), slides),
               config.optional_count({"sliding_window"}).value_or(kWindowUnlessGiven));
 }
 
@@ -169,11 +166,8 @@ ModelSpec describe_smollm3(const ConfigReader& config, const Checkpoint& checkpo
                                        /*default_epsilon=*/1e-6, {.theta = 2000000.0});
   read_layers_without_rope(spec, config);
   if (config.flag_or({"use_sliding_window"}, false) && config.find("sliding_window") != nullptr) {
-    std::vector<bool> slides;
-    for (const LayerTensors& layer : spec.layers) {
-      slides.push_back(layer.without_rope);
-    }
-    set_windows(spec, listed_windows(config, slides.size()).value_or(slides),
+    const auto slides = [&](std::size_t layer) { return spec.layers[layer].without_rope; };
+    set_windows(spec, sliding_layers(config, spec.layers.size(), slides),
                 config.count({"sliding_window"}));
   }
   name_llama_tensors(spec, config, checkpoint, llama_biases(config), /*tied_by_default=*/true);

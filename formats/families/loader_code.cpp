@@ -358,10 +358,6 @@ std::vector<std::string> notes_on_code(const DirectoryCode& code) {
   constexpr std::size_t kShown = 100;
   std::vector<std::string> names;
   for (const ForeignCode& each : code.foreign) {
-    if (names.size() == kShown) {
-      names.push_back(fmt::format("and {} more", code.foreign.size() - kShown));
-      break;
-    }
     names.push_back(printable(each.place) +
                     (each.code.empty() ? "" : " = " + printable(each.code)));
   }
@@ -371,7 +367,7 @@ std::vector<std::string> notes_on_code(const DirectoryCode& code) {
   return {
       fmt::format("the result has code that regroup did not write, which loaders may run; read "
                   "it before you let them: {}",
-                  fmt::join(names, "; "))};
+                  first_of(names, kShown))};
 }
 
 }  // namespace regroup

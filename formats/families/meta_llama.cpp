@@ -38,8 +38,7 @@ void note_unknown_keys(ModelSpec& spec, const Json& params) {
 std::int64_t rows_of(const Checkpoint& checkpoint, const std::string& name) {
   const TensorInfo& tensor = checkpoint.at(name);
   if (tensor.shape.size() != 2 || tensor.shape.front() < 1) {
-    throw_bad_input("{}: tensor {} is {}, a matrix is needed",
-                    printable(checkpoint.file_of(tensor).path().string(), 0), printable(name),
+    throw_bad_input("{} is {}, a matrix is needed", place_of(checkpoint, tensor),
                     text_of(tensor.shape));
   }
   return tensor.shape.front();

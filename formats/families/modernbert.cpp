@@ -19,12 +19,9 @@ constexpr BlockNames kModernBertBlock{Packing::kQueryKeyValue,
 void read_local_attention(ModelSpec& spec, const ConfigReader& config) {
   const auto step =
       static_cast<std::size_t>(config.optional_count({"global_attn_every_n_layers"}).value_or(3));
-  std::vector<bool> slides(spec.layers.size());
-  for (std::size_t i = 0; i < slides.size(); ++i) {
-    slides[i] = i % step != 0;
-  }
   const std::int64_t width = config.optional_count({"local_attention"}).value_or(128);
-  set_windows(spec, listed_windows(config, slides.size()).value_or(slides), width / 2 + 1);
+  const auto slides = [&](std::size_t layer) { return layer % step != 0; };
+  set_windows(spec, sliding_layers(config, spec.layers.size(), slides), width / 2 + 1);
 }
 
 void read_modernbert_rope(ModelSpec& spec, const ConfigReader& config) {

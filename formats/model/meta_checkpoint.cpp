@@ -117,15 +117,15 @@ std::vector<fs::path> rank_files_in(const fs::path& directory) {
     count += is_rank_file(entry.path()) ? 1 : 0;
   }
   if (count > kMaxRanks) {
-    throw_bad_input("{}: {} consolidated files, at most {} allowed",
-                    printable(directory.string(), 0), count, kMaxRanks);
+    throw_bad_input("{}: {} consolidated files, at most {} allowed", printable_path(directory),
+                    count, kMaxRanks);
   }
   std::vector<fs::path> files;
   for (std::size_t i = 0; i < count; ++i) {
     files.push_back(directory / rank_file(i));
     if (!path_exists(files.back())) {
-      throw_bad_input("{}: {} consolidated files, but {} is missing",
-                      printable(directory.string(), 0), count, rank_file(i));
+      throw_bad_input("{}: {} consolidated files, but {} is missing", printable_path(directory),
+                      count, rank_file(i));
     }
   }
   return files;
@@ -189,7 +189,7 @@ Checkpoint open_meta_checkpoint(const fs::path& directory) {
   for (const fs::path& file : files) {
     ranks.push_back(open_weight_file(file));
   }
-  return join_meta_ranks(std::move(ranks), printable(directory.string(), 0));
+  return join_meta_ranks(std::move(ranks), printable_path(directory));
 }
 
 }  // namespace regroup

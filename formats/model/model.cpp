@@ -81,7 +81,7 @@ Model open_gguf_model(const fs::path& path) {
 
 Model open_meta_model(const fs::path& path) {
   ModelDirectory directory = open_meta_directory(path);
-  const std::string where = printable((path / kMetaParamsFile).string(), 0);
+  const std::string where = printable_path(path / kMetaParamsFile);
   ModelSpec spec = describe_meta(directory.config, directory.checkpoint, where);
   leave_out_quantisation(directory);
   return {std::move(directory), Convention::kMeta, std::move(spec), std::nullopt, {}};
@@ -140,7 +140,7 @@ Model open_model(const fs::path& given, const OpenOptions& options) {
     return open_meta_model(path);
   }
   ModelDirectory directory = open_model_directory(path);
-  const std::string where = printable((directory.path / "config.json").string(), 0);
+  const std::string where = printable_path(directory.path / "config.json");
   ModelSpec spec =
       describe_model_or_layout(directory.config, directory.checkpoint, where, options.layout);
   leave_out_quantisation(directory);
@@ -160,7 +160,7 @@ Model open_model_outline(const fs::path& given, const OpenOptions& options) {
       (is_meta_directory(directory) || !is_config_alone(directory))) {
     return open_model(directory, options);
   }
-  const std::string where = printable(file.string(), 0);
+  const std::string where = printable_path(file);
   const Checkpoint none({});
   std::string text = read_text(file, kMaxConfigBytes);
   Json config = parse_json_object(text, where);
@@ -182,7 +182,7 @@ ConversionRecord record_of(const Model& model) {
 
 void check_writable(const Model& model) {
   if (model.convention != Convention::kHuggingFace) {
-    const std::string path = printable(model.path.string(), 0);
+    const std::string path = printable_path(model.path);
     const auto& tensors = model.checkpoint.tensors();
     const bool quantised = std::any_of(tensors.begin(), tensors.end(), [](const TensorInfo& each) {
       return is_block_type(each.dtype);
@@ -204,7 +204,7 @@ std::optional<ModelSpec> describe_without_config(const fs::path& given,
   }
   if (is_meta_directory(path)) {
     const fs::path params = path / kMetaParamsFile;
-    const std::string where = printable(params.string(), 0);
+    const std::string where = printable_path(params);
     const std::string text = read_text(params, kMaxConfigBytes);
     return describe_meta(parse_json_object(text, where), checkpoint, where);
   }

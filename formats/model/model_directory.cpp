@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,19 +19,9 @@
 
 namespace regroup {
 
-namespace {
-
-std::string first_bytes(const File& file) {
-  std::string bytes(std::min<std::uint64_t>(file.size(), kLegacyTorchMagic.size()), '\0');
-  file.read_at(0, std::as_writable_bytes(std::span(bytes)));
-  return bytes;
-}
-
-}  // namespace
-
 Checkpoint::Part open_weight_file(const std::filesystem::path& path) {
   File file = File::open(path);
-  const std::string first = first_bytes(file);
+  const std::string first = read_start(file, kLegacyTorchMagic.size());
   if (first.starts_with("PK\x03\x04")) {
     return open_torch_checkpoint(path);
   }
@@ -69,8 +58,7 @@ void refuse_other_tensors(const Checkpoint::Part& part, const TensorInfo& tensor
   const bool adapter = tensor.name.find(".lora_A.") != std::string::npos ||
                        tensor.name.find(".base_layer.") != std::string::npos;
   if (flat || adapter) {
-    throw_bad_input("{}: tensor {}: {}", printable(part.file.path().string(), 0),
-                    printable(tensor.name),
+    throw_bad_input("{}: tensor {}: {}", printable_path(part.file.path()), printable(tensor.name),
                     flat ? "FSDP's flat parameters are not the model's tensors: save the model "
                            "with a full state dict (StateDictType.FULL_STATE_DICT)"
                          : "a LoRA adapter, which must be merged first: with peft, "
@@ -198,7 +186,7 @@ bool is_shown_file(const fs::directory_entry& entry) {
 void check_exists(const fs::path& path) {
   std::error_code fault;
   if (fs::status(path, fault).type() == fs::file_type::not_found) {
-    throw_bad_input("{}: no such file or directory", printable(path.string(), 0));
+    throw_bad_input("{}: no such file or directory", printable_path(path));
   }
   if (fault) {
     throw_cannot_open(path, fault.value());
@@ -240,7 +228,7 @@ void refuse_nanogpt(const fs::path& path) {
     throw_bad_input(
         "{}: a checkpoint of nanoGPT: python -m regroup.nanogpt ckpt.pt DIRECTORY makes a GPT-2 of "
         "it (with torch and transformers)",
-        printable(path.string(), 0));
+        printable_path(path));
   }
 }
 
@@ -251,7 +239,7 @@ void refuse_adapter(const fs::path& directory) {
         "{}: has a LoRA adapter (adapter_config.json), which must be merged first: with peft, "
         "AutoPeftModelForCausalLM.from_pretrained(DIRECTORY).merge_and_unload().save_pretrained("
         "MERGED)",
-        printable(directory.string(), 0));
+        printable_path(directory));
   }
 }
 
@@ -273,7 +261,7 @@ std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
     return is_index(*weights) ? open_indexed_shards(*weights) : open_single(*weights);
   }
   refuse_nanogpt(directory);
-  throw_bad_input("{}: holds no {}, {} or index of either; {}", printable(directory.string(), 0),
+  throw_bad_input("{}: holds no {}, {} or index of either; {}", printable_path(directory),
                   kSingleFile, kTorchSingleFile, instead_of_weights(directory));
 }
 
@@ -320,14 +308,14 @@ ModelDirectory open_model_directory(const fs::path& given) {
   refuse_adapter(directory);
   if (!path_exists(config_path)) {
     refuse_nanogpt(path);
-    throw_bad_input("{}: {} {}; not a model directory{}", printable(path.string(), 0),
+    throw_bad_input("{}: {} {}; not a model directory{}", printable_path(path),
                     path == directory ? "contains no" : "is in a directory without", kConfigFile,
                     path != directory && path.extension() == ".bin"
                         ? ", and files of llama2.c and llm.c are not read"
                         : "");
   }
   std::string text = read_text(config_path, kMaxConfigBytes);
-  Json config = parse_json_object(text, printable(config_path.string(), 0));
+  Json config = parse_json_object(text, printable_path(config_path));
   return {directory, std::move(text), std::move(config), open_checkpoint(path),
           companions_of(directory)};
 }
@@ -335,7 +323,7 @@ ModelDirectory open_model_directory(const fs::path& given) {
 ModelDirectory open_meta_directory(const fs::path& path) {
   const fs::path params = path / kMetaParamsFile;
   std::string text = read_text(params, kMaxConfigBytes);
-  Json config = parse_json_object(text, printable(params.string(), 0));
+  Json config = parse_json_object(text, printable_path(params));
   return {path, std::move(text), std::move(config), open_meta_checkpoint(path),
           companions_of(path)};
 }
@@ -380,8 +368,7 @@ std::vector<std::string> notes_on_companions(const ModelDirectory& source) {
     notes.push_back(fmt::format(
         "{} is left out: it is a link out of the model's directory, to {}; copy that file by hand "
         "if it belongs to the model",
-        printable(name.string(), 0),
-        printable(fs::canonical(source.path / name, unknown).string(), 0)));
+        printable_path(name), printable_path(fs::canonical(source.path / name, unknown))));
   }
   return notes;
 }
@@ -389,9 +376,8 @@ std::vector<std::string> notes_on_companions(const ModelDirectory& source) {
 void refuse_output_inside(const ModelDirectory& source, const fs::path& destination) {
   if (lies_inside(destination, source.path)) {
     std::error_code unknown;
-    throw_usage("{}: lies inside the source {}",
-                printable(fs::absolute(destination, unknown).string(), 0),
-                printable(fs::weakly_canonical(source.path, unknown).string(), 0));
+    throw_usage("{}: lies inside the source {}", printable_path(fs::absolute(destination, unknown)),
+                printable_path(fs::weakly_canonical(source.path, unknown)));
   }
 }
 

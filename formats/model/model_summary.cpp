@@ -79,40 +79,13 @@ class PartList {
     }
   }
 
-  void put_linear(ModelPart part, const LinearTensors& linear) {
-    put(part, {linear.weight, linear.bias});
-  }
-
-  void put_norm(ModelPart part, const NormTensors& norm) { put(part, {norm.weight, norm.bias}); }
-
-  void put_attention(ModelPart part, const AttentionLayout& attention) {
-    for (const LinearTensors* linear : {&attention.q, &attention.k, &attention.v, &attention.o}) {
-      put_linear(part, *linear);
-    }
-    for (const auto* norms : {&attention.q_norms, &attention.k_norms}) {
-      for (const NormTensors& norm : *norms) {
-        put_norm(part, norm);
-      }
-    }
+  template <typename Tensors>  // LinearTensors or NormTensors
+  void put_both(ModelPart part, const Tensors& tensors) {
+    put(part, {tensors.weight, tensors.bias});
   }
 
   void put_layer(const LayerTensors& layer) {
-    put_attention(ModelPart::kAttention, layer.attention);
-    put_attention(ModelPart::kCross, layer.cross_attention);
-    put(ModelPart::kPositions, {layer.relative_bias});
-    for (const NormTensors* norm : layer.norms()) {
-      put_norm(ModelPart::kNorms, *norm);
-    }
-    for (const LinearTensors* linear : {&layer.gate, &layer.up, &layer.down}) {
-      put_linear(ModelPart::kMlp, *linear);
-    }
-    put_linear(ModelPart::kMlp, layer.shared_gate);
-    put(ModelPart::kExperts, {layer.experts.router});
-    for (const auto* names : {&layer.experts.gate, &layer.experts.up, &layer.experts.down}) {
-      for (const std::string& name : *names) {
-        put(ModelPart::kExperts, {name});
-      }
-    }
+    for_each_tensor(layer, [&](const std::string& name, ModelPart part) { put(part, {name}); });
   }
 
   ModelParts take() { return std::move(parts_); }
@@ -151,25 +124,25 @@ ModelParts parts_of(const ModelSpec& spec) {
   PartList parts(spec.encoder_layers.size() + spec.layers.size());
   parts.put(ModelPart::kEmbedding, {spec.token_embedding, spec.token_type_embedding});
   parts.put(ModelPart::kPositions, {spec.position_embedding});
-  parts.put_linear(ModelPart::kEmbedding, spec.project_in);
-  parts.put_norm(ModelPart::kNorms, spec.embedding_norm);
-  parts.put_linear(ModelPart::kEncoder, spec.spectrum.first);
-  parts.put_linear(ModelPart::kEncoder, spec.spectrum.second);
+  parts.put_both(ModelPart::kEmbedding, spec.project_in);
+  parts.put_both(ModelPart::kNorms, spec.embedding_norm);
+  parts.put_both(ModelPart::kEncoder, spec.spectrum.first);
+  parts.put_both(ModelPart::kEncoder, spec.spectrum.second);
   parts.put(ModelPart::kEncoder, {spec.encoder_position_embedding});
-  parts.put_norm(ModelPart::kEncoder, spec.encoder_embedding_norm);
+  parts.put_both(ModelPart::kEncoder, spec.encoder_embedding_norm);
   for (const LayerTensors& layer : spec.encoder_layers) {
     for (const auto& [name, part] : parts_of_layer(layer)) {
       parts.put(ModelPart::kEncoder, {name});
     }
   }
-  parts.put_norm(ModelPart::kEncoder, spec.encoder_final_norm);
+  parts.put_both(ModelPart::kEncoder, spec.encoder_final_norm);
   for (const LayerTensors& layer : spec.layers) {
     parts.put_layer(layer);
   }
-  parts.put_norm(ModelPart::kNorms, spec.final_norm);
-  parts.put_linear(ModelPart::kOutput, spec.project_out);
-  parts.put_linear(ModelPart::kOutput, spec.head_transform);
-  parts.put_norm(ModelPart::kOutput, spec.head_norm);
+  parts.put_both(ModelPart::kNorms, spec.final_norm);
+  parts.put_both(ModelPart::kOutput, spec.project_out);
+  parts.put_both(ModelPart::kOutput, spec.head_transform);
+  parts.put_both(ModelPart::kOutput, spec.head_norm);
   parts.put(ModelPart::kOutput, {spec.lm_head, spec.lm_head_bias});
   return parts.take();
 }
@@ -289,10 +262,7 @@ void describe_attention(ModelSummary& summary, const Checkpoint& checkpoint) {
     self.kv_bytes_per_token = summary.kv_cache->per_token();
     cross.kv_bytes_per_token = summary.kv_cache->cross_per_token();
   }
-  summary.config_kv_heads = self.config_kv_heads;
-  summary.kv_heads = self.kv_heads;
-  summary.attention = self.attention;
-  summary.kv_bytes_per_token = self.kv_bytes_per_token;
+  static_cast<AttentionSummary&>(summary) = self;
   if (config.has_encoder()) {
     for (const AttentionRole role : config.roles()) {
       summary.roles.push_back(found[role]);
@@ -415,7 +385,7 @@ ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint
                            path.filename().string().ends_with(".index.json") ||
                            path.filename() == "model.safetensors";
   if (whole_model && path_exists(config)) {
-    const std::string where = printable(config.string(), 0);
+    const std::string where = printable_path(config);
     const Json json = parse_json_object(read_text(config, kMaxConfigBytes), where);
     describe_with_spec(summary, describe_model_or_layout(json, checkpoint, where, layout),
                        checkpoint, json);

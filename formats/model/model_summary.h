@@ -14,6 +14,7 @@
 #include "formats/model/conversion_record.h"
 #include "formats/model/serving_cost.h"
 #include "formats/spec/model_spec.h"
+#include "formats/spec/tensor_names.h"
 #include "formats/tensors/checkpoint.h"
 
 namespace regroup {
@@ -39,18 +40,6 @@ struct LayerSummary {
 std::vector<LayerSummary> summarize_layers(const ModelSpec& spec, const Checkpoint& checkpoint);
 
 // Assigns each tensor to a part of the model.
-
-enum class ModelPart {
-  kEmbedding,
-  kPositions,
-  kEncoder,
-  kAttention,
-  kCross,
-  kMlp,
-  kExperts,
-  kNorms,
-  kOutput
-};
 
 /// "embedding", "positions", "encoder" (the whole stack of an encoder-decoder), "attention",
 /// "cross-attention", "mlp", "experts" (with their routers), "norms" or "output".
@@ -83,23 +72,21 @@ struct AttentionSummary {
   AttentionRole role = AttentionRole::kSelf;
   std::vector<std::int64_t> kv_heads;         ///< per layer, as the tensors' shapes say
   std::vector<std::int64_t> config_kv_heads;  ///< per layer, as the config says
-  std::string attention;                      ///< "mha", "gqa", "mqa" or "mixed"
+  std::string attention;                      ///< "mha", "gqa", "mqa", "mixed" or empty
   /// Bytes of KV cache per token (for cross-attention, per source token) in the dtype of
   /// cache_dtype_of(). None for bidirectional attention, which has no cache.
   std::optional<std::uint64_t> kv_bytes_per_token;
 };
 
-/// Unknown facts are empty (a bare weight file has no config).
-struct ModelSummary {
+/// Unknown facts are empty (a bare weight file has no config). An encoder-decoder's attention is
+/// here that of its decoder.
+struct ModelSummary : AttentionSummary {
   std::filesystem::path path;
   std::optional<ModelSpec> spec;  ///< if there is a config.json or none is needed
   std::string family;             ///< "unknown" if it cannot be determined
   std::string architecture;
   std::int64_t layers = 0;
   std::optional<std::int64_t> hidden_size, query_heads, head_dim, vocab_size;
-  std::vector<std::int64_t> kv_heads;             ///< per layer, as the tensors' shapes say
-  std::vector<std::int64_t> config_kv_heads;      ///< per layer, as the config says
-  std::string attention;                          ///< "mha", "gqa", "mqa", "mixed" or empty
   std::string positions;                          ///< "rope", "alibi", "learned", "none" or empty
   std::vector<std::vector<double>> alibi_slopes;  ///< per layer
 
@@ -111,12 +98,10 @@ struct ModelSummary {
   std::optional<std::uint64_t> active_parameters;
   std::uint64_t bytes = 0;
   std::uint64_t files = 0;
-  std::optional<std::uint64_t> kv_bytes_per_token;
   std::optional<KvCacheCost> kv_cache;  ///< none without a cache or if heads are unknown
   DType cache_dtype = DType::kF16;
   std::map<std::string, std::uint64_t> parameters_by_part;  ///< by name_of(ModelPart)
-  /// For encoder-decoders: encoder, decoder and cross-attention. The fields above are the
-  /// decoder's. Otherwise empty.
+  /// For encoder-decoders: encoder, decoder and cross-attention. Otherwise empty.
   std::vector<AttentionSummary> roles;
   /// That of the config, which also records training; else that of the metadata.
   ConversionRecord record;

@@ -213,7 +213,7 @@ std::vector<ServingCost> serving_costs(const Model& model, const ServingQuestion
   const DType dtype = question.cache_dtype.value_or(cache_dtype_of(spec, checkpoint));
   const auto now = kv_cache_cost(spec, dtype);
   if (!now) {
-    throw_usage("{}: {} has no KV cache to plan", printable(model.path.string(), 0),
+    throw_usage("{}: {} has no KV cache to plan", printable_path(model.path),
                 printable(spec.architecture));
   }
   const std::vector<AttentionRole> roles = roles_of(spec, question);
@@ -251,7 +251,7 @@ std::string warning_of_positions(const Model& model, std::int64_t length) {
   const auto declared = declared_positions(model);
   return declared && length > *declared
              ? fmt::format("{}: windows of {} tokens, the config declares {} positions",
-                           printable(model.path.string(), 0), length, *declared)
+                           printable_path(model.path), length, *declared)
              : "";
 }
 
@@ -262,7 +262,7 @@ std::string warning_of_context(const Model& model, std::int64_t length) {
   }
   return trained && length > *trained
              ? fmt::format("{}: windows of {} tokens, the model was uptrained on sequences of {}",
-                           printable(model.path.string(), 0), length, *trained)
+                           printable_path(model.path), length, *trained)
              : "";
 }
 

@@ -282,7 +282,7 @@ Json settings_of(const fs::path& given) {
   if (!fs::is_directory(path, fault) || !path_exists(config)) {
     return Json::object();
   }
-  return parse_json_object(read_text(config, kMaxConfigBytes), printable(config.string(), 0));
+  return parse_json_object(read_text(config, kMaxConfigBytes), printable_path(config));
 }
 
 }  // namespace regroup

@@ -257,7 +257,7 @@ std::vector<Checkpoint::Part> open_in_parallel(
 }  // namespace
 
 std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& index) {
-  const std::string where = printable(index.string(), 0);
+  const std::string where = printable_path(index);
   const std::string text = read_text(index, kMaxIndexBytes);
   WeightIndex found = parse_weight_index(text, where);
   std::vector<WeightIndex::Shard>& shards = found.shards;

@@ -325,23 +325,21 @@ std::string name_stack(ModelSpec& spec, const Checkpoint& checkpoint, const Stac
   return prefix;
 }
 
-std::optional<std::vector<bool>> listed_windows(const ConfigReader& config, std::size_t layers) {
+std::vector<bool> sliding_layers(const ConfigReader& config, std::size_t layers,
+                                 const std::function<bool(std::size_t)>& usual) {
   const Json* types = config.find("layer_types");
-  if (types == nullptr) {
-    return std::nullopt;
-  }
   const auto known = [](const Json& type) {
     return type == "sliding_attention" || type == "full_attention";
   };
-  if (!types->is_array() || types->size() != layers ||
-      !std::all_of(types->begin(), types->end(), known)) {
+  if (types != nullptr && (!types->is_array() || types->size() != layers ||
+                           !std::all_of(types->begin(), types->end(), known))) {
     throw_bad_input(
         "{}: layer_types must list full_attention or sliding_attention for each of the {} layers",
         config.where(), layers);
   }
   std::vector<bool> slides;
-  for (const Json& type : *types) {
-    slides.push_back(type == "sliding_attention");
+  for (std::size_t i = 0; i < layers; ++i) {
+    slides.push_back(types == nullptr ? usual(i) : (*types)[i] == "sliding_attention");
   }
   return slides;
 }
@@ -363,11 +361,9 @@ void set_windows(ModelSpec& spec, const std::vector<bool>& slides, std::int64_t 
 }
 
 void read_layer_windows(ModelSpec& spec, const ConfigReader& config, std::int64_t pattern) {
-  std::vector<bool> slides(spec.layers.size());
-  for (std::size_t i = 0; i < slides.size(); ++i) {
-    slides[i] = (static_cast<std::int64_t>(i) + 1) % pattern != 0;
-  }
-  slides = listed_windows(config, slides.size()).value_or(slides);
+  const std::vector<bool> slides = sliding_layers(
+      config, spec.layers.size(),
+      [&](std::size_t layer) { return (static_cast<std::int64_t>(layer) + 1) % pattern != 0; });
   const bool any = std::find(slides.begin(), slides.end(), true) != slides.end();
   if (any && config.mentions("sliding_window") && config.find("sliding_window") == nullptr) {
     throw_bad_input("{}: sliding_window is null, but layers slide: a number is needed",

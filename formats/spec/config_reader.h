@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -159,8 +160,9 @@ std::string name_stack(ModelSpec& spec, const Checkpoint& checkpoint, const Stac
 // Sliding windows in some of the layers: layer_types and sliding_window.
 
 /// Whether each layer has the sliding window, from layer_types ("sliding_attention" or
-/// "full_attention"); nothing without the key. Throws kBadInput for another list.
-std::optional<std::vector<bool>> listed_windows(const ConfigReader& config, std::size_t layers);
+/// "full_attention"); as `usual` says without the key. Throws kBadInput for another list.
+std::vector<bool> sliding_layers(const ConfigReader& config, std::size_t layers,
+                                 const std::function<bool(std::size_t layer)>& usual);
 
 /// Reads the window of all layers, sliding_window: 4096 without the key, none for null.
 void read_sliding_window(ModelSpec& spec, const ConfigReader& config);

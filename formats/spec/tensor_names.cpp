@@ -12,85 +12,44 @@ namespace regroup {
 
 namespace {
 
-class Renaming {
- public:
-  explicit Renaming(const std::function<std::string(const std::string&)>& rename)
-      : rename_(rename) {}
-
-  void apply(std::string& name) const {
-    if (!name.empty()) {
-      name = rename_(name);
-    }
+void apply(const std::function<std::string(const std::string&)>& rename, std::string& name) {
+  if (!name.empty()) {
+    name = rename(name);
   }
-
-  template <typename Tensors>  // LinearTensors or NormTensors
-  void apply_to_both(Tensors& tensors) const {
-    apply(tensors.weight);
-    apply(tensors.bias);
-  }
-
-  void apply(AttentionLayout& attention) const {
-    for (LinearTensors* part : {&attention.q, &attention.k, &attention.v, &attention.o}) {
-      apply_to_both(*part);
-    }
-    for (std::vector<NormTensors>* norms : {&attention.q_norms, &attention.k_norms}) {
-      for (NormTensors& norm : *norms) {
-        apply_to_both(norm);
-      }
-    }
-  }
-
-  void apply(LayerTensors& layer) const {
-    apply(layer.attention);
-    apply(layer.cross_attention);
-    apply(layer.relative_bias);
-    for (NormTensors* norm : layer.norms()) {
-      apply_to_both(*norm);
-    }
-    for (LinearTensors* part : {&layer.gate, &layer.up, &layer.down, &layer.shared_gate}) {
-      apply_to_both(*part);
-    }
-    apply(layer.experts.router);
-    for (auto* names : {&layer.experts.gate, &layer.experts.up, &layer.experts.down}) {
-      for (std::string& name : *names) {
-        apply(name);
-      }
-    }
-  }
-
- private:
-  const std::function<std::string(const std::string&)>& rename_;
-};
+}
 
 }  // namespace
 
-void rename_tensors(AttentionLayout& attention,
+void rename_tensors(LayerTensors& layer,
                     const std::function<std::string(const std::string&)>& rename) {
-  Renaming(rename).apply(attention);
+  for_each_tensor(layer, [&](std::string& name, ModelPart) { apply(rename, name); });
 }
 
 void rename_tensors(ModelSpec& spec, const std::function<std::string(const std::string&)>& rename) {
-  const Renaming renaming(rename);
   for (std::string* name :
        {&spec.token_embedding, &spec.position_embedding, &spec.token_type_embedding, &spec.lm_head,
         &spec.tied_head, &spec.lm_head_bias}) {
-    renaming.apply(*name);
+    apply(rename, *name);
   }
   for (auto* names : {&spec.idle_position_tensors, &spec.tied_lookups}) {
     for (std::string& name : *names) {
-      renaming.apply(name);
+      apply(rename, name);
     }
   }
+  const auto apply_to_both = [&](auto& tensors) {
+    apply(rename, tensors.weight);
+    apply(rename, tensors.bias);
+  };
   for (NormTensors* norm :
        {&spec.embedding_norm, &spec.encoder_final_norm, &spec.final_norm, &spec.head_norm}) {
-    renaming.apply_to_both(*norm);
+    apply_to_both(*norm);
   }
   for (LinearTensors* part : {&spec.project_in, &spec.project_out, &spec.head_transform}) {
-    renaming.apply_to_both(*part);
+    apply_to_both(*part);
   }
   for (std::vector<LayerTensors>* stack : {&spec.layers, &spec.encoder_layers}) {
     for (LayerTensors& layer : *stack) {
-      renaming.apply(layer);
+      rename_tensors(layer, rename);
     }
   }
 }

@@ -9,11 +9,58 @@
 
 namespace regroup {
 
-// All tensor names in a ModelSpec.
+// All tensor names in a ModelSpec, and what each tensor is a part of.
 
-/// Replaces every tensor name in `spec` by `rename(name)`. Empty names stay empty.
+enum class ModelPart {
+  kEmbedding,
+  kPositions,
+  kEncoder,
+  kAttention,
+  kCross,
+  kMlp,
+  kExperts,
+  kNorms,
+  kOutput
+};
+
+/// Calls `visit(name, part)` for each tensor name of a layer of any stack, also for empty ones.
+/// Tensors that are several parts come several times. `Layer`: LayerTensors, constant or not.
+template <typename Layer, typename Visit>
+void for_each_tensor(Layer& layer, const Visit& visit) {
+  const auto both = [&](auto& tensors, ModelPart part) {
+    visit(tensors.weight, part);
+    visit(tensors.bias, part);
+  };
+  const auto all = [&](auto& attention, ModelPart part) {
+    for (auto* linear : {&attention.q, &attention.k, &attention.v, &attention.o}) {
+      both(*linear, part);
+    }
+    for (auto* norms : {&attention.q_norms, &attention.k_norms}) {
+      for (auto& norm : *norms) {
+        both(norm, part);
+      }
+    }
+  };
+  all(layer.attention, ModelPart::kAttention);
+  all(layer.cross_attention, ModelPart::kCross);
+  visit(layer.relative_bias, ModelPart::kPositions);
+  for (auto* norm : layer.norms()) {
+    both(*norm, ModelPart::kNorms);
+  }
+  for (auto* linear : {&layer.gate, &layer.up, &layer.down, &layer.shared_gate}) {
+    both(*linear, ModelPart::kMlp);
+  }
+  visit(layer.experts.router, ModelPart::kExperts);
+  for (auto* names : {&layer.experts.gate, &layer.experts.up, &layer.experts.down}) {
+    for (auto& name : *names) {
+      visit(name, ModelPart::kExperts);
+    }
+  }
+}
+
+/// Replaces every tensor name by `rename(name)`. Empty names stay empty.
 void rename_tensors(ModelSpec& spec, const std::function<std::string(const std::string&)>& rename);
-void rename_tensors(AttentionLayout& attention,
+void rename_tensors(LayerTensors& layer,
                     const std::function<std::string(const std::string&)>& rename);
 
 // The output head, which maps the last hidden states to predictions. Checkpoints of base models
