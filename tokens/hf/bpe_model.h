@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "formats/base/name_table.h"
+
 namespace regroup {
 
 // A hash table from 64-bit keys to 64-bit values, for tables of merges and tries: compact, and safe
@@ -56,6 +58,8 @@ class NumberTable {
 class WordCache {
  public:
   WordCache();
+  WordCache(const WordCache&) = delete;
+  WordCache& operator=(const WordCache&) = delete;
 
   /// The ids of `word`, valid until the next put(); nothing if it is not there.
   std::optional<std::span<const std::uint32_t>> find(std::string_view word) const;
@@ -64,17 +68,13 @@ class WordCache {
   void put(std::string_view word, std::span<const std::uint32_t> ids);
 
  private:
-  struct Slot {
-    std::uint32_t hash = 0;
-    std::uint32_t word_begin = 0, word_size = 0;  // size 0: the slot is free
-    std::uint32_t ids_begin = 0, ids_count = 0;
+  struct Ids {
+    std::uint32_t begin = 0, count = 0;
   };
 
-  std::size_t place_of(std::string_view word, std::size_t hash) const;
-
-  std::vector<Slot> slots_;
-  std::size_t words_ = 0;
-  std::string text_;
+  NameTable words_;   // views of text_, with their places in found_
+  std::string text_;  // reserved: it never moves
+  std::vector<Ids> found_;
   std::vector<std::uint32_t> ids_;
 };
 
