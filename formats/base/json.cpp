@@ -260,8 +260,8 @@ Json parse_json_object(std::string_view text, std::string_view where) {
   return parse_object<Json>(text, where, kMaxOrderedMembers);
 }
 
-nlohmann::json parse_sorted_json_object(std::string_view text, std::string_view where) {
-  return parse_object<nlohmann::json>(text, where, std::numeric_limits<std::size_t>::max());
+SortedJson parse_sorted_json_object(std::string_view text, std::string_view where) {
+  return parse_object<SortedJson>(text, where, std::numeric_limits<std::size_t>::max());
 }
 
 std::string with_member(std::string_view object, const std::vector<std::string>& path,

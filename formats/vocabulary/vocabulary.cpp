@@ -131,12 +131,6 @@ std::optional<bool> flag_in(const SortedJson& object, std::string_view key) {
   return member.is_boolean() ? std::optional(member.get<bool>()) : std::nullopt;
 }
 
-const SortedJson& member_of(const SortedJson& object, std::string_view key) {
-  static const SortedJson kNull;
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  return object.is_object() && found != object.end() ? *found : kNull;
-}
-
 std::string token_text(const SortedJson& object, std::string_view key) {
   const SortedJson& member = member_of(object, key);
   const SortedJson& text = member.is_object() ? member_of(member, "content") : member;

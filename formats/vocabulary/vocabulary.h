@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include "formats/base/json.h"
 
 namespace regroup {
 
@@ -73,19 +73,12 @@ Vocabulary read_vocabulary(const std::filesystem::path& directory, std::int64_t 
 
 // Shared by the readers of tokenizer files: a vocabulary under construction, and small JSON files.
 
-/// JSON of tokenizer files, sorted by key: nlohmann's ordered objects take quadratic time for an
-/// object as large as a vocabulary.
-using SortedJson = nlohmann::json;
-
 inline constexpr std::uint64_t kMaxTokenizerBytes = 256U << 20;
 
 /// The object in `directory`/`name`, or null if there is no such file. Throws kBadInput, also if
 /// the file is larger than `max_bytes`.
 SortedJson read_json_if_there(const std::filesystem::path& directory, const std::string& name,
                               std::uint64_t max_bytes = kMaxTokenizerBytes);
-
-/// The member of an object, or null.
-const SortedJson& member_of(const SortedJson& object, std::string_view key);
 
 /// The member if it is true or false.
 std::optional<bool> flag_in(const SortedJson& object, std::string_view key);
