@@ -29,6 +29,10 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMaxSentencePieceBytes = 256U << 20;
 
+// The scores of placeholder tokens, and of tokens added to a SentencePiece model.
+constexpr float kPlaceholderScore = -10000.0F;
+constexpr float kAddedScore = -1000.0F;
+
 Vocabulary absent(const std::string& why) {
   Vocabulary vocabulary;
   vocabulary.notes.push_back(why);
@@ -104,14 +108,6 @@ Vocabulary read_vocabulary(const fs::path& directory, std::int64_t rows) {
   return vocabulary;
 }
 
-namespace {
-
-// The scores of placeholder tokens, and of tokens added to a SentencePiece model.
-constexpr float kPlaceholderScore = -10000.0F;
-constexpr float kAddedScore = -1000.0F;
-
-}  // namespace
-
 std::string with_plain_spaces(std::string text) {
   replace_all(text, kSpaceOfPieces, " ");
   return text;
@@ -129,6 +125,12 @@ SortedJson read_json_if_there(const std::filesystem::path& directory, const std:
 std::optional<bool> flag_in(const SortedJson& object, std::string_view key) {
   const SortedJson& member = member_of(object, key);
   return member.is_boolean() ? std::optional(member.get<bool>()) : std::nullopt;
+}
+
+std::optional<std::int64_t> first_number_in(const SortedJson& object, std::string_view key) {
+  const SortedJson& member = member_of(object, key);
+  const SortedJson& number = member.is_array() && !member.empty() ? member.front() : member;
+  return number.is_number_integer() ? std::optional(number.get<std::int64_t>()) : std::nullopt;
 }
 
 std::string token_text(const SortedJson& object, std::string_view key) {

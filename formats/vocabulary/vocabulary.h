@@ -83,6 +83,9 @@ SortedJson read_json_if_there(const std::filesystem::path& directory, const std:
 /// The member if it is true or false.
 std::optional<bool> flag_in(const SortedJson& object, std::string_view key);
 
+/// The member if it is a whole number, or the first of a list of them ("eos_token_id": [2, 7]).
+std::optional<std::int64_t> first_number_in(const SortedJson& object, std::string_view key);
+
 /// The member as text: the string itself, or its "content" (the form of added tokens). Empty if
 /// absent.
 std::string token_text(const SortedJson& object, std::string_view key);
