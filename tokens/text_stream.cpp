@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
-#include "formats/base/file.h"
+#include "formats/base/json.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
@@ -71,30 +71,6 @@ std::string_view without_spaces(std::string_view text) {
   return text;
 }
 
-// The end of the string that begins `text`, or the end of the text.
-std::size_t end_of_string(std::string_view text) {
-  std::size_t at = 1;
-  while (at < text.size() && text[at] != '"') {
-    at += text[at] == '\\' ? 2 : 1;
-  }
-  return std::min(at + 1, text.size());
-}
-
-// The end of the object or list that begins `text`, or the end of the text. Only brackets and
-// strings are looked at: what else is wrong will be reported with its line.
-std::size_t end_of_value(std::string_view text) {
-  int depth = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const char byte = text[at];
-    depth += byte == '{' || byte == '[' ? 1 : byte == '}' || byte == ']' ? -1 : 0;
-    at += byte == '"' ? end_of_string(text.substr(at)) : 1;
-    if (depth == 0) {
-      return at;
-    }
-  }
-  return text.size();
-}
-
 // Whether an object's first key, or a list's first string, object or list, is where it must be.
 // Other text may begin with a bracket, too.
 bool begins_like_json(std::string_view text) {
@@ -103,7 +79,7 @@ bool begins_like_json(std::string_view text) {
     return inner.starts_with('"') || (inner.starts_with('{') && begins_like_json(inner));
   }
   return inner.starts_with('"') &&
-         without_spaces(inner.substr(end_of_string(inner))).starts_with(':');
+         without_spaces(inner.substr(end_of_json(inner))).starts_with(':');
 }
 
 // How to give the text that `reader` writes.
@@ -118,7 +94,7 @@ TextKind text_kind_of(std::string_view start) {
   if (!(text.starts_with('{') || text.starts_with('[')) || !begins_like_json(text)) {
     return TextKind::kPlain;
   }
-  const std::string_view value = text.substr(0, end_of_value(text));
+  const std::string_view value = text.substr(0, end_of_json(text));
   const std::string_view rest = text.substr(value.size());
   const std::string_view next = without_spaces(rest);
   if (!next.empty() && next.front() != text.front()) {

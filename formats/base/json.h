@@ -25,6 +25,10 @@ Json parse_json_object(std::string_view text, std::string_view where);
 /// The same for objects with very many members.
 SortedJson parse_sorted_json_object(std::string_view text, std::string_view where);
 
+/// The end of the string, object or list that begins `text`, or the end of the text. Looks only at
+/// brackets and strings.
+std::size_t end_of_json(std::string_view text);
+
 /// Returns `object` (text that parse_json_object() accepts) with the member at `path` set to
 /// `value` (JSON text). Every other byte stays: key order, number spelling, white space. A new
 /// member goes to the end, indented like its neighbours; missing parents are created. Throws
