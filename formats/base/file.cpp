@@ -180,7 +180,7 @@ std::string read_start(const File& file, std::uint64_t most) {
 
 void write_text(const std::filesystem::path& path, std::string_view text) {
   File file = File::create(path);
-  file.write_at(0, std::as_bytes(std::span(text)));
+  file.write_at(0, text);
   file.sync_and_close();
 }
 
