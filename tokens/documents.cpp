@@ -11,7 +11,6 @@
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "tokens/text_stream.h"
 
 namespace regroup {
 namespace {

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 #include <poll.h>
-#include <span>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -19,7 +18,14 @@ namespace regroup {
 
 namespace {
 
+constexpr std::size_t kBlock = 1 << 20;
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
+
+bool is_pipe(int descriptor) {
+  struct stat status{};
+  return ::fstat(descriptor, &status) == 0 &&
+         (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode) || S_ISSOCK(status.st_mode));
+}
 
 bool is_space(char byte) { return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r'; }
 
@@ -117,18 +123,6 @@ void check_is_text(std::string_view start, std::string_view name, bool utf8) {
     throw_bad_input("{}: binary data, text is needed", name);
   }
 }
-
-namespace {
-
-constexpr std::size_t kBlock = 1 << 20;
-
-bool is_pipe(int descriptor) {
-  struct stat status{};
-  return ::fstat(descriptor, &status) == 0 &&
-         (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode) || S_ISSOCK(status.st_mode));
-}
-
-}  // namespace
 
 TextStream::TextStream(const std::string& name, const std::atomic<bool>& stop)
     : name_(name == "-" ? "standard input" : printable(name, 0)), stop_(stop) {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,10 +12,7 @@
 #include "formats/base/printable.h"
 #include "formats/model/model_directory.h"
 #include "formats/tensors/gguf.h"
-#include "formats/tensors/gguf_split.h"
-#include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/tokenizer_files.h"
-#include "formats/vocabulary/vocabulary.h"
 #include "tokens/hf/work.h"
 #include "tokens/text_stream.h"
 #include "tokens/tokenizer_kinds.h"

@@ -4,7 +4,6 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include "formats/base/printable.h"

@@ -1,15 +1,10 @@
 #include "formats/tensors/checkpoint_writer.h"
 
 #include <algorithm>
-#include <map>
-#include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/tensors/checkpoint.h"
 #include "formats/tensors/gguf.h"
 #include "formats/tensors/safetensors.h"
 #include "formats/tensors/tensor_reader.h"

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <limits>
 
 #include "formats/base/error.h"
-#include "formats/tensors/dtype.h"
 
 namespace regroup {
 

@@ -1,17 +1,13 @@
 #include "formats/vocabulary/token_writer.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
-#include <span>
-#include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
-#include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/vocabulary/token_file.h"
 #include "formats/vocabulary/vocabulary.h"

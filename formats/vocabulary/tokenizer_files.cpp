@@ -2,22 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
 #include "formats/base/json.h"
-#include "formats/base/printable.h"
-#include "formats/vocabulary/gguf_vocabulary.h"
-#include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
 namespace {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <queue>
 #include <random>
-#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -90,7 +89,6 @@ namespace {
 constexpr std::string_view kSpaceMark = "\u2581";
 constexpr std::uint32_t kNoSymbol = ~std::uint32_t{0};
 constexpr std::size_t kMaxMerges = 4U << 20;
-constexpr std::size_t kMaxAffix = 256;  // bytes that each character of a text may get
 
 // A token of a word that is being merged; a doubly linked list.
 struct Symbol {
@@ -337,11 +335,8 @@ std::unique_ptr<TokenModel> read_bpe(const JsonFields& fields, const TokenTexts&
   }
   BpeSettings settings;
   const auto text = [&](const char* key) {
-    const auto found = fields.optional_text(key);
-    if (found && found->size() > kMaxAffix) {
-      fields.refuse(key, "a text of at most 256 bytes");
-    }
-    return found && !found->empty() ? found : std::nullopt;
+    const std::string found = fields.at(key).is_null() ? "" : fields.short_text(key);
+    return found.empty() ? std::nullopt : std::optional(found);
   };
   settings.unknown = fields.optional_text("unk_token");
   settings.prefix = text("continuing_subword_prefix");
