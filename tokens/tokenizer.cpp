@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
-#include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"

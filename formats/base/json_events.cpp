@@ -4,6 +4,7 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "formats/base/printable.h"

@@ -1,7 +1,5 @@
 #include "formats/vocabulary/vocabulary.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "formats/base/error.h"

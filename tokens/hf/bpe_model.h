@@ -1,4 +1,4 @@
-// Byte-pair encoding.
+// Tables for byte-pair encoding.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,8 @@
 
 namespace regroup {
 
-// A hash table from 64-bit keys to 64-bit values, for tables of merges and tries: compact, and safe
-// against keys that are chosen to collide.
-
+/// A hash table from 64-bit keys to 64-bit values: compact, and safe against keys that are chosen
+/// to collide.
 class NumberTable {
  public:
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
@@ -52,9 +51,8 @@ class NumberTable {
   std::uint64_t seed_ = 0;  // random and odd
 };
 
-// Remembers the ids of words, because texts repeat words.
-
-/// Holds up to about 100,000 words in up to 16 MiB, then begins anew. Not thread-safe.
+/// Remembers the ids of words, because texts repeat words: up to about 100,000 in up to 16 MiB,
+/// then it begins anew. Not thread-safe.
 class WordCache {
  public:
   WordCache();

@@ -12,7 +12,6 @@
 #include "formats/base/printable.h"
 #include "formats/vocabulary/sentencepiece.h"
 #include "formats/vocabulary/tokenizer_files.h"
-#include "tokens/hf/pieces.h"
 #include "tokens/hf/regex.h"
 #include "tokens/hf/steps.h"
 #include "tokens/hf/unicode.h"
