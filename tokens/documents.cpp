@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <functional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,7 +12,6 @@
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "tokens/text_stream.h"
 
 namespace regroup {
 namespace {
@@ -132,6 +132,99 @@ std::optional<bool> is_json(const std::string& input, const TextSettings& settin
   return text_kind_of(TextStream(input, never).start()) != TextKind::kPlain;
 }
 
+// Reads one list, whose elements are the values, or objects one after another. Only one value is in
+// memory. What is inside a value is not checked.
+class DocumentReader::JsonValues {
+ public:
+  // Gets the text of a value and the line on which it begins, counted from 1.
+  using Take = std::function<void(std::string value, std::uint64_t line)>;
+
+  // `name` is for messages; values are limited to `longest` bytes.
+  JsonValues(std::string name, std::size_t longest, Take take)
+      : name_(std::move(name)), longest_(longest), take_(std::move(take)) {}
+
+  // Reads the next bytes. Throws kBadInput for what is neither of the two, and what `take` throws.
+  void read(std::string_view bytes) {
+    for (const char byte : bytes) {
+      read_byte(byte);
+      line_ += byte == '\n' ? 1 : 0;
+    }
+  }
+
+  // Throws kBadInput if the text so far is incomplete.
+  void finish() const {
+    if (!value_.empty() || (in_list_ && !list_ended_)) {
+      refuse("the text ends inside of it");
+    }
+  }
+
+ private:
+  void read_byte(char byte) {
+    constexpr std::string_view kBetweenValues = " \t\r\n";
+    const bool between = depth_ == 0 && !quoted_;
+    if (between && value_.empty() && kBetweenValues.find(byte) != std::string_view::npos) {
+      return;
+    }
+    if (list_ended_) {
+      refuse("more text after the end of the list");
+    }
+    if (!begun_ && byte == '[') {
+      begun_ = in_list_ = true;
+    } else if (in_list_ && between && (byte == ',' || byte == ']')) {
+      list_ended_ = byte == ']';
+      if (!value_.empty()) {
+        give();
+      } else if (byte == ',' || gave_) {
+        refuse("an element of the list is missing");
+      }
+      gave_ = true;
+    } else {
+      begun_ = true;
+      read_inside(byte);
+    }
+  }
+
+  void read_inside(char byte) {
+    value_line_ = value_.empty() ? line_ : value_line_;
+    value_ += byte;
+    if (quoted_) {
+      quoted_ = escaped_ || byte != '"';
+      escaped_ = !escaped_ && byte == '\\';
+    } else {
+      quoted_ = byte == '"';
+      depth_ += byte == '{' || byte == '[' ? 1 : byte == '}' || byte == ']' ? -1 : 0;
+    }
+    if (depth_ < 0) {
+      refuse("a bracket that was not opened");
+    }
+    if (value_.size() > longest_) {
+      refuse("a value of more than 256 MiB");
+    }
+    if (!in_list_ && depth_ == 0 && !quoted_) {
+      give();
+    }
+  }
+
+  void give() { take_(std::exchange(value_, {}), value_line_); }
+
+  [[noreturn]] void refuse(std::string_view why) const {
+    throw_bad_input("{}:{}: JSON that cannot be read: {}; --no-jsonl takes it for text", name_,
+                    line_, why);
+  }
+
+  std::string name_;
+  std::size_t longest_;
+  Take take_;
+  bool begun_ = false, in_list_ = false, list_ended_ = false;
+  bool gave_ = false;  // a value since the list's last comma
+  bool quoted_ = false, escaped_ = false;
+  int depth_ = 0;  // of brackets in the value
+  std::string value_;
+  std::uint64_t line_ = 1, value_line_ = 1;
+};
+
+DocumentReader::~DocumentReader() = default;
+
 DocumentReader::DocumentReader(std::vector<std::string> inputs, TextSettings settings,
                                const std::atomic<bool>& stop)
     : inputs_(std::move(inputs)),
@@ -169,10 +262,10 @@ void DocumentReader::look_at_start() {
   json_ = kind == TextKind::kJsonLines;
   json_values_.reset();
   if (kind == TextKind::kJson) {
-    json_values_.emplace(stream_->name(), kLongestLine,
-                         [this](std::string text, std::uint64_t line) {
-                           take_json_document(std::move(text), line);
-                         });
+    json_values_ = std::make_unique<JsonValues>(stream_->name(), kLongestLine,
+                                                [this](std::string text, std::uint64_t line) {
+                                                  take_json_document(std::move(text), line);
+                                                });
   }
   json_inputs_ += kind == TextKind::kPlain ? 0 : 1;
   if (marked && (kind != TextKind::kPlain || settings_.utf8)) {
@@ -316,75 +409,6 @@ void DocumentReader::emit(std::size_t bytes, bool ends) {
   pending_begin_ += bytes;
   begun_ = !ends;
   ready_.push_back(std::move(part));
-}
-
-JsonValues::JsonValues(std::string name, std::size_t longest, Take take)
-    : name_(std::move(name)), longest_(longest), take_(std::move(take)) {}
-
-void JsonValues::read(std::string_view bytes) {
-  for (const char byte : bytes) {
-    read_byte(byte);
-    line_ += byte == '\n' ? 1 : 0;
-  }
-}
-
-void JsonValues::read_byte(char byte) {
-  constexpr std::string_view kBetweenValues = " \t\r\n";
-  const bool between = depth_ == 0 && !quoted_;
-  if (between && value_.empty() && kBetweenValues.find(byte) != std::string_view::npos) {
-    return;
-  }
-  if (list_ended_) {
-    refuse("more text after the end of the list");
-  }
-  if (!begun_ && byte == '[') {
-    begun_ = in_list_ = true;
-  } else if (in_list_ && between && (byte == ',' || byte == ']')) {
-    list_ended_ = byte == ']';
-    if (!value_.empty()) {
-      give();
-    } else if (byte == ',' || gave_) {
-      refuse("an element of the list is missing");
-    }
-    gave_ = true;
-  } else {
-    begun_ = true;
-    read_inside(byte);
-  }
-}
-
-void JsonValues::read_inside(char byte) {
-  value_line_ = value_.empty() ? line_ : value_line_;
-  value_ += byte;
-  if (quoted_) {
-    quoted_ = escaped_ || byte != '"';
-    escaped_ = !escaped_ && byte == '\\';
-  } else {
-    quoted_ = byte == '"';
-    depth_ += byte == '{' || byte == '[' ? 1 : byte == '}' || byte == ']' ? -1 : 0;
-  }
-  if (depth_ < 0) {
-    refuse("a bracket that was not opened");
-  }
-  if (value_.size() > longest_) {
-    refuse("a value of more than 256 MiB");
-  }
-  if (!in_list_ && depth_ == 0 && !quoted_) {
-    give();
-  }
-}
-
-void JsonValues::give() { take_(std::exchange(value_, {}), value_line_); }
-
-void JsonValues::finish() {
-  if (!value_.empty() || (in_list_ && !list_ended_)) {
-    refuse("the text ends inside of it");
-  }
-}
-
-void JsonValues::refuse(std::string_view why) const {
-  throw_bad_input("{}:{}: JSON that cannot be read: {}; --no-jsonl takes it for text", name_, line_,
-                  why);
 }
 
 }  // namespace regroup

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,39 +13,6 @@
 #include "tokens/text_stream.h"
 
 namespace regroup {
-
-/// Reads one list, whose elements are the values, or objects one after another. Only one value is
-/// in memory. What is inside a value is not checked.
-class JsonValues {
- public:
-  /// Gets the text of a value and the line on which it begins, counted from 1.
-  using Take = std::function<void(std::string value, std::uint64_t line)>;
-
-  /// `name` is for messages; values are limited to `longest` bytes.
-  JsonValues(std::string name, std::size_t longest, Take take);
-
-  /// Reads the next bytes. Throws kBadInput for what is neither of the two, and what `take` throws.
-  void read(std::string_view bytes);
-
-  /// Throws kBadInput if the text so far is incomplete.
-  void finish();
-
- private:
-  void read_byte(char byte);
-  void read_inside(char byte);
-  void give();
-  [[noreturn]] void refuse(std::string_view why) const;
-
-  std::string name_;
-  std::size_t longest_;
-  Take take_;
-  bool begun_ = false, in_list_ = false, list_ended_ = false;
-  bool gave_ = false;  // a value since the list's last comma
-  bool quoted_ = false, escaped_ = false;
-  int depth_ = 0;  // of brackets in the value
-  std::string value_;
-  std::uint64_t line_ = 1, value_line_ = 1;
-};
 
 /// A document, or a part of a document longer than 1 MiB.
 struct TextPart {
@@ -83,11 +49,13 @@ class DocumentReader {
   /// `inputs` are files and pipes; "-" is standard input. Throws kBadInput if one cannot be read.
   DocumentReader(std::vector<std::string> inputs, TextSettings settings,
                  const std::atomic<bool>& stop);
+  ~DocumentReader();
 
   /// Reads the next part; returns false at the end. Throws kBadInput naming the file and the byte
   /// or line for invalid UTF-8, for lines that are not a JSON object with that field unless they
   /// are skipped, for lines longer than 256 MiB, for what is no text (check_is_text()) and for JSON
-  /// that JsonValues refuses. Throws kInterrupted soon after `stop` becomes true.
+  /// that is neither one list nor a sequence of objects. Throws kInterrupted soon after `stop`
+  /// becomes true.
   bool next(TextPart& part);
 
   /// Bytes of text read so far, of all inputs.
@@ -104,6 +72,8 @@ class DocumentReader {
   std::uint64_t bytes_in_all() const { return bytes_in_all_; }
 
  private:
+  class JsonValues;
+
   bool open_next();
   void look_at_start();
   std::string replaced(std::string_view text);
@@ -121,10 +91,10 @@ class DocumentReader {
   const std::atomic<bool>& stop_;
   std::size_t next_input_ = 0;
   std::unique_ptr<TextStream> stream_;
-  bool looked_ = false;                    // at the current stream's start
-  bool json_ = false;                      // whether it is JSON lines …
-  std::optional<JsonValues> json_values_;  // … or other JSON
-  std::uint64_t line_number_ = 0;          // in it
+  bool looked_ = false;                      // at the current stream's start
+  bool json_ = false;                        // whether it is JSON lines …
+  std::unique_ptr<JsonValues> json_values_;  // … or other JSON
+  std::uint64_t line_number_ = 0;            // in it
   bool at_line_start_ = true;
   std::string json_line_;
   std::string pending_;              // unread text of the current document

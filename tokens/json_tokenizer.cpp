@@ -69,45 +69,6 @@ class JsonTokenizer : public Tokenizer {
   mutable std::vector<std::string> texts_;  // by id, for decode()
 };
 
-// Adds the tokens that "added_tokens" lacks, in the order of their ids.
-void put_missing(std::vector<StoredAddedToken> added, nlohmann::json& tokenizer) {
-  nlohmann::json& listed = tokenizer["added_tokens"];
-  std::unordered_set<std::string> known;
-  for (const auto& [place, token] : listed.items()) {
-    const auto content = token.is_object() ? token.find("content") : token.end();
-    if (token.is_object() && content != token.end() && content->is_string()) {
-      known.insert(content->get<std::string>());
-    }
-  }
-  std::ranges::sort(added, {}, &StoredAddedToken::id);
-  for (const StoredAddedToken& token : added) {
-    if ((listed.is_null() || listed.is_array()) && known.insert(token.content).second) {
-      listed.push_back(json_of(token));
-    }
-  }
-}
-
-}  // namespace
-
-bool reads_tokenizer_json() { return true; }
-
-std::unique_ptr<Tokenizer> make_json_tokenizer(const nlohmann::json& tokenizer,
-                                               const std::string& where) {
-  return std::make_unique<JsonTokenizer>(tokenizer, where);
-}
-
-std::unique_ptr<Tokenizer> open_tokenizer_json(const std::filesystem::path& file,
-                                               const std::vector<StoredAddedToken>& added) {
-  const std::string where = printable_path(file);
-  nlohmann::json tokenizer = is_vocabulary_file(file)
-                                 ? tokenizer_json_from(file)
-                                 : parse_sorted_json_object(read_text(file, kMaxJsonBytes), where);
-  put_missing(added, tokenizer);
-  return make_json_tokenizer(tokenizer, where);
-}
-
-namespace {
-
 class AddedTokenizer : public Tokenizer {
  public:
   AddedTokenizer(std::unique_ptr<Tokenizer> inner, const std::vector<StoredAddedToken>& added,
@@ -186,7 +147,42 @@ class AddedTokenizer : public Tokenizer {
   bool sections_begin_ = false;
 };
 
+// Adds the tokens that "added_tokens" lacks, in the order of their ids.
+void put_missing(std::vector<StoredAddedToken> added, nlohmann::json& tokenizer) {
+  nlohmann::json& listed = tokenizer["added_tokens"];
+  std::unordered_set<std::string> known;
+  for (const auto& [place, token] : listed.items()) {
+    const auto content = token.is_object() ? token.find("content") : token.end();
+    if (token.is_object() && content != token.end() && content->is_string()) {
+      known.insert(content->get<std::string>());
+    }
+  }
+  std::ranges::sort(added, {}, &StoredAddedToken::id);
+  for (const StoredAddedToken& token : added) {
+    if ((listed.is_null() || listed.is_array()) && known.insert(token.content).second) {
+      listed.push_back(json_of(token));
+    }
+  }
+}
+
 }  // namespace
+
+bool reads_tokenizer_json() { return true; }
+
+std::unique_ptr<Tokenizer> make_json_tokenizer(const nlohmann::json& tokenizer,
+                                               const std::string& where) {
+  return std::make_unique<JsonTokenizer>(tokenizer, where);
+}
+
+std::unique_ptr<Tokenizer> open_tokenizer_json(const std::filesystem::path& file,
+                                               const std::vector<StoredAddedToken>& added) {
+  const std::string where = printable_path(file);
+  nlohmann::json tokenizer = is_vocabulary_file(file)
+                                 ? tokenizer_json_from(file)
+                                 : parse_sorted_json_object(read_text(file, kMaxJsonBytes), where);
+  put_missing(added, tokenizer);
+  return make_json_tokenizer(tokenizer, where);
+}
 
 std::unique_ptr<Tokenizer> with_added_tokens(std::unique_ptr<Tokenizer> inner,
                                              const std::vector<StoredAddedToken>& added,

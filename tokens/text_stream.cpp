@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 #include <poll.h>
-#include <span>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -12,14 +11,21 @@
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
-#include "formats/base/file.h"
+#include "formats/base/json.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
 
 namespace {
 
+constexpr std::size_t kBlock = 1 << 20;
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
+
+bool is_pipe(int descriptor) {
+  struct stat status{};
+  return ::fstat(descriptor, &status) == 0 &&
+         (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode) || S_ISSOCK(status.st_mode));
+}
 
 bool is_space(char byte) { return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r'; }
 
@@ -71,30 +77,6 @@ std::string_view without_spaces(std::string_view text) {
   return text;
 }
 
-// The end of the string that begins `text`, or the end of the text.
-std::size_t end_of_string(std::string_view text) {
-  std::size_t at = 1;
-  while (at < text.size() && text[at] != '"') {
-    at += text[at] == '\\' ? 2 : 1;
-  }
-  return std::min(at + 1, text.size());
-}
-
-// The end of the object or list that begins `text`, or the end of the text. Only brackets and
-// strings are looked at: what else is wrong will be reported with its line.
-std::size_t end_of_value(std::string_view text) {
-  int depth = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const char byte = text[at];
-    depth += byte == '{' || byte == '[' ? 1 : byte == '}' || byte == ']' ? -1 : 0;
-    at += byte == '"' ? end_of_string(text.substr(at)) : 1;
-    if (depth == 0) {
-      return at;
-    }
-  }
-  return text.size();
-}
-
 // Whether an object's first key, or a list's first string, object or list, is where it must be.
 // Other text may begin with a bracket, too.
 bool begins_like_json(std::string_view text) {
@@ -103,7 +85,7 @@ bool begins_like_json(std::string_view text) {
     return inner.starts_with('"') || (inner.starts_with('{') && begins_like_json(inner));
   }
   return inner.starts_with('"') &&
-         without_spaces(inner.substr(end_of_string(inner))).starts_with(':');
+         without_spaces(inner.substr(end_of_json(inner))).starts_with(':');
 }
 
 // How to give the text that `reader` writes.
@@ -118,7 +100,7 @@ TextKind text_kind_of(std::string_view start) {
   if (!(text.starts_with('{') || text.starts_with('[')) || !begins_like_json(text)) {
     return TextKind::kPlain;
   }
-  const std::string_view value = text.substr(0, end_of_value(text));
+  const std::string_view value = text.substr(0, end_of_json(text));
   const std::string_view rest = text.substr(value.size());
   const std::string_view next = without_spaces(rest);
   if (!next.empty() && next.front() != text.front()) {
@@ -141,18 +123,6 @@ void check_is_text(std::string_view start, std::string_view name, bool utf8) {
     throw_bad_input("{}: binary data, text is needed", name);
   }
 }
-
-namespace {
-
-constexpr std::size_t kBlock = 1 << 20;
-
-bool is_pipe(int descriptor) {
-  struct stat status{};
-  return ::fstat(descriptor, &status) == 0 &&
-         (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode) || S_ISSOCK(status.st_mode));
-}
-
-}  // namespace
 
 TextStream::TextStream(const std::string& name, const std::atomic<bool>& stop)
     : name_(name == "-" ? "standard input" : printable(name, 0)), stop_(stop) {

@@ -2,22 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
-#include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/model/model_directory.h"
 #include "formats/tensors/gguf.h"
-#include "formats/tensors/gguf_split.h"
-#include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/tokenizer_files.h"
-#include "formats/vocabulary/vocabulary.h"
 #include "tokens/hf/work.h"
 #include "tokens/text_stream.h"
 #include "tokens/tokenizer_kinds.h"
@@ -53,13 +47,6 @@ class ByteTokenizer : public Tokenizer {
 constexpr std::array<std::string_view, 9> kRenumbering{
     "XLMRoberta", "Camembert", "MBart", "Nllb", "M2M100", "Barthez", "XGLM", "Pegasus", "PLBart"};
 
-// A whole number, or the first of a list of them.
-std::optional<std::int64_t> number_in(const SortedJson& config, std::string_view key) {
-  const SortedJson& member = member_of(config, key);
-  const SortedJson& number = member.is_array() && !member.empty() ? member.front() : member;
-  return number.is_number_integer() ? std::optional(number.get<std::int64_t>()) : std::nullopt;
-}
-
 void check_numbering(const SortedJson& tokenizer_config, const fs::path& directory) {
   const SortedJson& stated = member_of(tokenizer_config, "tokenizer_class");
   const std::string name = stated.is_string() ? stated.get<std::string>() : "";
@@ -89,7 +76,7 @@ std::optional<std::int64_t> special_id(const Tokenizer& tokenizer, const std::st
                                        std::optional<std::int64_t> own, const Neighbours& files) {
   const std::string named = named_token(files.directory, role);
   const auto id = named.empty() ? std::nullopt : tokenizer.id_of(named);
-  const auto configured = number_in(files.config, role + "_token_id");
+  const auto configured = first_number_in(files.config, role + "_token_id");
   if (!named.empty() && !id && own && !configured) {
     throw_bad_input("{}: the {} token is {}, which the tokenizer does not have",
                     printable_path(files.directory), role, printable(named, 60));
@@ -134,7 +121,7 @@ std::unique_ptr<Tokenizer> open_with(const Neighbours& files, const fs::path& pa
       tokenizer = with_added_tokens(std::move(tokenizer), added, legacy);
     }
   }
-  if (const auto rows = number_in(files.config, "vocab_size"); rows.value_or(0) > 0) {
+  if (const auto rows = first_number_in(files.config, "vocab_size"); rows.value_or(0) > 0) {
     tokenizer->set_rows(*rows);
   }
   tokenizer->set_ends(ends_of(*tokenizer, json, files));

@@ -13,9 +13,9 @@
 #include "formats/base/printable.h"
 #include "formats/model/model_directory.h"
 #include "formats/model/serving_cost.h"
-#include "formats/tensors/gguf_split.h"
-#include "formats/vocabulary/gguf_vocabulary.h"
+#include "formats/tensors/gguf.h"
 #include "formats/vocabulary/tokenizer_files.h"
+#include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
 

@@ -21,8 +21,8 @@
 #include "formats/spec/config_writers.h"
 #include "formats/tensors/checkpoint_writer.h"
 #include "formats/tensors/gguf.h"
-#include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/tokenizer_files.h"
+#include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
 namespace {

@@ -1,17 +1,12 @@
 #include "formats/base/file.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstring>
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <string>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <utility>
-#include <vector>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -19,6 +14,8 @@
 namespace regroup {
 
 namespace {
+
+namespace fs = std::filesystem;
 
 [[noreturn]] void throw_system(std::string_view action, const std::filesystem::path& path) {
   throw_environment("{}: cannot {}: {}", printable_path(path), action, std::strerror(errno));
@@ -40,6 +37,28 @@ void check_regular(int descriptor, const std::filesystem::path& path) {
     throw_bad_input("{}: not a regular file{}", printable_path(path),
                     S_ISDIR(status.st_mode) ? " but a directory" : "");
   }
+}
+
+bool is_wrong_path(int code) {
+  switch (code) {
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
+    case ENXIO:  // a socket, or a FIFO that nobody reads
+    case EINVAL: return true;
+    default: return false;
+  }
+}
+
+fs::file_type type_of(const fs::path& path) {
+  std::error_code fault;
+  const fs::file_type type = fs::status(path, fault).type();
+  if (fault && !is_wrong_path(fault.value())) {
+    throw_cannot_open(path, fault.value());
+  }
+  return type;
 }
 
 }  // namespace
@@ -180,7 +199,7 @@ std::string read_start(const File& file, std::uint64_t most) {
 
 void write_text(const std::filesystem::path& path, std::string_view text) {
   File file = File::create(path);
-  file.write_at(0, std::as_bytes(std::span(text)));
+  file.write_at(0, text);
   file.sync_and_close();
 }
 
@@ -193,34 +212,6 @@ void sync_directory(const std::filesystem::path& path) {
     throw_system("write to the device", path);
   }
 }
-
-namespace {
-
-namespace fs = std::filesystem;
-
-bool is_wrong_path(int code) {
-  switch (code) {
-    case ENOENT:
-    case ENOTDIR:
-    case EISDIR:
-    case ELOOP:
-    case ENAMETOOLONG:
-    case ENXIO:  // a socket, or a FIFO that nobody reads
-    case EINVAL: return true;
-    default: return false;
-  }
-}
-
-fs::file_type type_of(const fs::path& path) {
-  std::error_code fault;
-  const fs::file_type type = fs::status(path, fault).type();
-  if (fault && !is_wrong_path(fault.value())) {
-    throw_cannot_open(path, fault.value());
-  }
-  return type;
-}
-
-}  // namespace
 
 void throw_cannot_open(const fs::path& path, int code) {
   const std::string shown = printable_path(path);

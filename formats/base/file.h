@@ -71,6 +71,9 @@ class File {
 
   /// Writes all of `bytes` at byte `offset`.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+  void write_at(std::uint64_t offset, std::string_view text) {
+    write_at(offset, std::as_bytes(std::span(text)));
+  }
 
   /// Truncates the file to `size` bytes.
   void truncate(std::uint64_t size);
@@ -181,6 +184,7 @@ class AppendedFile {
   explicit AppendedFile(const std::filesystem::path& path) : file_(File::create(path)) {}
 
   void append(std::span<const std::byte> bytes);
+  void append(std::string_view text) { append(std::as_bytes(std::span(text))); }
 
   /// Writes the buffered bytes to the file.
   void flush();

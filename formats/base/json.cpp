@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <set>
 
 #include <fmt/format.h>
@@ -17,6 +16,15 @@ namespace {
 
 constexpr int kMaxJsonDepth = 64;
 constexpr std::size_t kMaxOrderedMembers = 10'000;
+
+// The end of the string that begins `text`, or the end of the text.
+std::size_t end_of_string(std::string_view text) {
+  std::size_t at = 1;
+  while (at < text.size() && text[at] != '"') {
+    at += text[at] == '\\' ? 2 : 1;
+  }
+  return std::min(at + 1, text.size());
+}
 
 // One member of an object in text: the byte ranges of its key and value.
 struct Member {
@@ -35,33 +43,11 @@ class Scanner {
     return std::min(text_.find_first_not_of(" \t\r\n", at), text_.size());
   }
 
-  // One past the string that opens at `at`.
-  std::size_t end_of_string(std::size_t at) const {
-    for (++at; text_[at] != '"'; ++at) {
-      at += text_[at] == '\\' ? 1U : 0U;
-    }
-    return at + 1;
-  }
-
   // One past the value that begins at `at`.
   std::size_t end_of_value(std::size_t at) const {
-    if (text_[at] == '"') {
-      return end_of_string(at);
-    }
-    if (text_[at] != '{' && text_[at] != '[') {
-      return std::min(text_.find_first_of(",]} \t\r\n", at), text_.size());
-    }
-    std::size_t depth = 0;
-    do {
-      if (text_[at] == '"') {
-        at = end_of_string(at);
-        continue;
-      }
-      depth += text_[at] == '{' || text_[at] == '[' ? 1U : 0U;
-      depth -= text_[at] == '}' || text_[at] == ']' ? 1U : 0U;
-      ++at;
-    } while (depth > 0);
-    return at;
+    const bool enclosed = text_[at] == '"' || text_[at] == '{' || text_[at] == '[';
+    return enclosed ? at + end_of_json(text_.substr(at))
+                    : std::min(text_.find_first_of(",]} \t\r\n", at), text_.size());
   }
 
   std::vector<Member> members() const {
@@ -70,7 +56,7 @@ class Scanner {
     while (text_[at] != '}') {
       Member member;
       member.key_begin = at;
-      const std::size_t key_end = end_of_string(at);
+      const std::size_t key_end = end_of_value(at);
       member.key = nlohmann::json::parse(text_.substr(at, key_end - at)).get<std::string>();
       member.value_begin = skip_space(skip_space(key_end) + 1);  // past the colon
       member.value_end = end_of_value(member.value_begin);
@@ -264,12 +250,25 @@ AnyJson parse_object(std::string_view text, std::string_view where, std::size_t 
 
 }  // namespace
 
+std::size_t end_of_json(std::string_view text) {
+  int depth = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const char byte = text[at];
+    depth += byte == '{' || byte == '[' ? 1 : byte == '}' || byte == ']' ? -1 : 0;
+    at += byte == '"' ? end_of_string(text.substr(at)) : 1;
+    if (depth == 0) {
+      return at;
+    }
+  }
+  return text.size();
+}
+
 Json parse_json_object(std::string_view text, std::string_view where) {
   return parse_object<Json>(text, where, kMaxOrderedMembers);
 }
 
-nlohmann::json parse_sorted_json_object(std::string_view text, std::string_view where) {
-  return parse_object<nlohmann::json>(text, where, std::numeric_limits<std::size_t>::max());
+SortedJson parse_sorted_json_object(std::string_view text, std::string_view where) {
+  return parse_object<SortedJson>(text, where, std::numeric_limits<std::size_t>::max());
 }
 
 std::string with_member(std::string_view object, const std::vector<std::string>& path,

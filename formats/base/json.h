@@ -13,15 +13,21 @@
 namespace regroup {
 
 using Json = nlohmann::ordered_json;
+/// Sorted by key. Json keeps members in file order, which takes quadratic time for objects as large
+/// as a tokenizer's vocabulary.
+using SortedJson = nlohmann::json;
 
 /// Parses a whole document. Error messages begin with `where` (a file name). Throws kBadInput
 /// unless the text is one JSON object, and for duplicate keys, nesting deeper than 64 and objects
 /// with more than 10,000 members. Python's NaN, Infinity and -Infinity are read as strings.
 Json parse_json_object(std::string_view text, std::string_view where);
 
-/// The same for objects with very many members, such as a tokenizer's vocabulary. Json keeps
-/// members in file order, which takes quadratic time there.
-nlohmann::json parse_sorted_json_object(std::string_view text, std::string_view where);
+/// The same for objects with very many members.
+SortedJson parse_sorted_json_object(std::string_view text, std::string_view where);
+
+/// The end of the string, object or list that begins `text`, or the end of the text. Looks only at
+/// brackets and strings.
+std::size_t end_of_json(std::string_view text);
 
 /// Returns `object` (text that parse_json_object() accepts) with the member at `path` set to
 /// `value` (JSON text). Every other byte stays: key order, number spelling, white space. A new
@@ -45,7 +51,15 @@ std::string with_each_element(
 Json number_or_null(std::optional<double> value);
 std::optional<double> number_if_any(const Json& json);
 
-// Values that may be missing, as JSON.
+// Values that may be missing.
+
+/// The member `key` of `object`; null if it is no object or has no such member.
+template <typename AnyJson>
+const AnyJson& member_of(const AnyJson& object, std::string_view key) {
+  static const AnyJson kAbsent;
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found == object.end() ? kAbsent : *found;
+}
 
 template <typename T>
 Json or_null(const std::optional<T>& value) {

@@ -12,6 +12,9 @@ namespace regroup {
 
 namespace {
 
+constexpr std::string_view kBase64Digits =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
 std::size_t length_of(unsigned char lead) {
   return lead < 0x80                    ? 1
          : lead >= 0xc2 && lead <= 0xdf ? 2
@@ -31,20 +34,6 @@ bool may_follow(unsigned char lead, unsigned char second) {
   }
 }
 
-}  // namespace
-
-std::size_t utf8_sequence(std::string_view text, std::size_t at) {
-  const auto lead = static_cast<unsigned char>(text[at]);
-  const std::size_t length = length_of(lead);
-  const std::string_view rest = text.substr(at + 1, length == 0 ? 0 : length - 1);
-  const bool complete =
-      length > 0 && rest.size() == length - 1 && std::ranges::all_of(rest, continues_utf8);
-  return complete && (length == 1 || may_follow(lead, static_cast<unsigned char>(rest[0]))) ? length
-                                                                                            : 0;
-}
-
-namespace {
-
 // Length of the well-formed, printable UTF-8 sequence at `at`, or 0.
 std::size_t printable_sequence(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -61,6 +50,16 @@ std::size_t printable_sequence(std::string_view text, std::size_t at) {
 }
 
 }  // namespace
+
+std::size_t utf8_sequence(std::string_view text, std::size_t at) {
+  const auto lead = static_cast<unsigned char>(text[at]);
+  const std::size_t length = length_of(lead);
+  const std::string_view rest = text.substr(at + 1, length == 0 ? 0 : length - 1);
+  const bool complete =
+      length > 0 && rest.size() == length - 1 && std::ranges::all_of(rest, continues_utf8);
+  return complete && (length == 1 || may_follow(lead, static_cast<unsigned char>(rest[0]))) ? length
+                                                                                            : 0;
+}
 
 std::size_t valid_utf8_prefix(std::string_view text) {
   std::size_t at = 0;
@@ -173,13 +172,6 @@ std::string first_of(const std::vector<std::string>& sentences, std::size_t show
   return fmt::format("{}{}", fmt::join(first, "; "),
                      more > 0 ? fmt::format("; and {} more", more) : "");
 }
-
-namespace {
-
-constexpr std::string_view kBase64Digits =
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-}  // namespace
 
 std::string base64_of(std::string_view bytes) {
   std::string text;

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "formats/base/error.h"
-#include "formats/base/file.h"
 #include "formats/base/printable.h"
 
 namespace regroup {

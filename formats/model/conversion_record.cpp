@@ -291,15 +291,6 @@ Json kept_facts(const Json& facts) {
 
 }  // namespace
 
-const Json& member_of(const Json& object, std::string_view key) {
-  static const Json kAbsent;
-  if (!object.is_object()) {
-    return kAbsent;
-  }
-  const auto found = object.find(key);
-  return found == object.end() ? kAbsent : *found;
-}
-
 ConversionRecord::ConversionRecord() {
   for_each_fact([&](const auto& row) { (this->*row.fact).key = row.key; });
 }

@@ -198,9 +198,6 @@ GgufMetadata metadata_with_facts(GgufMetadata metadata, const ConversionRecord& 
 std::vector<std::uint64_t> heads_of(const std::optional<KvHeads>& heads, const ModelSpec& spec,
                                     AttentionRole role);
 
-/// The member `key` of `object`; null if it is no object or has no such member.
-const Json& member_of(const Json& object, std::string_view key);
-
 /// The measurements of layers in a report or record. Throws kBadInput, naming `where`, if it is no
 /// list of layers with their numbers.
 std::vector<RecordedLayer> layers_in(const Json& layers, const std::string& where);

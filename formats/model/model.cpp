@@ -17,7 +17,7 @@
 #include "formats/model/model_directory.h"
 #include "formats/model/weight_index.h"
 #include "formats/spec/tensor_names.h"
-#include "formats/tensors/gguf_split.h"
+#include "formats/tensors/gguf.h"
 
 namespace regroup {
 

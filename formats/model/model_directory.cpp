@@ -13,7 +13,6 @@
 #include "formats/base/printable.h"
 #include "formats/model/weight_index.h"
 #include "formats/tensors/gguf.h"
-#include "formats/tensors/gguf_split.h"
 #include "formats/tensors/safetensors.h"
 #include "formats/tensors/torch_checkpoint.h"
 

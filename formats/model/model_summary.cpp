@@ -15,7 +15,7 @@
 #include "formats/model/model.h"
 #include "formats/model/model_directory.h"
 #include "formats/model/serving_cost.h"
-#include "formats/tensors/gguf_split.h"
+#include "formats/tensors/gguf.h"
 
 namespace regroup {
 

@@ -12,7 +12,7 @@
 #include "formats/base/printable.h"
 #include "formats/model/model_directory.h"
 #include "formats/tensors/dtype.h"
-#include "formats/tensors/gguf_split.h"
+#include "formats/tensors/gguf.h"
 #include "formats/tensors/tensor_reader.h"
 
 namespace regroup {

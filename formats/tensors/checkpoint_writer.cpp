@@ -1,15 +1,10 @@
 #include "formats/tensors/checkpoint_writer.h"
 
 #include <algorithm>
-#include <map>
-#include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/tensors/checkpoint.h"
 #include "formats/tensors/gguf.h"
 #include "formats/tensors/safetensors.h"
 #include "formats/tensors/tensor_reader.h"
@@ -258,7 +253,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& directory,
         encode_safetensors_header(shards[i].tensors, metadata, shards[i].data_in_block);
     File& file = add_file(directory / shard_name(i, shards.size()), files);
     if (created) {
-      file.write_at(0, std::as_bytes(std::span(header)));
+      file.write_at(0, header);
     }
     for (const TensorInfo& tensor : shards[i].tensors) {
       place(tensor.name, {i, header.size() + tensor.begin, tensor.bytes(), false});
@@ -353,7 +348,7 @@ GgufWriter::GgufWriter(const std::filesystem::path& path, const GgufMetadata& me
   const GgufLayout layout = lay_out(metadata, tensors, gguf_alignment(metadata));
   check_free_space(path.parent_path(), layout.header.size() + layout.data_bytes);
   File& file = add_file(path);
-  file.write_at(0, std::as_bytes(std::span(layout.header)));
+  file.write_at(0, layout.header);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     place(tensors[i].name, {0, layout.header.size() + layout.offsets[i],
                             tensor_bytes(tensors[i].dtype, tensors[i].shape), false});
@@ -374,7 +369,7 @@ void overwrite_metadata(const std::filesystem::path& path, std::size_t tensors,
     throw_usage("metadata of {} bytes in place of {}", header.size(), present);
   }
   File file = File::open_or_create(path);
-  file.write_at(0, std::as_bytes(std::span(header)));
+  file.write_at(0, header);
   file.sync_and_close();
 }
 

@@ -110,8 +110,6 @@ class CheckpointWriter {
 /// Throws kEnvironment if the filesystem of `directory` has less than `bytes` bytes free.
 void check_free_space(const std::filesystem::path& directory, std::uint64_t bytes);
 
-// A safetensors file, or numbered shards with an index, as Hugging Face loaders expect.
-
 class SafetensorsWriter : public CheckpointWriter {
  public:
   /// Lays the tensors out in the given order, as `directory`/model.safetensors or, if they exceed

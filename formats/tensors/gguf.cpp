@@ -5,8 +5,6 @@
 #include <bit>
 #include <limits>
 #include <map>
-#include <string>
-#include <string_view>
 #include <unordered_set>
 #include <utility>
 

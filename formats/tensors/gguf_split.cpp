@@ -1,5 +1,3 @@
-#include "formats/tensors/gguf_split.h"
-
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -8,6 +6,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/tensors/gguf.h"
 
 namespace regroup {
 namespace {

@@ -4,8 +4,6 @@
 #include <array>
 #include <functional>
 #include <limits>
-#include <span>
-#include <string>
 #include <utility>
 
 #include "formats/base/error.h"

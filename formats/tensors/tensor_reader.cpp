@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <limits>
 
 #include "formats/base/error.h"
-#include "formats/tensors/dtype.h"
 
 namespace regroup {
 
@@ -128,20 +126,11 @@ double from_e8m0(unsigned bits) {
   return bits == 0xffU ? kNan : std::ldexp(1.0, static_cast<int>(bits) - 127);
 }
 
-using ByteValue = double (*)(unsigned);
-
-ByteValue value_of_byte(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-    case DType::kU8: return [](unsigned bits) { return static_cast<double>(bits); };
-    case DType::kI8:
-      return [](unsigned bits) { return static_cast<double>(static_cast<std::int8_t>(bits)); };
-    case DType::kF8E4M3: return from_e4m3;
-    case DType::kF8E5M2: return from_e5m2;
-    case DType::kF8E4M3Fnuz: return from_e4m3_fnuz;
-    case DType::kF8E5M2Fnuz: return from_e5m2_fnuz;
-    case DType::kF8E8M0: return from_e8m0;
-    default: return nullptr;
+// Elements of one byte, of which `kValue` decodes each.
+template <double (*kValue)(unsigned)>
+void read_small_floats(std::span<const std::byte> bytes, std::span<double> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = kValue(std::to_integer<unsigned>(bytes[i]));
   }
 }
 
@@ -154,20 +143,6 @@ void read_whole_numbers(std::span<const std::byte> bytes, std::span<double> valu
   }
 }
 
-using ReadNumbers = void (*)(std::span<const std::byte>, std::span<double>);
-
-ReadNumbers reader_of(DType dtype) {
-  switch (dtype) {
-    case DType::kI16: return read_whole_numbers<std::int16_t>;
-    case DType::kU16: return read_whole_numbers<std::uint16_t>;
-    case DType::kI32: return read_whole_numbers<std::int32_t>;
-    case DType::kU32: return read_whole_numbers<std::uint32_t>;
-    case DType::kI64: return read_whole_numbers<std::int64_t>;
-    case DType::kU64: return read_whole_numbers<std::uint64_t>;
-    default: return nullptr;
-  }
-}
-
 // E2M1: a byte holds two elements, the first in its low half.
 void read_f4(std::span<const std::byte> bytes, std::span<double> values) {
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -176,12 +151,33 @@ void read_f4(std::span<const std::byte> bytes, std::span<double> values) {
   }
 }
 
+using ReadNumbers = void (*)(std::span<const std::byte>, std::span<double>);
+
+// Null for types that decode_numbers() reads, and for those that nothing reads.
+ReadNumbers reader_of(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+    case DType::kU8: return read_whole_numbers<std::uint8_t>;
+    case DType::kI8: return read_whole_numbers<std::int8_t>;
+    case DType::kI16: return read_whole_numbers<std::int16_t>;
+    case DType::kU16: return read_whole_numbers<std::uint16_t>;
+    case DType::kI32: return read_whole_numbers<std::int32_t>;
+    case DType::kU32: return read_whole_numbers<std::uint32_t>;
+    case DType::kI64: return read_whole_numbers<std::int64_t>;
+    case DType::kU64: return read_whole_numbers<std::uint64_t>;
+    case DType::kF4: return read_f4;
+    case DType::kF8E4M3: return read_small_floats<from_e4m3>;
+    case DType::kF8E5M2: return read_small_floats<from_e5m2>;
+    case DType::kF8E4M3Fnuz: return read_small_floats<from_e4m3_fnuz>;
+    case DType::kF8E5M2Fnuz: return read_small_floats<from_e5m2_fnuz>;
+    case DType::kF8E8M0: return read_small_floats<from_e8m0>;
+    default: return nullptr;
+  }
+}
+
 }  // namespace
 
-bool can_read_values(DType dtype) {
-  return can_decode(dtype) || dtype == DType::kF4 || value_of_byte(dtype) != nullptr ||
-         reader_of(dtype) != nullptr;
-}
+bool can_read_values(DType dtype) { return can_decode(dtype) || reader_of(dtype) != nullptr; }
 
 void read_values(DType dtype, std::span<const std::byte> bytes, std::span<double> values) {
   if (!can_read_values(dtype)) {
@@ -191,17 +187,10 @@ void read_values(DType dtype, std::span<const std::byte> bytes, std::span<double
     throw_usage("{} bytes do not hold {} elements of {}", bytes.size(), values.size(),
                 name_of(dtype));
   }
-  if (can_decode(dtype)) {
-    decode_numbers(dtype, bytes, values);
-  } else if (dtype == DType::kF4) {
-    read_f4(bytes, values);
-  } else if (const ReadNumbers read = reader_of(dtype)) {
+  if (const ReadNumbers read = reader_of(dtype)) {
     read(bytes, values);
   } else {
-    const ByteValue value = value_of_byte(dtype);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      values[i] = value(std::to_integer<unsigned>(bytes[i]));
-    }
+    decode_numbers(dtype, bytes, values);
   }
 }
 
@@ -248,50 +237,35 @@ int five_bits(const Block& block, std::size_t fifths, std::size_t i) {
   return nibble(block, fifths + 4, i) | block.bit(fifths + i / 8, i % 8) << 4;
 }
 
-void read_q4_0(const Block& block, std::span<double> values) {
-  const double scale = block.half(0);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = scale * (nibble(block, 2, i) - 8);
-  }
+// A block's scale, and its minimum for types that have one.
+struct Halves {
+  double scale = 0.0;
+  double minimum = 0.0;
+};
+
+double q4_0(const Block& block, Halves halves, std::size_t i) {
+  return halves.scale * (nibble(block, 2, i) - 8);
 }
 
-void read_q4_1(const Block& block, std::span<double> values) {
-  const double scale = block.half(0);
-  const double minimum = block.half(2);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = rounded(scale * nibble(block, 4, i) + minimum);
-  }
+double q4_1(const Block& block, Halves halves, std::size_t i) {
+  return rounded(halves.scale * nibble(block, 4, i) + halves.minimum);
 }
 
-void read_q5_0(const Block& block, std::span<double> values) {
-  const double scale = block.half(0);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = scale * (five_bits(block, 2, i) - 16);
-  }
+double q5_0(const Block& block, Halves halves, std::size_t i) {
+  return halves.scale * (five_bits(block, 2, i) - 16);
 }
 
-void read_q5_1(const Block& block, std::span<double> values) {
-  const double scale = block.half(0);
-  const double minimum = block.half(2);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = rounded(scale * five_bits(block, 4, i) + minimum);
-  }
+double q5_1(const Block& block, Halves halves, std::size_t i) {
+  return rounded(halves.scale * five_bits(block, 4, i) + halves.minimum);
 }
 
-void read_q8_0(const Block& block, std::span<double> values) {
-  const double scale = block.half(0);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = scale * block.i8(2 + i);
-  }
+double q8_0(const Block& block, Halves halves, std::size_t i) {
+  return halves.scale * block.i8(2 + i);
 }
 
-void read_q2_k(const Block& block, std::span<double> values) {
-  const double scale = block.half(80);
-  const double minimum = block.half(82);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] =
-        rounded(scale * block.low(i / 16) * quarter(block, 16, i) - minimum * block.high(i / 16));
-  }
+double q2_k(const Block& block, Halves halves, std::size_t i) {
+  return rounded(halves.scale * block.low(i / 16) * quarter(block, 16, i) -
+                 halves.minimum * block.high(i / 16));
 }
 
 // 8 bytes hold the low 4 bits of 16 scales of 6 bits, the 4 bytes after them the high 2 bits.
@@ -300,12 +274,9 @@ int q3_k_scale(const Block& block, std::size_t group) {
   return (low | block.two_bits(104 + group % 4, group / 4 * 2) << 4) - 32;
 }
 
-void read_q3_k(const Block& block, std::span<double> values) {
-  const double scale = block.half(108);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const int third_bit = block.bit(i % 32, i / 32);  // if it is 0, 4 is subtracted
-    values[i] = scale * q3_k_scale(block, i / 16) * (quarter(block, 32, i) - 4 * (1 - third_bit));
-  }
+double q3_k(const Block& block, Halves halves, std::size_t i) {
+  const int third_bit = block.bit(i % 32, i / 32);  // if it is 0, 4 is subtracted
+  return halves.scale * q3_k_scale(block, i / 16) * (quarter(block, 32, i) - 4 * (1 - third_bit));
 }
 
 struct ScaleAndMinimum {
@@ -330,33 +301,31 @@ int paired_nibble(const Block& block, std::size_t quants, std::size_t i) {
   return i % 64 < 32 ? block.low(at) : block.high(at);
 }
 
-void read_q4_k(const Block& block, std::span<double> values) {
-  const double scale = block.half(0);
-  const double minimum = block.half(2);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const ScaleAndMinimum group = packed_scale(block, i / 32);
-    values[i] =
-        rounded(scale * group.scale * paired_nibble(block, 16, i) - minimum * group.minimum);
-  }
+double q4_k(const Block& block, Halves halves, std::size_t i) {
+  const ScaleAndMinimum group = packed_scale(block, i / 32);
+  return rounded(halves.scale * group.scale * paired_nibble(block, 16, i) -
+                 halves.minimum * group.minimum);
 }
 
-void read_q5_k(const Block& block, std::span<double> values) {
-  const double scale = block.half(0);
-  const double minimum = block.half(2);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const ScaleAndMinimum group = packed_scale(block, i / 32);
-    const int quant = paired_nibble(block, 48, i) | block.bit(16 + i % 32, i / 32) << 4;
-    values[i] = rounded(scale * group.scale * quant - minimum * group.minimum);
-  }
+double q5_k(const Block& block, Halves halves, std::size_t i) {
+  const ScaleAndMinimum group = packed_scale(block, i / 32);
+  const int quant = paired_nibble(block, 48, i) | block.bit(16 + i % 32, i / 32) << 4;
+  return rounded(halves.scale * group.scale * quant - halves.minimum * group.minimum);
 }
 
-void read_q6_k(const Block& block, std::span<double> values) {
-  const double scale = block.half(208);
+double q6_k(const Block& block, Halves halves, std::size_t i) {
+  const std::size_t at = i / 128 * 64 + i % 64;  // 64 bytes hold 128 elements
+  const int low = i % 128 < 64 ? block.low(at) : block.high(at);
+  const int quant = low | quarter(block, 128, i) << 4;
+  return halves.scale * block.i8(192 + i / 16) * (quant - 32);
+}
+
+// Reads the elements of which `kValue` computes each. The halves are at these bytes.
+template <auto kValue, std::size_t kScale, std::size_t kMinimum = kScale>
+void read_elements(const Block& block, std::span<double> values) {
+  const Halves halves{block.half(kScale), block.half(kMinimum)};
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const std::size_t at = i / 128 * 64 + i % 64;  // 64 bytes hold 128 elements
-    const int low = i % 128 < 64 ? block.low(at) : block.high(at);
-    const int quant = low | quarter(block, 128, i) << 4;
-    values[i] = scale * block.i8(192 + i / 16) * (quant - 32);
+    values[i] = kValue(block, halves, i);
   }
 }
 
@@ -376,16 +345,16 @@ struct ReaderRow {
   BlockReader read;
 };
 
-constexpr std::array<ReaderRow, 11> kReaders{{{DType::kQ4_0, read_q4_0},
-                                              {DType::kQ4_1, read_q4_1},
-                                              {DType::kQ5_0, read_q5_0},
-                                              {DType::kQ5_1, read_q5_1},
-                                              {DType::kQ8_0, read_q8_0},
-                                              {DType::kQ2K, read_q2_k},
-                                              {DType::kQ3K, read_q3_k},
-                                              {DType::kQ4K, read_q4_k},
-                                              {DType::kQ5K, read_q5_k},
-                                              {DType::kQ6K, read_q6_k},
+constexpr std::array<ReaderRow, 11> kReaders{{{DType::kQ4_0, read_elements<q4_0, 0>},
+                                              {DType::kQ4_1, read_elements<q4_1, 0, 2>},
+                                              {DType::kQ5_0, read_elements<q5_0, 0>},
+                                              {DType::kQ5_1, read_elements<q5_1, 0, 2>},
+                                              {DType::kQ8_0, read_elements<q8_0, 0>},
+                                              {DType::kQ2K, read_elements<q2_k, 80, 82>},
+                                              {DType::kQ3K, read_elements<q3_k, 108>},
+                                              {DType::kQ4K, read_elements<q4_k, 0, 2>},
+                                              {DType::kQ5K, read_elements<q5_k, 0, 2>},
+                                              {DType::kQ6K, read_elements<q6_k, 208>},
                                               {DType::kMxfp4, read_mxfp4}}};
 
 // Null for other types.

@@ -87,8 +87,6 @@ std::string pickle_state_dict(std::span<const OutputTensor> tensors) {
   return pickle + "u.";
 }
 
-std::span<const std::byte> view_of(std::string_view text) { return std::as_bytes(std::span(text)); }
-
 }  // namespace
 
 TorchWriter::TorchWriter(const std::filesystem::path& directory,
@@ -130,7 +128,7 @@ void TorchWriter::lay_out(std::size_t archive, const std::string& folder, std::s
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::uint64_t bytes = tensor_bytes(tensors[i].dtype, tensors[i].shape);
     const std::size_t entry = layout.add(fmt::format("{}/data/{}", folder, i), bytes);
-    file(archive).write_at(layout.entry(entry).header_at, view_of(layout.header(entry)));
+    file(archive).write_at(layout.entry(entry).header_at, layout.header(entry));
     place(tensors[i].name, {archive, layout.entry(entry).data_at, bytes, false});
     entries_.emplace(tensors[i].name, EntryOfTensor{archive, entry});
   }
@@ -140,9 +138,9 @@ void TorchWriter::lay_out(std::size_t archive, const std::string& folder, std::s
 void TorchWriter::add_text(std::size_t archive, std::string name, std::string_view text) {
   ZipLayout& layout = archives_[archive];
   const std::size_t entry = layout.add(std::move(name), text.size());
-  layout.set_crc32(entry, crc32_of(view_of(text)));
+  layout.set_crc32(entry, crc32_of(std::as_bytes(std::span(text))));
   const std::string whole = layout.header(entry) + std::string(text) + layout.trailer(entry);
-  file(archive).write_at(layout.entry(entry).header_at, view_of(whole));
+  file(archive).write_at(layout.entry(entry).header_at, whole);
 }
 
 void TorchWriter::write_trailer(const std::string& name, std::uint32_t crc32) {
@@ -150,7 +148,7 @@ void TorchWriter::write_trailer(const std::string& name, std::uint32_t crc32) {
   ZipLayout& layout = archives_[place.archive];
   layout.set_crc32(place.entry, crc32);
   const ZipLayout::Entry& entry = layout.entry(place.entry);
-  file(place.archive).write_at(entry.data_at + entry.size, view_of(layout.trailer(place.entry)));
+  file(place.archive).write_at(entry.data_at + entry.size, layout.trailer(place.entry));
 }
 
 void TorchWriter::write_parts(const std::string& name, const TensorParts& parts) {
@@ -171,7 +169,7 @@ void TorchWriter::copy(const std::string& name, const Checkpoint& source,
 
 void TorchWriter::finish() {
   for (std::size_t i = 0; i < archives_.size(); ++i) {
-    file(i).write_at(archives_[i].directory_at(), view_of(archives_[i].directory()));
+    file(i).write_at(archives_[i].directory_at(), archives_[i].directory());
   }
   CheckpointWriter::finish();
 }

@@ -1,4 +1,4 @@
-// Writing torch.save() files.
+// Writing torch files (.bin), in torch.save()'s layout.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,6 @@
 #include "formats/tensors/zip_archive.h"
 
 namespace regroup {
-
-// Writes a torch file (.bin), or numbered shards with an index, in torch.save's layout.
 
 /// All data passes through memory in chunks, because a ZIP archive stores its CRC.
 class TorchWriter : public CheckpointWriter {

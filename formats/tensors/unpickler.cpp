@@ -14,6 +14,33 @@ namespace {
 constexpr std::size_t kMaxSteps = 500'000;  // 15,000 tensors take fewer
 constexpr Unpickler::Ref kForgotten = 0xffffffff;
 constexpr std::uint64_t kHighestProtocol = 4;
+constexpr std::size_t kMaxPickledTensors = 50'000;  // many may share one storage
+
+constexpr std::size_t kMaxDimensions = 64;  // torch's own limit
+constexpr std::size_t kMaxStorageKey = 255;
+constexpr std::string_view kUntyped = "UntypedStorage";
+
+// Names of torch.dtype objects, used for element types without a storage class.
+bool is_dtype_name(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kPrefixes{"float8_", "float4_", "uint", "bits"};
+  return std::ranges::any_of(kPrefixes,
+                             [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+// Allows everything that a state dict needs, and nothing with side effects.
+bool is_allowed(std::string_view module, std::string_view name) {
+  if (module == "collections") {
+    return name == "OrderedDict";
+  }
+  if (module == "torch._utils") {
+    return name == "_rebuild_tensor_v2" || name == "_rebuild_tensor_v3" ||
+           name == "_rebuild_parameter";
+  }
+  if (module == "torch.storage") {
+    return name == kUntyped;
+  }
+  return module == "torch" && (name.ends_with("Storage") || is_dtype_name(name));
+}
 
 }  // namespace
 
@@ -244,36 +271,6 @@ bool Unpickler::run_object(std::uint8_t opcode) {
 
 // Implements the globals that a pickle may name: those of a state dict.
 
-namespace {
-
-constexpr std::size_t kMaxDimensions = 64;  // torch's own limit
-constexpr std::size_t kMaxStorageKey = 255;
-constexpr std::string_view kUntyped = "UntypedStorage";
-
-// Names of torch.dtype objects, used for element types without a storage class.
-bool is_dtype_name(std::string_view name) {
-  constexpr std::array<std::string_view, 4> kPrefixes{"float8_", "float4_", "uint", "bits"};
-  return std::ranges::any_of(kPrefixes,
-                             [&](std::string_view prefix) { return name.starts_with(prefix); });
-}
-
-// Allows everything that a state dict needs, and nothing with side effects.
-bool is_allowed(std::string_view module, std::string_view name) {
-  if (module == "collections") {
-    return name == "OrderedDict";
-  }
-  if (module == "torch._utils") {
-    return name == "_rebuild_tensor_v2" || name == "_rebuild_tensor_v3" ||
-           name == "_rebuild_parameter";
-  }
-  if (module == "torch.storage") {
-    return name == kUntyped;
-  }
-  return module == "torch" && (name.ends_with("Storage") || is_dtype_name(name));
-}
-
-}  // namespace
-
 void Unpickler::push_global(std::string_view module, std::string_view name) {
   if (!is_allowed(module, name)) {
     reject(fmt::format("the global {}.{} is not among those allowed (tensors need no other)",
@@ -369,13 +366,6 @@ std::vector<std::int64_t> Unpickler::integers(Ref ref, std::string_view what) {
   }
   return numbers;
 }
-
-namespace {
-
-constexpr std::size_t kMaxPickledTensors =
-    50'000;  // a limit, since many tensors may share one storage
-
-}  // namespace
 
 NamedPickledTensors read_state_dict(std::string_view pickle, std::string_view where) {
   Unpickler unpickler(pickle, where);

@@ -6,7 +6,6 @@
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/tokenizer_files.h"
 #include "formats/vocabulary/vocabulary.h"
 
@@ -165,7 +164,7 @@ void note_other_merges(Vocabulary& vocabulary, const SortedJson& tokenizer,
   }
 }
 
-// Byte-level BPE and SentencePiece's BPE as parts of a tokenizer.json.
+// GGUF vocabularies as parts of a tokenizer.json.
 
 namespace {
 
@@ -229,67 +228,6 @@ json bpe_model(const Vocabulary& vocabulary, json merges) {
           {"vocab", token_ids_of(vocabulary.tokens)},
           {"merges", std::move(merges)}};
 }
-
-}  // namespace
-
-TokenizerParts byte_level_parts(const Vocabulary& vocabulary, std::string_view where) {
-  const PreTokenization* pre = find_pre_tokenization(vocabulary.pre);
-  if (pre == nullptr) {
-    throw_bad_input(
-        "{}: tokenizer.ggml.pre is {}, a way to split text that regroup does not know; it knows "
-        "{}. Give the original model's tokenizer.json",
-        where, vocabulary.pre.empty() ? "missing" : printable(vocabulary.pre, 60),
-        pre_tokenization_names());
-  }
-  TokenizerParts parts;
-  parts.model = bpe_model(vocabulary, vocabulary.merges);
-  parts.model["ignore_merges"] = pre->whole_words;
-  parts.pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", pre->steps()}};
-  if (pre->composes) {
-    parts.normalizer = {{"type", "NFC"}};
-  }
-  parts.decoder = {{"type", "ByteLevel"},
-                   {"add_prefix_space", true},
-                   {"trim_offsets", true},
-                   {"use_regex", true}};
-  return parts;
-}
-
-// SentencePiece's BPE. The text is one word, whose spaces are marks.
-TokenizerParts scored_parts(const Vocabulary& vocabulary, std::string_view where) {
-  json merges = json::array();
-  for (const auto& [left, right] : merges_by_score(vocabulary, where)) {
-    if (left.find(' ') == std::string_view::npos && right.find(' ') == std::string_view::npos) {
-      merges.push_back(std::string(left).append(" ").append(right));
-    } else {
-      merges.push_back({left, right});
-    }
-  }
-  TokenizerParts parts;
-  parts.model = bpe_model(vocabulary, std::move(merges));
-  parts.model["unk_token"] = vocabulary.tokens[unknown_id_of(vocabulary, where)];
-  parts.model["fuse_unk"] = true;
-  parts.model["byte_fallback"] = has_byte_tokens(vocabulary, where);
-  const bool prefix = vocabulary.add_space_prefix.value_or(true);
-  json steps = json::array();
-  if (prefix) {
-    steps.push_back({{"type", "Prepend"}, {"prepend", kSpaceOfPieces}});
-  }
-  steps.push_back(replacement_of({{"String", " "}}, kSpaceOfPieces));
-  parts.normalizer = {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
-  json decoders = {replacement_of({{"String", kSpaceOfPieces}}, " "),
-                   {{"type", "ByteFallback"}},
-                   {{"type", "Fuse"}}};
-  if (prefix) {
-    decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
-  }
-  parts.decoder = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
-  return parts;
-}
-
-// Unigram and WordPiece as parts of a tokenizer.json.
-
-namespace {
 
 constexpr std::uint32_t kLongestWord = 100;  // BERT's, in characters
 
@@ -356,6 +294,61 @@ bool has_capitals(const Vocabulary& vocabulary) {
 }
 
 }  // namespace
+
+TokenizerParts byte_level_parts(const Vocabulary& vocabulary, std::string_view where) {
+  const PreTokenization* pre = find_pre_tokenization(vocabulary.pre);
+  if (pre == nullptr) {
+    throw_bad_input(
+        "{}: tokenizer.ggml.pre is {}, a way to split text that regroup does not know; it knows "
+        "{}. Give the original model's tokenizer.json",
+        where, vocabulary.pre.empty() ? "missing" : printable(vocabulary.pre, 60),
+        pre_tokenization_names());
+  }
+  TokenizerParts parts;
+  parts.model = bpe_model(vocabulary, vocabulary.merges);
+  parts.model["ignore_merges"] = pre->whole_words;
+  parts.pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", pre->steps()}};
+  if (pre->composes) {
+    parts.normalizer = {{"type", "NFC"}};
+  }
+  parts.decoder = {{"type", "ByteLevel"},
+                   {"add_prefix_space", true},
+                   {"trim_offsets", true},
+                   {"use_regex", true}};
+  return parts;
+}
+
+// SentencePiece's BPE. The text is one word, whose spaces are marks.
+TokenizerParts scored_parts(const Vocabulary& vocabulary, std::string_view where) {
+  json merges = json::array();
+  for (const auto& [left, right] : merges_by_score(vocabulary, where)) {
+    if (left.find(' ') == std::string_view::npos && right.find(' ') == std::string_view::npos) {
+      merges.push_back(std::string(left).append(" ").append(right));
+    } else {
+      merges.push_back({left, right});
+    }
+  }
+  TokenizerParts parts;
+  parts.model = bpe_model(vocabulary, std::move(merges));
+  parts.model["unk_token"] = vocabulary.tokens[unknown_id_of(vocabulary, where)];
+  parts.model["fuse_unk"] = true;
+  parts.model["byte_fallback"] = has_byte_tokens(vocabulary, where);
+  const bool prefix = vocabulary.add_space_prefix.value_or(true);
+  json steps = json::array();
+  if (prefix) {
+    steps.push_back({{"type", "Prepend"}, {"prepend", kSpaceOfPieces}});
+  }
+  steps.push_back(replacement_of({{"String", " "}}, kSpaceOfPieces));
+  parts.normalizer = {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
+  json decoders = {replacement_of({{"String", kSpaceOfPieces}}, " "),
+                   {{"type", "ByteFallback"}},
+                   {{"type", "Fuse"}}};
+  if (prefix) {
+    decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  }
+  parts.decoder = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
+  return parts;
+}
 
 TokenizerParts unigram_parts(const Vocabulary& vocabulary, std::string_view where) {
   json pieces = json::array();

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdint>
 #include <cstring>
-#include <vector>
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"

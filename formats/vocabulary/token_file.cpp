@@ -4,16 +4,11 @@
 #include <array>
 #include <charconv>
 #include <cstddef>
-#include <optional>
 #include <regex>
-#include <span>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "formats/base/error.h"
-#include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/vocabulary/token_writer.h"
 

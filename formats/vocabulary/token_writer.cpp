@@ -1,17 +1,13 @@
 #include "formats/vocabulary/token_writer.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
-#include <span>
-#include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
-#include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/vocabulary/token_file.h"
 #include "formats/vocabulary/vocabulary.h"
@@ -167,8 +163,7 @@ TokenWriter::TokenWriter(const fs::path& destination, TokenLayout layout, std::i
   if (layout == TokenLayout::kMegatron) {
     lengths_.emplace(staged_.path() / kLengths);
   } else if (layout == TokenLayout::kNumpy) {
-    const std::string header = numpy_header(0, token_bytes_);
-    data_.append(std::as_bytes(std::span(header)));
+    data_.append(numpy_header(0, token_bytes_));
   }
 }
 
@@ -215,7 +210,7 @@ void TokenWriter::end_document() {
 void TokenWriter::write_index() {
   AppendedFile index(staged_.path() / kIndex);
   const auto type = token_bytes_ == 2 ? MegatronType::kU16 : MegatronType::kI32;
-  index.append(std::as_bytes(std::span(kMegatronMagic)));
+  index.append(kMegatronMagic);
   append_number(index, kMegatronVersion);
   append_number(index, type);
   append_number(index, static_cast<std::uint64_t>(sequences_));
@@ -249,8 +244,7 @@ void TokenWriter::write_index() {
 
 void TokenWriter::append_origin(AppendedFile& file) const {
   if (origin_) {
-    const std::string record = origin_record(*origin_);
-    file.append(std::as_bytes(std::span(record)));
+    file.append(origin_record(*origin_));
   }
 }
 
@@ -261,8 +255,7 @@ void TokenWriter::publish() {
   }
   data_.flush();
   if (layout_ == TokenLayout::kNumpy) {
-    const std::string header = numpy_header(tokens_, token_bytes_);
-    data_.file().write_at(0, std::as_bytes(std::span(header)));
+    data_.file().write_at(0, numpy_header(tokens_, token_bytes_));
   }
   data_.file().sync_and_close();
   if (lengths_) {

@@ -2,22 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
 #include "formats/base/json.h"
-#include "formats/base/printable.h"
-#include "formats/vocabulary/gguf_vocabulary.h"
-#include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
 namespace {
@@ -320,15 +314,6 @@ void put_listed(VocabularyBuilder& builder, const SortedJson& list, const std::s
   }
 }
 
-// The id in a config; the first if there are several ("eos_token_id": [2, 7]).
-std::optional<std::uint32_t> id_in(const SortedJson& config, const std::string& key,
-                                   std::size_t tokens) {
-  const SortedJson& member = member_of(config, key);
-  const SortedJson& id = member.is_array() && !member.empty() ? member.front() : member;
-  const bool fits = id.is_number_unsigned() && id.get<std::uint64_t>() < tokens;
-  return fits ? std::optional(id.get<std::uint32_t>()) : std::nullopt;
-}
-
 // Sets a flag if the config does.
 void set_flag(std::optional<bool>& flag, const SortedJson& config, std::string_view key) {
   if (const auto stated = flag_in(config, key)) {
@@ -419,7 +404,9 @@ void read_special_tokens(VocabularyBuilder& builder, const fs::path& directory,
       builder.set_type(*id, TokenType::kControl);
     }
     for (const SortedJson* file : {&config, &generation}) {
-      id = id ? id : id_in(*file, role + "_token_id", vocabulary.tokens.size());
+      const auto stated = first_number_in(*file, role + "_token_id");
+      const bool fits = stated && *stated >= 0 && *stated < std::ssize(vocabulary.tokens);
+      id = !id && fits ? std::optional(static_cast<std::uint32_t>(*stated)) : id;
     }
     if (id) {
       vocabulary.special_ids.emplace(role, *id);

@@ -64,14 +64,12 @@ std::string named_token(const std::filesystem::path& directory, const std::strin
 /// (the ids that end a generation). Throws kBadInput like vocabulary_in() and tokenizer_json_of().
 std::vector<NamedText> tokenizer_files_of(const GgufMetadata& metadata);
 
-// The tokenizer.json that gives the ids of a GGUF file's vocabulary.
-
-/// A complete tokenizer.json: normalizer, pre-tokenizer, model, decoder, post-processor. Control
-/// and unknown tokens become special added tokens, user-defined ones ordinary added tokens.
-/// `vocabulary` is one of vocabulary_in(). Error messages begin with `where` (a file name). Throws
-/// kBadInput for a vocabulary that determines no ids: an unknown pre-tokenization, scores that
-/// leave the order of merges open, some but not all byte tokens, no unknown token where one is
-/// needed.
+/// The tokenizer.json that gives the vocabulary's ids: normalizer, pre-tokenizer, model, decoder,
+/// post-processor. Control and unknown tokens become special added tokens, user-defined ones
+/// ordinary added tokens. `vocabulary` is one of vocabulary_in(). Error messages begin with `where`
+/// (a file name). Throws kBadInput for a vocabulary that determines no ids: an unknown
+/// pre-tokenization, scores that leave the order of merges open, some but not all byte tokens, no
+/// unknown token where one is needed.
 nlohmann::json tokenizer_json_of(const Vocabulary& vocabulary, std::string_view where);
 
 // How text is split before byte-level BPE, by llama.cpp's names (tokenizer.ggml.pre).

@@ -10,9 +10,11 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include "formats/base/json.h"
+#include "formats/tensors/gguf_metadata.h"
 
 namespace regroup {
 
@@ -71,11 +73,41 @@ struct ChatForm {
 /// kBadInput for malformed files.
 Vocabulary read_vocabulary(const std::filesystem::path& directory, std::int64_t rows);
 
-// Shared by the readers of tokenizer files: a vocabulary under construction, and small JSON files.
+// A vocabulary as GGUF metadata.
 
-/// JSON of tokenizer files, sorted by key: nlohmann's ordered objects take quadratic time for an
-/// object as large as a vocabulary.
-using SortedJson = nlohmann::json;
+/// Sets the "tokenizer.*" keys from `vocabulary`. llama.cpp requires as many tokens as the token
+/// embedding has rows.
+void set_vocabulary(GgufMetadata& metadata, const Vocabulary& vocabulary);
+
+/// The vocabulary of a file. Special ids and flags that are absent have llama.cpp's defaults,
+/// except add_eos. Throws kBadInput for an unknown tokenizer.ggml.model, lists that are missing or
+/// of different lengths, tokens that are not UTF-8, repeated or longer than 4 KiB, scores that are
+/// not finite, unknown token types and ids that no token has.
+Vocabulary vocabulary_in(const GgufMetadata& metadata);
+
+/// Whether the file contains a tokenizer's vocabulary.
+bool has_tokenizer(const GgufMetadata& metadata);
+
+/// Special token ids by role: "bos", "eos", "unk", "sep", "pad", "mask", "cls". Throws kBadInput
+/// for ids that are not integers.
+std::map<std::string, std::int64_t> special_ids_in(const GgufMetadata& metadata);
+
+// The merges that a SentencePiece BPE makes: it has none in its file, only scores of pieces.
+
+/// Two neighbouring tokens, views of the vocabulary's texts.
+using Merge = std::pair<std::string_view, std::string_view>;
+
+/// Whether the token repeats one character, such as SentencePiece's mark of a space.
+bool repeats_one_character(std::string_view token);
+
+/// All pairs of normal tokens that make a third, the best first: in descending order of the third's
+/// score. Of several pairs that make the same token, those come first that are leftmost wherever
+/// they overlap in a text; likewise of tokens with the same score that repeat one character. Throws
+/// kBadInput naming `where` if other tokens have the same score and their pairs can overlap, which
+/// leaves the order open, and for tokens so long that the search takes seconds.
+std::vector<Merge> merges_by_score(const Vocabulary& vocabulary, std::string_view where);
+
+// Shared by the readers of tokenizer files: a vocabulary under construction, and small JSON files.
 
 inline constexpr std::uint64_t kMaxTokenizerBytes = 256U << 20;
 
@@ -84,11 +116,11 @@ inline constexpr std::uint64_t kMaxTokenizerBytes = 256U << 20;
 SortedJson read_json_if_there(const std::filesystem::path& directory, const std::string& name,
                               std::uint64_t max_bytes = kMaxTokenizerBytes);
 
-/// The member of an object, or null.
-const SortedJson& member_of(const SortedJson& object, std::string_view key);
-
 /// The member if it is true or false.
 std::optional<bool> flag_in(const SortedJson& object, std::string_view key);
+
+/// The member if it is a whole number, or the first of a list of them ("eos_token_id": [2, 7]).
+std::optional<std::int64_t> first_number_in(const SortedJson& object, std::string_view key);
 
 /// The member as text: the string itself, or its "content" (the form of added tokens). Empty if
 /// absent.

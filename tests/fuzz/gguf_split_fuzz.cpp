@@ -2,7 +2,7 @@
 // names; then the model that they are. The first line is the name of a part.
 #include <array>
 
-#include "formats/tensors/gguf_split.h"
+#include "formats/tensors/gguf.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace regroup {

@@ -2,7 +2,6 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/tensors/gguf.h"
-#include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/tokenizer_files.h"
 #include "formats/vocabulary/vocabulary.h"
 #include "tests/file_tree.h"

@@ -1,10 +1,8 @@
 #include "tokens/hf/bpe_model.h"
 
 #include <algorithm>
-#include <functional>
 #include <queue>
 #include <random>
-#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -48,56 +46,40 @@ void NumberTable::grow() {
 
 namespace {
 
-constexpr std::size_t kSlots = 1U << 17;  // a power of two
-constexpr std::size_t kMaxWords = kSlots * 3 / 4;
+constexpr std::size_t kMaxWords = 98'304;  // what a NameTable of 2^17 slots has room for
 constexpr std::size_t kMaxText = 8U << 20;
 constexpr std::size_t kMaxIds = 1U << 20;
 constexpr std::size_t kLongestWord = 256;
 
-std::size_t hash_of(std::string_view word) { return std::hash<std::string_view>()(word); }
-
 }  // namespace
 
-WordCache::WordCache() : slots_(kSlots) {}
-
-std::size_t WordCache::place_of(std::string_view word, std::size_t hash) const {
-  for (std::size_t place = hash & (kSlots - 1);; place = (place + 1) & (kSlots - 1)) {
-    const Slot& slot = slots_[place];
-    if (slot.word_size == 0 ||
-        (slot.hash == static_cast<std::uint32_t>(hash >> 32) &&
-         std::string_view(text_).substr(slot.word_begin, slot.word_size) == word)) {
-      return place;
-    }
-  }
-}
+WordCache::WordCache() { text_.reserve(kMaxText); }
 
 std::optional<std::span<const std::uint32_t>> WordCache::find(std::string_view word) const {
-  const Slot& slot = slots_[place_of(word, hash_of(word))];
-  if (slot.word_size == 0) {
+  const auto place = words_.find(word);
+  if (!place) {
     return std::nullopt;
   }
-  return std::span(ids_).subspan(slot.ids_begin, slot.ids_count);
+  return std::span(ids_).subspan(found_[*place].begin, found_[*place].count);
 }
 
 void WordCache::put(std::string_view word, std::span<const std::uint32_t> ids) {
   if (word.empty() || word.size() > kLongestWord) {
     return;
   }
-  if (words_ == kMaxWords || text_.size() + word.size() > kMaxText ||
+  if (found_.size() == kMaxWords || text_.size() + word.size() > kMaxText ||
       ids_.size() + ids.size() > kMaxIds) {
-    slots_.assign(kSlots, {});
-    words_ = 0;
+    words_ = NameTable();
     text_.clear();
+    found_.clear();
     ids_.clear();
   }
-  const std::size_t hash = hash_of(word);
-  slots_[place_of(word, hash)] = {
-      static_cast<std::uint32_t>(hash >> 32), static_cast<std::uint32_t>(text_.size()),
-      static_cast<std::uint32_t>(word.size()), static_cast<std::uint32_t>(ids_.size()),
-      static_cast<std::uint32_t>(ids.size())};
+  const std::size_t begin = text_.size();
   text_ += word;
+  words_.insert(std::string_view(text_).substr(begin), found_.size());
+  found_.push_back(
+      {static_cast<std::uint32_t>(ids_.size()), static_cast<std::uint32_t>(ids.size())});
   ids_.insert(ids_.end(), ids.begin(), ids.end());
-  ++words_;
 }
 
 // Byte-pair encoding: a word's characters, merged pair by pair, the best pair first.
@@ -107,7 +89,6 @@ namespace {
 constexpr std::string_view kSpaceMark = "\u2581";
 constexpr std::uint32_t kNoSymbol = ~std::uint32_t{0};
 constexpr std::size_t kMaxMerges = 4U << 20;
-constexpr std::size_t kMaxAffix = 256;  // bytes that each character of a text may get
 
 // A token of a word that is being merged; a doubly linked list.
 struct Symbol {
@@ -354,11 +335,8 @@ std::unique_ptr<TokenModel> read_bpe(const JsonFields& fields, const TokenTexts&
   }
   BpeSettings settings;
   const auto text = [&](const char* key) {
-    const auto found = fields.optional_text(key);
-    if (found && found->size() > kMaxAffix) {
-      fields.refuse(key, "a text of at most 256 bytes");
-    }
-    return found && !found->empty() ? found : std::nullopt;
+    const std::string found = fields.at(key).is_null() ? "" : fields.short_text(key);
+    return found.empty() ? std::nullopt : std::optional(found);
   };
   settings.unknown = fields.optional_text("unk_token");
   settings.prefix = text("continuing_subword_prefix");

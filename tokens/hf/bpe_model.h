@@ -1,4 +1,4 @@
-// Byte-pair encoding.
+// Tables for byte-pair encoding.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "formats/base/name_table.h"
+
 namespace regroup {
 
-// A hash table from 64-bit keys to 64-bit values, for tables of merges and tries: compact, and safe
-// against keys that are chosen to collide.
-
+/// A hash table from 64-bit keys to 64-bit values: compact, and safe against keys that are chosen
+/// to collide.
 class NumberTable {
  public:
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
@@ -50,12 +51,13 @@ class NumberTable {
   std::uint64_t seed_ = 0;  // random and odd
 };
 
-// Remembers the ids of words, because texts repeat words.
-
-/// Holds up to about 100,000 words in up to 16 MiB, then begins anew. Not thread-safe.
+/// Remembers the ids of words, because texts repeat words: up to about 100,000 in up to 16 MiB,
+/// then it begins anew. Not thread-safe.
 class WordCache {
  public:
   WordCache();
+  WordCache(const WordCache&) = delete;
+  WordCache& operator=(const WordCache&) = delete;
 
   /// The ids of `word`, valid until the next put(); nothing if it is not there.
   std::optional<std::span<const std::uint32_t>> find(std::string_view word) const;
@@ -64,17 +66,13 @@ class WordCache {
   void put(std::string_view word, std::span<const std::uint32_t> ids);
 
  private:
-  struct Slot {
-    std::uint32_t hash = 0;
-    std::uint32_t word_begin = 0, word_size = 0;  // size 0: the slot is free
-    std::uint32_t ids_begin = 0, ids_count = 0;
+  struct Ids {
+    std::uint32_t begin = 0, count = 0;
   };
 
-  std::size_t place_of(std::string_view word, std::size_t hash) const;
-
-  std::vector<Slot> slots_;
-  std::size_t words_ = 0;
-  std::string text_;
+  NameTable words_;   // views of text_, with their places in found_
+  std::string text_;  // reserved: it never moves
+  std::vector<Ids> found_;
   std::vector<std::uint32_t> ids_;
 };
 

@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "formats/base/printable.h"
 #include "formats/vocabulary/tokenizer_files.h"
 #include "tokens/hf/json_fields.h"
@@ -18,14 +20,6 @@ namespace regroup {
 namespace {
 
 using Texts = std::vector<std::string>;
-
-std::string joined(const Texts& texts, std::string_view between = "") {
-  std::string text;
-  for (const std::string& each : texts) {
-    text += (&each == texts.data() ? "" : std::string(between)) + each;
-  }
-  return text;
-}
 
 constexpr std::string_view kUnreadable = "\xef\xbf\xbd";  // U+FFFD
 
@@ -211,7 +205,7 @@ void decode_strip(Texts& texts, const JsonFields& fields) {
   }
 }
 
-void fuse(Texts& texts, const JsonFields&) { texts = {joined(texts)}; }
+void fuse(Texts& texts, const JsonFields&) { texts = {fmt::format("{}", fmt::join(texts, ""))}; }
 
 void decode(Texts& texts, const JsonFields& fields) {
   static const std::unordered_map<std::string, void (*)(Texts&, const JsonFields&)> decoders{
@@ -236,12 +230,12 @@ void decode(Texts& texts, const JsonFields& fields) {
 std::string decoded_text(std::vector<std::string> tokens, const nlohmann::json& decoder,
                          const std::string& where) {
   if (decoder.is_null()) {
-    return joined(tokens, " ");
+    return fmt::format("{}", fmt::join(tokens, " "));
   }
   if (!tokens.empty()) {
     decode(tokens, JsonFields(decoder, where, "decoder"));
   }
-  return joined(tokens);
+  return fmt::format("{}", fmt::join(tokens, ""));
 }
 
 }  // namespace regroup

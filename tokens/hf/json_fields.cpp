@@ -79,6 +79,15 @@ std::string JsonFields::text(std::string_view key) const {
   return at(key).get<std::string>();
 }
 
+std::string JsonFields::short_text(std::string_view key) const {
+  constexpr std::size_t kMost = 256;
+  std::string found = text(key);
+  if (found.size() > kMost) {
+    refuse(key, "a text of at most 256 bytes");
+  }
+  return found;
+}
+
 std::optional<std::string> JsonFields::optional_text(std::string_view key) const {
   return at(key).is_null() ? std::nullopt : std::optional(text(key));
 }

@@ -29,6 +29,8 @@ class JsonFields {
   std::vector<JsonFields> objects(std::string_view key) const;
 
   std::string text(std::string_view key) const;
+  /// A text of at most 256 bytes, for what is put into texts.
+  std::string short_text(std::string_view key) const;
   /// Nothing if the member is missing or null.
   std::optional<std::string> optional_text(std::string_view key) const;
   bool flag(std::string_view key, std::optional<bool> default_value = std::nullopt) const;

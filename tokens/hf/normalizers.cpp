@@ -12,7 +12,6 @@
 #include "formats/base/printable.h"
 #include "formats/vocabulary/sentencepiece.h"
 #include "formats/vocabulary/tokenizer_files.h"
-#include "tokens/hf/pieces.h"
 #include "tokens/hf/regex.h"
 #include "tokens/hf/steps.h"
 #include "tokens/hf/unicode.h"
@@ -21,8 +20,6 @@
 namespace regroup {
 
 namespace {
-
-constexpr std::size_t kMaxReplacement = 256;
 
 // Keeps each character, replaces it or leaves it out. `change` returns what becomes of it; nothing
 // drops it.
@@ -178,10 +175,7 @@ Normalizer read_strip(const JsonFields& fields) {
 Normalizer read_replace(const JsonFields& fields) {
   fields.allow({"type", "pattern", "content"});
   const auto pattern = read_pattern(fields.object("pattern"));
-  std::string content = fields.text("content");
-  if (content.size() > kMaxReplacement) {
-    fields.refuse("content", "a text of at most 256 bytes");
-  }
+  std::string content = fields.short_text("content");
   return [pattern, content = std::move(content)](NormalText& text) {
     replace(*pattern, content, text);
   };
@@ -189,10 +183,7 @@ Normalizer read_replace(const JsonFields& fields) {
 
 Normalizer read_prepend(const JsonFields& fields) {
   fields.allow({"type", "prepend"});
-  std::string prefix = fields.text("prepend");
-  if (prefix.size() > kMaxReplacement) {
-    fields.refuse("prepend", "a text of at most 256 bytes");
-  }
+  std::string prefix = fields.short_text("prepend");
   return [prefix = std::move(prefix)](NormalText& text) { prepend(prefix, text); };
 }
 

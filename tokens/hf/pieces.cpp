@@ -1,7 +1,6 @@
 #include "tokens/hf/pieces.h"
 
 #include <algorithm>
-#include <cstddef>
 
 #include "tokens/hf/unicode.h"
 #include "tokens/hf/work.h"

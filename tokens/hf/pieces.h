@@ -12,10 +12,9 @@
 
 namespace regroup {
 
-// A trie of byte strings, each with a number.
-
-/// Takes 9 bytes for each node: a vocabulary's bytes are nearly as many. A node's children follow
-/// one another, and the children of different nodes are in the order of the nodes.
+/// A trie of byte strings, each with a number. Takes 9 bytes for each node: a vocabulary's bytes
+/// are nearly as many. A node's children follow one another, and the children of different nodes
+/// are in the order of the nodes.
 class ByteTrie {
  public:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};

@@ -1,9 +1,7 @@
 #include "tokens/hf/pipeline.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"

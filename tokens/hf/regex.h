@@ -14,9 +14,7 @@ struct pcre2_real_code_8;  // PCRE2's own name for its pcre2_code
 
 namespace regroup {
 
-// A regular expression, compiled by PCRE2.
-
-/// Thread-safe.
+/// A regular expression, compiled by PCRE2. Thread-safe.
 class Regex {
  public:
   /// Compiles an expression in Oniguruma's syntax. Error messages begin with `where`. Throws

@@ -209,6 +209,11 @@ bool is_inert(char32_t character) {
   return character == kBeforeFinalConsonants || is_in(kUnknownToNormalForms, character);
 }
 
+std::string class_range(char32_t first, char32_t last) {
+  return fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", static_cast<std::uint32_t>(first),
+                     static_cast<std::uint32_t>(last));
+}
+
 }  // namespace
 
 char32_t next_character(std::string_view text, std::size_t& at) {
@@ -341,15 +346,6 @@ std::size_t first_grapheme(std::string_view text) {
   }
   return at;
 }
-
-namespace {
-
-std::string class_range(char32_t first, char32_t last) {
-  return fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", static_cast<std::uint32_t>(first),
-                     static_cast<std::uint32_t>(last));
-}
-
-}  // namespace
 
 std::string newer_characters(std::string_view property) {
   std::string ranges;

@@ -1,4 +1,5 @@
-// Properties and forms of characters.
+// Characters: UTF-8 to code points, the classes that tokenizers ask for, normal forms. All of it is
+// as in Python's `tokenizers`, whose parts know different versions of Unicode.
 #pragma once
 
 #include <cstddef>
@@ -6,9 +7,6 @@
 #include <string_view>
 
 namespace regroup {
-
-// Characters: UTF-8 to code points, the classes that tokenizers ask for, normal forms. All
-// of it is as in Python's `tokenizers`, whose parts know different versions of Unicode.
 
 /// The code point that begins at `at`, and `at` moved behind it. `text` must be UTF-8.
 char32_t next_character(std::string_view text, std::size_t& at);

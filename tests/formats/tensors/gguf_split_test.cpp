@@ -1,11 +1,10 @@
 // Models in several GGUF files, and every way in which the files may not be one model.
-#include "formats/tensors/gguf_split.h"
-
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/model/model.h"
 #include "formats/model/model_directory.h"
 #include "formats/model/model_summary.h"
+#include "formats/tensors/gguf.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/refusal.h"
 #include "tests/split_gguf.h"

@@ -3,8 +3,8 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "formats/vocabulary/gguf_vocabulary.h"
 #include "formats/vocabulary/tokenizer_files.h"
+#include "formats/vocabulary/vocabulary.h"
 #include "tests/refusal.h"
 
 namespace regroup {
