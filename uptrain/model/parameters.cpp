@@ -85,12 +85,11 @@ at::Tensor read_numbers(const Checkpoint& checkpoint, const TensorInfo& info) {
 at::Tensor load_tensor(const Checkpoint& checkpoint, const TensorInfo& info, at::ScalarType type,
                        at::Device device) {
   if (!can_decode(info.dtype)) {
-    throw_bad_input("{}: tensor \"{}\" is {}, which is not computed: {}",
-                    printable(checkpoint.file_of(info).path().string(), 0), printable(info.name),
-                    name_of(info.dtype),
-                    is_block_type(info.dtype)
-                        ? "use a file of another quantisation, such as Q8_0 or Q4_K"
-                        : "allowed are F16, BF16, F32, F64 and ggml's block types");
+    throw_bad_input(
+        "{}: tensor \"{}\" is {}, which is not computed: {}",
+        printable_path(checkpoint.file_of(info).path()), printable(info.name), name_of(info.dtype),
+        is_block_type(info.dtype) ? "use a file of another quantisation, such as Q8_0 or Q4_K"
+                                  : "allowed are F16, BF16, F32, F64 and ggml's block types");
   }
   const at::Tensor numbers = read_numbers(checkpoint, info);
   check_finite(numbers, checkpoint, info);

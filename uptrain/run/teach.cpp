@@ -131,7 +131,7 @@ class Teaching {
             ErrorKind::kInterruptedSaved,
             fmt::format(
                 "stopped; {} of {} windows are done in {}; run the same command to continue", begin,
-                facts_.samples, printable(parts.string(), 0)));
+                facts_.samples, printable_path(parts)));
       }
       const std::int64_t count = std::min(plan_.run.batch, end - first);
       answer(writer, first, count);
@@ -183,7 +183,7 @@ std::int64_t files_there(const fs::path& parts, const TeacherLogitsFacts& facts)
     try {
       check_teacher_logits(open_teacher_logits_file(parts, facts, there++), facts);
     } catch (const Error& fault) {
-      throw_usage("{}; remove {} to start again", fault.what(), printable(parts.string(), 0));
+      throw_usage("{}; remove {} to start again", fault.what(), printable_path(parts));
     }
   }
   return there;
@@ -252,8 +252,8 @@ void teach(const TeachPlan& plan, const Model& teacher, const DataLoader& data,
   std::error_code fault;
   fs::rename(parts, target, fault);
   if (fault) {
-    throw_environment("{}: cannot be named {}: {}", printable(parts.string(), 0),
-                      printable(target.string(), 0), fault.message());
+    throw_environment("{}: cannot be named {}: {}", printable_path(parts), printable_path(target),
+                      fault.message());
   }
   sync_directory(target.parent_path());
 }

@@ -49,8 +49,8 @@ std::int64_t count_windows(const TokenFile& data, const WindowSettings& settings
     throw_usage("context must be 2 or more, batch and tokens 1 or more");
   }
   if (data.size() < settings.context) {
-    throw_bad_input("{}: {} tokens, a context of {} needs as many",
-                    printable(data.path().string(), 0), data.size(), settings.context);
+    throw_bad_input("{}: {} tokens, a context of {} needs as many", printable_path(data.path()),
+                    data.size(), settings.context);
   }
   return std::min(data.size() / settings.context, (settings.max_tokens - 1) / settings.context + 1);
 }

@@ -47,8 +47,7 @@ DocumentWindows::DocumentWindows(const TokenFile& file, std::int64_t sequence_le
     throw_usage(
         "{}: sequences of {} tokens out of {}: allowed are {} out of {} to keep documents "
         "apart",
-        printable(file.path().string(), 0), sequence_length, file.size(), kLongestSequence,
-        kMostTokens);
+        printable_path(file.path()), sequence_length, file.size(), kLongestSequence, kMostTokens);
   }
   file.for_each_document(mark, [&](std::int64_t begin, std::int64_t end) {
     for (; end - begin > 1; begin += sequence_length) {
@@ -59,7 +58,7 @@ DocumentWindows::DocumentWindows(const TokenFile& file, std::int64_t sequence_le
     }
   });
   if (windows_.empty()) {
-    throw_bad_input("{}: none of its documents has two tokens", printable(file.path().string(), 0));
+    throw_bad_input("{}: none of its documents has two tokens", printable_path(file.path()));
   }
 }
 
@@ -114,7 +113,7 @@ DataLoader::DataLoader(const std::vector<std::filesystem::path>& paths,
     const std::int64_t windows = windows_of(files_.size() - 1);
     if (windows == 0) {
       throw_bad_input("{}: {} tokens, one sequence needs {} (its length and the token after it)",
-                      printable(path.string(), 0), file.size(), sequence_length + 1);
+                      printable_path(path), file.size(), sequence_length + 1);
     }
     file.check_vocabulary(vocab_size);
     windows_ += windows;
@@ -147,8 +146,8 @@ void DataLoader::set_weights(const std::vector<double>& weights) {
   }
   for (std::size_t i = 0; i < mixed_.size(); ++i) {
     if (mixed_[i] == 0) {
-      throw_usage("{}: its weight is less than a {}th of all",
-                  printable(files_[i].path().string(), 0), kMixedSamples);
+      throw_usage("{}: its weight is less than a {}th of all", printable_path(files_[i].path()),
+                  kMixedSamples);
     }
   }
 }

@@ -37,7 +37,7 @@ namespace {
 
 std::filesystem::path staging_name(const std::filesystem::path& path) {
   if (std::filesystem::exists(std::filesystem::symlink_status(path))) {
-    throw_usage("{}: exists already", printable(path.string(), 0));
+    throw_usage("{}: exists already", printable_path(path));
   }
   return path.string() + ".partial-" + std::to_string(::getpid());
 }
@@ -76,7 +76,7 @@ class LogitsFile {
     const at::Tensor stored = logits.to(at::kCPU, at::kFloat).contiguous();
     if (!stored.isfinite().all().item<bool>()) {
       throw_bad_input("{}: windows {} to {}: NaN or infinity among the logits; nothing was written",
-                      printable(source.string(), 0), first, first + stored.size(0) - 1);
+                      printable_path(source), first, first + stored.size(0) - 1);
     }
     file_.write_at(offset_, bytes_of(stored));
     offset_ += stored.nbytes();
@@ -87,7 +87,7 @@ class LogitsFile {
     std::error_code fault;
     std::filesystem::create_hard_link(staging_, path_, fault);  // never replaces, unlike a rename
     if (fault) {
-      throw_environment("{}: cannot publish: {}", printable(path_.string(), 0), fault.message());
+      throw_environment("{}: cannot publish: {}", printable_path(path_), fault.message());
     }
   }
 
@@ -147,7 +147,7 @@ std::int64_t count_windows(const DocumentWindows& documents, const EvaluationSet
 std::int64_t count_windows(const TokenFile& file, const EvaluationSettings& settings,
                            std::int64_t width, std::int64_t predictions) {
   if (file.size() < width) {
-    throw_bad_input("{}: {} tokens, a context of {} needs {}", printable(file.path().string(), 0),
+    throw_bad_input("{}: {} tokens, a context of {} needs {}", printable_path(file.path()),
                     file.size(), settings.context, width);
   }
   const std::int64_t all = (file.size() - width) / settings.context + 1;

@@ -182,7 +182,7 @@ Batches windows_of(const ModelSpec& spec, const TokenFile& data, const RefitSett
   Batches windows = read_windows(data, settings.windows);
   if (windows.size() < 2) {
     throw_bad_input("{}: {} tokens of it are one batch, refitting needs two of {} x {} tokens",
-                    printable(data.path().string(), 0),
+                    printable_path(data.path()),
                     count_windows(data, settings.windows) * settings.windows.context,
                     settings.windows.batch, settings.windows.context);
   }

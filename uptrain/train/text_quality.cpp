@@ -171,9 +171,8 @@ std::size_t steps_to_compare(const Model& source, const Model& result, const Bat
 
 void check_same_vocabulary(const Model& source, const Model& result) {
   if (source.spec.vocab_size != result.spec.vocab_size) {
-    throw_bad_input("{}: a vocabulary of {} tokens, that of {} has {}",
-                    printable(result.path.string(), 0), result.spec.vocab_size,
-                    printable(source.path.string(), 0), source.spec.vocab_size);
+    throw_bad_input("{}: a vocabulary of {} tokens, that of {} has {}", printable_path(result.path),
+                    result.spec.vocab_size, printable_path(source.path), source.spec.vocab_size);
   }
 }
 
@@ -294,7 +293,7 @@ std::optional<double> TextQualityMeter::loss_of(const Model& model, const Batche
   const double loss = sum / static_cast<double>(predicted_tokens());
   if (!std::isfinite(loss)) {
     throw_bad_input("{}: the loss on the held-out text is {}: NaN or infinity in the weights",
-                    printable(model.path.string(), 0), loss);
+                    printable_path(model.path), loss);
   }
   return loss;
 }

@@ -66,7 +66,7 @@ std::string sealed(Json state) {
 }
 
 Json read_sealed(const fs::path& path) {
-  const std::string where = printable(path.string(), 0);
+  const std::string where = printable_path(path);
   Json state = parse_json_object(read_text(path, kMaxStateBytes), where);
   const Json checksum = state.contains("checksum") ? state["checksum"] : Json();
   state.erase("checksum");
@@ -86,9 +86,8 @@ void check_values(const std::string& name, const at::Tensor& values, const std::
 
 void read_tensor(const Checkpoint& checkpoint, const StateTensor& tensor, const Json& checksums) {
   const TensorInfo& info = checkpoint.at(tensor.name);
-  const std::string where =
-      fmt::format("{}: tensor \"{}\"", printable(checkpoint.file_of(info).path().string(), 0),
-                  printable(tensor.name));
+  const std::string where = fmt::format(
+      "{}: tensor \"{}\"", printable_path(checkpoint.file_of(info).path()), printable(tensor.name));
   if (info.shape != tensor.value.sizes().vec() || info.dtype != dtype_of(tensor)) {
     throw_bad_input("{} is {} {}, this run needs {} {}", where, name_of(info.dtype),
                     text_of(info.shape), name_of(dtype_of(tensor)),
@@ -178,7 +177,7 @@ TrainingProgress progress_in(const Json& state, const std::string& where) {
 
 // state.json of a part.
 Json read_part(const fs::path& part, const std::string& run) {
-  const std::string where = printable((part / kStateFile).string(), 0);
+  const std::string where = printable_path(part / kStateFile);
   Json state = read_sealed(part / kStateFile);
   if (state.at("version") != kStateVersion) {
     throw_usage("{}: state of version {}, this regroup reads {}", where,
@@ -198,7 +197,7 @@ TrainingProgress read_from_part(const fs::path& part, const std::string& run,
                                 std::span<const StateTensor> tensors,
                                 std::set<std::string>& missing) {
   const Json state = read_part(part, run);
-  const TrainingProgress progress = progress_in(state, printable((part / kStateFile).string(), 0));
+  const TrainingProgress progress = progress_in(state, printable_path(part / kStateFile));
   const Checkpoint checkpoint = open_checkpoint(part);
   for (const StateTensor& tensor : tensors) {
     if (checkpoint.find(tensor.name) != nullptr) {
@@ -274,7 +273,7 @@ void remove_training_state(const fs::path& directory, const std::string& run) {
 
 TrainingProgress load_training_state(const fs::path& directory,
                                      std::span<const StateTensor> tensors, const std::string& run) {
-  const std::string where = printable(directory.string(), 0);
+  const std::string where = printable_path(directory);
   std::set<std::string> missing;
   for (const StateTensor& tensor : tensors) {
     missing.insert(tensor.name);
