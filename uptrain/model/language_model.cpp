@@ -1,8 +1,5 @@
 #include "uptrain/model/language_model.h"
 
-#include <utility>
-#include <vector>
-
 #include "converter/convert/loader_choice.h"
 #include "converter/convert/model_card.h"
 #include "formats/base/error.h"

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <set>
 #include <unordered_set>
 #include <utility>
 
@@ -22,8 +21,7 @@
 #include "formats/base/staged_directory.h"
 #include "formats/families/family.h"
 #include "formats/spec/config_reader.h"
-#include "formats/tensors/checkpoint.h"
-#include "formats/tensors/dtype.h"
+#include "formats/spec/tensor_names.h"
 #include "uptrain/model/save_parameters.h"
 
 namespace regroup {
@@ -138,14 +136,6 @@ std::vector<at::Tensor> Parameters::tensors() const {
   return all;
 }
 
-std::int64_t Parameters::elements() const {
-  std::int64_t total = 0;
-  for (const Entry& entry : entries_) {
-    total += entry.value.numel();
-  }
-  return total;
-}
-
 Parameters Parameters::only(std::span<const std::string> names) const {
   const std::unordered_set<std::string> wanted(names.begin(), names.end());
   std::vector<Entry> chosen;
@@ -236,29 +226,10 @@ void read_parameters(const Parameters& tensors, const ModelSpec& spec,
 }
 
 std::set<std::string> tensors_of(const LayerTensors& layer) {
-  std::set<std::string> names{layer.relative_bias};
-  const auto add = [&](const auto& tensors) { names.insert({tensors.weight, tensors.bias}); };
-  for (const NormTensors* norm : layer.norms()) {
-    add(*norm);
-  }
-  for (const LinearTensors& linear : {layer.gate, layer.up, layer.down, layer.shared_gate}) {
-    add(linear);
-  }
-  names.insert(layer.experts.router);
-  for (const auto* experts : {&layer.experts.gate, &layer.experts.up, &layer.experts.down}) {
-    names.insert(experts->begin(), experts->end());
-  }
-  for (const AttentionLayout& attention : {layer.attention, layer.cross_attention}) {
-    for (const LinearTensors& linear : {attention.q, attention.k, attention.v, attention.o}) {
-      add(linear);
-    }
-    for (const auto& norms : {attention.q_norms, attention.k_norms}) {
-      for (const NormTensors& norm : norms) {
-        add(norm);
-      }
-    }
-  }
-  names.erase("");
+  std::set<std::string> names;
+  ModelSpec alone;
+  alone.layers = {layer};
+  rename_tensors(alone, [&](const std::string& name) { return *names.insert(name).first; });
   return names;
 }
 

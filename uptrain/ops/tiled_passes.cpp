@@ -1,13 +1,11 @@
 #include "uptrain/ops/tiled_passes.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "converter/pooling/parallel_for.h"
 #include "formats/base/error.h"
-#include "uptrain/ops/attention_tile.h"
 
 namespace regroup {
 namespace {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <vector>
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>

@@ -6,16 +6,12 @@
 #include <span>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/logsumexp.h>
-#include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
 
 #include "formats/base/callback.h"
@@ -40,7 +36,7 @@ namespace fs = std::filesystem;
 TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temperature) {
   std::vector<at::Tensor> ids, log_probabilities;
   const std::int64_t step = default_loss_rows(teacher.head.size(0), teacher.head.is_cpu());
-  const auto wide = teacher.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType wide = wide_type(teacher.hidden);
   for (std::int64_t begin = 0; begin < teacher.hidden.size(0); begin += step) {
     const std::int64_t count = std::min(step, teacher.hidden.size(0) - begin);
     const at::Tensor logits = logits_of(teacher, begin, count);

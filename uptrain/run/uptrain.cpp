@@ -1,9 +1,7 @@
 #include "uptrain/run/uptrain.h"
 
-#include <algorithm>
 #include <cmath>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <ATen/ops/tensor.h>

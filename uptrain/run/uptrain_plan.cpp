@@ -3,23 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "converter/convert/loader_choice.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/families/family.h"
 #include "formats/model/serving_cost.h"
 #include "formats/spec/published_pretraining.h"
 #include "formats/vocabulary/token_file.h"
 #include "uptrain/model/device.h"
-#include "uptrain/model/language_model.h"
-#include "uptrain/run/training_memory.h"
-#include "uptrain/train/evaluate.h"
 #include "uptrain/train/metrics.h"
 #include "uptrain/train/teacher_logits_file.h"
 

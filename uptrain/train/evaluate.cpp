@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <optional>
 #include <ranges>
 #include <span>
 #include <string>
@@ -16,7 +14,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/norm.h>
 #include <ATen/ops/randint.h>
 
 #include "converter/convert/execute_plan.h"
@@ -28,7 +25,6 @@
 #include "formats/tensors/safetensors.h"
 #include "uptrain/model/measurements.h"
 #include "uptrain/model/parameters.h"
-#include "uptrain/model/transformer.h"
 #include "uptrain/train/metrics.h"
 
 namespace regroup {

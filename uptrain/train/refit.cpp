@@ -1,10 +1,7 @@
 #include "uptrain/train/refit.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
-#include <utility>
-#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -18,7 +15,6 @@
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "uptrain/model/device.h"
-#include "uptrain/train/lr_schedule.h"
 #include "uptrain/train/metrics.h"
 #include "uptrain/train/optimizer.h"
 #include "uptrain/train/trained_weights.h"

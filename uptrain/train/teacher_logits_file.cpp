@@ -3,11 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <span>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -191,10 +187,7 @@ TeacherLogitsFile open_teacher_logits_file(const std::filesystem::path& director
   }
   // Finds all other errors: in the tensors, their order, and the bytes between them.
   const std::string expected = teacher_logits_header(facts, file);
-  const File& stored = opened.files().front();
-  std::string found(std::min<std::uint64_t>(expected.size(), stored.size()), '\0');
-  stored.read_at(0, std::as_writable_bytes(std::span(found)));
-  if (found != expected) {
+  if (read_start(opened.files().front(), expected.size()) != expected) {
     throw_bad_input("{}: damaged: its header is not the one that regroup teach writes", where);
   }
   return {std::move(opened), file, xxh64(std::as_bytes(std::span(expected)))};

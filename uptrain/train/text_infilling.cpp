@@ -5,7 +5,6 @@
 #include <map>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
