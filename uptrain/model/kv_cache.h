@@ -87,9 +87,6 @@ class CacheRing {
 };
 
 // KV cache of a decoder.
-//
-// Shapes: B sequences, C slots of a layer, G kv heads of a layer, s attention sinks, d head
-// dimension.
 
 /// The cache of one layer; undefined tensors if it has no attention.
 struct LayerCache {

@@ -148,16 +148,12 @@ class Alibi {
 
 // Attention on a CPU in parts, between which a request to stop is seen. Passes with gradients are
 // steps of a training, which are not stopped; GPUs are fast enough.
-//
-// Shapes: as in attention.h.
 
 /// Whether a single head takes a CPU longer than a fraction of a second.
 bool is_long(const Heads& heads);
 
 // Attention in which the query heads of a group become rows of one matrix. Each key and value is
 // read once per group and never repeated. Kernels without support for grouped heads can be used.
-//
-// Shapes: B sequences, T queries, S keys, H query heads, G kv heads, d head dimension.
 
 /// [B, H, T, d] -> [B, G, H/G·T, d]: the rows of a group are its heads, and in each head its
 /// tokens.

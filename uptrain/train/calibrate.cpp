@@ -149,8 +149,6 @@ void LayerWalk::finish_encoder() {
   }
 }
 
-// Shapes: D hidden size.
-
 namespace {
 
 // Mean and covariance, accumulated over batches of vectors.
