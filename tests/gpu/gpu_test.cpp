@@ -369,7 +369,7 @@ TEST_CASE("a graph of decoding on a GPU gives the same tokens at every replay", 
       model.make_cache({.batch = prompt.size(0), .capacity = length + count, .window = {}});
   const at::Tensor first = read_tokens(model, prompt, cache, length);
   const auto decode = [&] {
-    cache.truncate(length);
+    cache.assume_length(length);
     at::Tensor logits = first;
     return decode_greedily(model, logits, cache, count);
   };

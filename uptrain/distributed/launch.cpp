@@ -6,7 +6,6 @@
 #include <random>
 #include <set>
 #include <thread>
-#include <vector>
 
 #include <c10/util/Exception.h>
 #include <fmt/ranges.h>

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <exception>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -18,7 +16,6 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "uptrain/distributed/backend.h"
-#include "uptrain/distributed/launch.h"
 
 namespace regroup {
 
@@ -349,8 +346,7 @@ KeysAndValues RanksOfSequence::joined(const KeysAndValues& own) const {
 KeysAndValues RanksOfSequence::own_sums(const KeysAndValues& all) const {
   const std::int64_t positions = all.k.size(2);
   const std::int64_t length = positions / (number() + 1);
-  const Exchanged sums(parts() * length, all.k,
-                       all.k.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  const Exchanged sums(parts() * length, all.k, wide_type(all.k));
   sums.write(0, all);
   sums.at(positions, parts() * length - positions).zero_();
   std::vector<Pending> arriving;

@@ -1,7 +1,6 @@
 #include "uptrain/distributed/sharded_weights.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <numeric>
 #include <unordered_map>
 #include <utility>

@@ -7,7 +7,6 @@
 #include <ATen/ops/cat.h>
 
 #include "uptrain/model/kv_cache.h"
-#include "uptrain/ops/attention.h"
 
 namespace regroup {
 namespace {

@@ -2,8 +2,6 @@
 
 #include <cmath>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -24,47 +22,32 @@ bool has_backward_pass(const at::Tensor& x) {
   return at::GradMode::is_enabled() && x.requires_grad();
 }
 
-// Remembers which block a node of the graph belongs to.
-void remember(AutogradContext* context, BlockWeights* weights, std::int64_t block) {
-  context->saved_data["weights"] = reinterpret_cast<std::int64_t>(weights);
-  context->saved_data["block"] = block;
-}
-
-BlockWeights& weights_of(AutogradContext* context) {
-  return *reinterpret_cast<BlockWeights*>(context->saved_data["weights"].toInt());
-}
-
-std::size_t block_of(AutogradContext* context) {
-  return static_cast<std::size_t>(context->saved_data["block"].toInt());
-}
-
-// Nodes of the graph run in the reverse order in which they were made, as far as they are ready.
-// That of a block's input is older than all of the block's, so the block's gradients are complete.
-struct Entry : torch::autograd::Function<Entry> {
+// A node around a block. Nodes run in the reverse order in which they were made, as far as they are
+// ready. That of a block's input is older than all of the block's, so the block's gradients are
+// complete.
+template <bool kOfInput>
+struct BlockNode : torch::autograd::Function<BlockNode<kOfInput>> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, BlockWeights* weights,
                             std::int64_t block) {
-    remember(context, weights, block);
+    context->saved_data["weights"] = reinterpret_cast<std::int64_t>(weights);
+    context->saved_data["block"] = block;
     return x.view_as(x);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& outer) {
-    weights_of(context).drop(block_of(context), Direction::kBackward, /*again=*/false);
+    auto* weights = reinterpret_cast<BlockWeights*>(context->saved_data["weights"].toInt());
+    const auto block = static_cast<std::size_t>(context->saved_data["block"].toInt());
+    if (kOfInput) {
+      weights->drop(block, Direction::kBackward, /*again=*/false);
+    } else {
+      weights->bring(block, Direction::kBackward);
+    }
     return {outer[0], at::Tensor(), at::Tensor()};
   }
 };
 
-struct Exit : torch::autograd::Function<Exit> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, BlockWeights* weights,
-                            std::int64_t block) {
-    remember(context, weights, block);
-    return x.view_as(x);
-  }
-
-  static variable_list backward(AutogradContext* context, const variable_list& outer) {
-    weights_of(context).bring(block_of(context), Direction::kBackward);
-    return {outer[0], at::Tensor(), at::Tensor()};
-  }
-};
+using Entry = BlockNode<true>;
+using Exit = BlockNode<false>;
 
 }  // namespace
 

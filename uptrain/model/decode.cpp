@@ -6,7 +6,6 @@
 #include <memory>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -21,7 +20,6 @@
 #include "formats/model/serving_cost.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/device_graph.h"
-#include "uptrain/model/kv_cache.h"
 #include "uptrain/model/measurements.h"
 
 namespace regroup {

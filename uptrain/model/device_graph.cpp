@@ -1,7 +1,6 @@
 #include "uptrain/model/device_graph.h"
 
 #include <map>
-#include <utility>
 
 #include <c10/util/Exception.h>
 

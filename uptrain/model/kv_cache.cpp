@@ -1,7 +1,6 @@
 #include "uptrain/model/kv_cache.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include <ATen/TensorOperators.h>
@@ -16,8 +15,6 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "formats/base/error.h"
-#include "uptrain/ops/attention.h"
-#include "uptrain/ops/rope.h"
 
 namespace regroup {
 
@@ -191,11 +188,6 @@ std::int64_t KvCache::longest_step() const {
                   wholes_ ? whole_.longest_step(length_) : most);
 }
 
-std::int64_t KvCache::fewest_slots() const {
-  const std::int64_t fewest = windows_ ? in_window_.slots() : whole_.slots();
-  return wholes_ ? std::min(fewest, whole_.slots()) : fewest;
-}
-
 std::uint64_t KvCache::bytes() const {
   std::uint64_t sum = 0;
   for (const LayerCache& layer : layers_) {
@@ -205,14 +197,6 @@ std::uint64_t KvCache::bytes() const {
     }
   }
   return sum;
-}
-
-void KvCache::truncate(std::int64_t length) {
-  if (length > length_ || (length < length_ && length_ > fewest_slots())) {
-    throw_usage("a cache of the last {} tokens cannot go back to token {} of {}", fewest_slots(),
-                length, length_);
-  }
-  length_ = length;
 }
 
 void KvCache::fill_with_noise(std::int64_t length) {
@@ -293,8 +277,7 @@ at::Tensor attend_by_products(const at::Tensor& rows, const at::Tensor& k, const
                               const at::Tensor& bias, double scale, std::optional<double> softcap) {
   const at::Tensor scores =
       at::bmm(rows.flatten(0, 1), k.flatten(0, 1).transpose(1, 2));  // [B·G, n, S]
-  const bool fp64 = scores.scalar_type() == at::kDouble;
-  at::Tensor wide = softcapped(scores.to(fp64 ? at::kDouble : at::kFloat) * scale, softcap);
+  at::Tensor wide = softcapped(scores.to(wide_type(scores)) * scale, softcap);
   if (bias.defined()) {
     wide = wide.view({rows.size(0), rows.size(1), rows.size(2), -1}) + bias;
   }
@@ -308,7 +291,7 @@ at::Tensor attend_by_products(const at::Tensor& rows, const at::Tensor& k, const
 at::Tensor attend_from_one_token(const at::Tensor& q, const CachedKeys& keys,
                                  const at::Tensor& bias, std::optional<double> scale,
                                  std::optional<double> softcap) {
-  const double factor = scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
+  const double factor = scale_of(q, scale);
   const std::int64_t groups = keys.k.size(1);
   const at::Tensor rows = fold_queries(q, groups);  // [B, G, H/G, d]
   at::Tensor row_bias = fold_mask(bias, q.size(1), groups);

@@ -87,9 +87,6 @@ class CacheRing {
 };
 
 // KV cache of a decoder.
-//
-// Shapes: B sequences, C slots of a layer, G kv heads of a layer, s attention sinks, d head
-// dimension.
 
 /// The cache of one layer; undefined tensors if it has no attention.
 struct LayerCache {
@@ -124,9 +121,6 @@ class KvCache {
   /// the capacity.
   bool drops() const;
 
-  /// Truncates to the first `length` tokens. Throws kUsage if some were dropped or never read.
-  void truncate(std::int64_t length);
-
   /// Sets the state after `length` tokens with random keys and values, for measuring speed.
   void fill_with_noise(std::int64_t length);
   /// Sets the state after `length` tokens with the keys and values that are stored, whatever they
@@ -145,8 +139,6 @@ class KvCache {
   LayerCache& layer(std::size_t index) { return layers_[index]; }
 
  private:
-  std::int64_t fewest_slots() const;
-
   KvCacheSettings settings_;
   at::TensorOptions options_;
   bool extended_ = false;        // whether keys and values have ALiBi's dimensions

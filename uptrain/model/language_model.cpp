@@ -1,8 +1,5 @@
 #include "uptrain/model/language_model.h"
 
-#include <utility>
-#include <vector>
-
 #include "converter/convert/loader_choice.h"
 #include "converter/convert/model_card.h"
 #include "formats/base/error.h"
@@ -74,7 +71,7 @@ Model open_computable_model(const std::filesystem::path& path) {
     throw_bad_input(
         "{}: this model cannot be computed: {}; inspect, convert by the mean, expand and verify "
         "work without",
-        printable(path.string(), 0), printable(model.spec.not_computable));
+        printable_path(path), printable(model.spec.not_computable));
   }
   check_all_shapes(model.spec, model.checkpoint);
   return model;
@@ -86,7 +83,7 @@ void check_predicts(const Model& model) {
         "{}: a base model, without the head that predicts tokens: {} is in none of its files; "
         "calibrate, convert and inspect work without, evaluating and training need a checkpoint "
         "saved with its head",
-        printable(model.path.string(), 0), printable(model.missing_head));
+        printable_path(model.path), printable(model.missing_head));
   }
 }
 

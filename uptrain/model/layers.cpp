@@ -1,7 +1,5 @@
 #include "uptrain/model/layers.h"
 
-#include <vector>
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
@@ -13,7 +11,6 @@
 
 #include "formats/base/error.h"
 #include "uptrain/ops/attention.h"
-#include "uptrain/ops/fused_ops.h"
 
 namespace regroup {
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <set>
 #include <unordered_set>
 #include <utility>
 
@@ -22,8 +21,7 @@
 #include "formats/base/staged_directory.h"
 #include "formats/families/family.h"
 #include "formats/spec/config_reader.h"
-#include "formats/tensors/checkpoint.h"
-#include "formats/tensors/dtype.h"
+#include "formats/spec/tensor_names.h"
 #include "uptrain/model/save_parameters.h"
 
 namespace regroup {
@@ -85,12 +83,11 @@ at::Tensor read_numbers(const Checkpoint& checkpoint, const TensorInfo& info) {
 at::Tensor load_tensor(const Checkpoint& checkpoint, const TensorInfo& info, at::ScalarType type,
                        at::Device device) {
   if (!can_decode(info.dtype)) {
-    throw_bad_input("{}: tensor \"{}\" is {}, which is not computed: {}",
-                    printable(checkpoint.file_of(info).path().string(), 0), printable(info.name),
-                    name_of(info.dtype),
-                    is_block_type(info.dtype)
-                        ? "use a file of another quantisation, such as Q8_0 or Q4_K"
-                        : "allowed are F16, BF16, F32, F64 and ggml's block types");
+    throw_bad_input(
+        "{}: tensor \"{}\" is {}, which is not computed: {}",
+        printable_path(checkpoint.file_of(info).path()), printable(info.name), name_of(info.dtype),
+        is_block_type(info.dtype) ? "use a file of another quantisation, such as Q8_0 or Q4_K"
+                                  : "allowed are F16, BF16, F32, F64 and ggml's block types");
   }
   const at::Tensor numbers = read_numbers(checkpoint, info);
   check_finite(numbers, checkpoint, info);
@@ -137,14 +134,6 @@ std::vector<at::Tensor> Parameters::tensors() const {
     all.push_back(entry.value);
   }
   return all;
-}
-
-std::int64_t Parameters::elements() const {
-  std::int64_t total = 0;
-  for (const Entry& entry : entries_) {
-    total += entry.value.numel();
-  }
-  return total;
 }
 
 Parameters Parameters::only(std::span<const std::string> names) const {
@@ -237,29 +226,10 @@ void read_parameters(const Parameters& tensors, const ModelSpec& spec,
 }
 
 std::set<std::string> tensors_of(const LayerTensors& layer) {
-  std::set<std::string> names{layer.relative_bias};
-  const auto add = [&](const auto& tensors) { names.insert({tensors.weight, tensors.bias}); };
-  for (const NormTensors* norm : layer.norms()) {
-    add(*norm);
-  }
-  for (const LinearTensors& linear : {layer.gate, layer.up, layer.down, layer.shared_gate}) {
-    add(linear);
-  }
-  names.insert(layer.experts.router);
-  for (const auto* experts : {&layer.experts.gate, &layer.experts.up, &layer.experts.down}) {
-    names.insert(experts->begin(), experts->end());
-  }
-  for (const AttentionLayout& attention : {layer.attention, layer.cross_attention}) {
-    for (const LinearTensors& linear : {attention.q, attention.k, attention.v, attention.o}) {
-      add(linear);
-    }
-    for (const auto& norms : {attention.q_norms, attention.k_norms}) {
-      for (const NormTensors& norm : norms) {
-        add(norm);
-      }
-    }
-  }
-  names.erase("");
+  std::set<std::string> names;
+  ModelSpec alone;
+  alone.layers = {layer};
+  rename_tensors(alone, [&](const std::string& name) { return *names.insert(name).first; });
   return names;
 }
 

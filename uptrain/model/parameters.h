@@ -81,9 +81,6 @@ class Parameters {
   /// The tensors alone, in the same order.
   std::vector<at::Tensor> tensors() const;
 
-  /// Elements of all tensors together.
-  std::int64_t elements() const;
-
   /// The tensors of the given names, in this order, sharing their memory.
   Parameters only(std::span<const std::string> names) const;
 

@@ -2,13 +2,11 @@
 
 #include <map>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "formats/base/file.h"
 #include "formats/tensors/dtype.h"
 #include "formats/tensors/tensor_reader.h"
-#include "uptrain/model/parameters.h"
 
 namespace regroup {
 namespace {

@@ -1,21 +1,15 @@
 #include "uptrain/model/transformer.h"
 
-#include <utility>
-
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/ones.h>
 
 #include "formats/base/error.h"
-#include "formats/base/printable.h"
-#include "uptrain/model/block.h"
 #include "uptrain/model/kv_cache.h"
 #include "uptrain/model/language_model.h"
-#include "uptrain/ops/attention.h"
 #include "uptrain/ops/rope.h"
 
 namespace regroup {

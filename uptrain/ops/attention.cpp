@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
-#include <optional>
 #include <vector>
 
 #include <ATen/Context.h>
@@ -27,10 +27,6 @@ namespace regroup {
 namespace {
 
 bool queries_are_a_suffix(const Heads& heads) { return heads.q.size(2) < heads.k.size(2); }
-
-double scale_of(const Heads& heads, std::optional<double> scale) {
-  return scale.value_or(1.0 / std::sqrt(static_cast<double>(heads.q.size(3))));
-}
 
 // A block of a sliding window has an eighth of the window's queries, so that few of its scores are
 // hidden, but enough queries to keep a kernel busy.
@@ -143,7 +139,7 @@ class WithCudnn {
 at::Tensor scaled_attention(const Heads& heads, const at::Tensor& mask, std::optional<double> scale,
                             bool causal = true) {
   if (causal && !mask.defined() && queries_are_a_suffix(heads)) {
-    return attend_suffix(heads, scale_of(heads, scale));
+    return attend_suffix(heads, scale_of(heads.q, scale));
   }
   if (causal && !mask.defined() && is_long(heads)) {
     return attend_in_order(heads,
@@ -184,6 +180,10 @@ bool is_long(const Heads& heads) {
   constexpr double kLongWork = 4 * kShortWork;
   const auto heads_in_all = static_cast<double>(heads.q.size(0) * heads.q.size(1));
   return can_be_stopped(heads) && work_of(heads) > kLongWork * heads_in_all;
+}
+
+double scale_of(const at::Tensor& q, std::optional<double> scale) {
+  return scale.value_or(1.0 / std::sqrt(static_cast<double>(q.size(3))));
 }
 
 at::Tensor split_heads(const at::Tensor& features, std::int64_t head_dim) {
@@ -268,7 +268,7 @@ at::Tensor attend_in_window(const Heads& heads, SlidingWindow& window,
 at::Tensor attend(const Heads& heads, const at::Tensor& mask, std::optional<double> scale,
                   bool causal) {
   if (!mask.defined() && can_attend_in_tiles(heads)) {
-    return attend_in_tiles(heads, {scale_of(heads, scale), causal, {}});
+    return attend_in_tiles(heads, {scale_of(heads.q, scale), causal, {}});
   }
   return scaled_attention(heads, mask, scale, causal);
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -14,10 +13,14 @@
 
 namespace regroup {
 
-// Undefined tensors as LibTorch's operations take them.
-
+/// Undefined tensors as LibTorch's operations take them.
 inline std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
+/// The type in which numbers like those of x are summed: fp32, or fp64 for fp64.
+inline at::ScalarType wide_type(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
 // Attention over heads. With fewer kv heads than query heads (GQA), keys and values are not
@@ -30,6 +33,9 @@ inline std::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
 struct Heads {
   at::Tensor q, k, v;
 };
+
+/// The scale of q·k: 1/√d unless given. q: [B, H, T, d].
+double scale_of(const at::Tensor& q, std::optional<double> scale);
 
 /// Splits the output features of a fused projection, [B, T, (H + 2G)·d], into heads.
 Heads split_fused_heads(const at::Tensor& features, Packing packing, std::int64_t query_heads,
@@ -142,16 +148,12 @@ class Alibi {
 
 // Attention on a CPU in parts, between which a request to stop is seen. Passes with gradients are
 // steps of a training, which are not stopped; GPUs are fast enough.
-//
-// Shapes: as in attention.h.
 
 /// Whether a single head takes a CPU longer than a fraction of a second.
 bool is_long(const Heads& heads);
 
 // Attention in which the query heads of a group become rows of one matrix. Each key and value is
 // read once per group and never repeated. Kernels without support for grouped heads can be used.
-//
-// Shapes: B sequences, T queries, S keys, H query heads, G kv heads, d head dimension.
 
 /// [B, H, T, d] -> [B, G, H/G·T, d]: the rows of a group are its heads, and in each head its
 /// tokens.

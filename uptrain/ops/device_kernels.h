@@ -58,4 +58,13 @@ void on_current_stream(
     const at::Tensor& x,
     const std::function<const char*(const DeviceKernels& device_kernels, void* stream)>& launch);
 
+/// Launches one of these kernels, such as &DeviceKernels::rotate.
+template <typename Call>
+void launch_kernel(LaunchKernel<Call> DeviceKernels::* kernel, const Call& call,
+                   const at::Tensor& x) {
+  on_current_stream(x, [&](const DeviceKernels& device_kernels, void* stream) {
+    return (device_kernels.*kernel)(call, stream);
+  });
+}
+
 }  // namespace regroup

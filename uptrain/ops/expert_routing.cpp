@@ -14,6 +14,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "formats/base/error.h"
+#include "uptrain/ops/attention.h"
 
 namespace regroup {
 
@@ -76,9 +77,8 @@ at::Tensor inverse_of(const at::Tensor& permutation) {
 }  // namespace
 
 RoutedTokens route(const at::Tensor& scores, const ExpertRouting& routing) {
-  const auto wide = scores.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   RoutedTokens routed;
-  routed.probabilities = at::softmax(scores, -1, wide);
+  routed.probabilities = at::softmax(scores, -1, wide_type(scores));
   auto [weights, experts] = at::topk(routed.probabilities, routing.per_token, -1);
   if (routing.normalised) {
     weights = weights / weights.sum(-1, /*keepdim=*/true);

@@ -99,9 +99,7 @@ void take_losses_on_device(const at::Tensor& logits, const at::Tensor& targets,
                                           .stride = logits.stride(0),
                                           .scale = static_cast<float>(scale),
                                           .with_gradient = with_gradient};
-  on_current_stream(logits, [&](const DeviceKernels& device_kernels, void* stream) {
-    return device_kernels.take_cross_entropy(call, stream);
-  });
+  launch_kernel(&DeviceKernels::take_cross_entropy, call, logits);
 }
 
 void check_targets(const at::Tensor& targets, std::int64_t vocabulary) {

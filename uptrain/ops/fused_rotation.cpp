@@ -113,19 +113,12 @@ void turn_all(const at::Tensor& x, const at::Tensor& y, const RopeTable& table, 
       [&](std::int64_t begin, std::int64_t end) { turn_positions(rotation, begin, end); });
 }
 
-void turn_on_device(const at::Tensor& x, const at::Tensor& y, const RopeTable& table, bool back) {
-  const kernels::RotationCall call = rotation_call(x, y, table, back);
-  on_current_stream(x, [&](const DeviceKernels& device_kernels, void* stream) {
-    return device_kernels.rotate(call, stream);
-  });
-}
-
 at::Tensor turned(const at::Tensor& heads, const RopeTable& table, bool back) {
   const at::Tensor x = heads.stride(-1) == 1 ? heads : heads.contiguous();
   const at::Tensor y =
       at::empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.options()).transpose(1, 2);
   if (!x.is_cpu()) {
-    turn_on_device(x, y, table, back);
+    launch_kernel(&DeviceKernels::rotate, rotation_call(x, y, table, back), x);
   } else if (x.scalar_type() == at::kFloat) {
     turn_all<float>(x, y, table, back);
   } else {

@@ -132,21 +132,16 @@ void differentiate_all(const GatedNumbers<Number>& numbers, const at::Tensor& ou
   });
 }
 
-kernels::GatedCall call_of(const at::Tensor& gate, const at::Tensor& up, const Curve& curve) {
+// `y`: null in the backward pass.
+kernels::GatedCall call_of(const at::Tensor& gate, const at::Tensor& up, const Curve& curve,
+                           void* y) {
   return {.type = number_type(gate),
           .gate = gate.const_data_ptr(),
           .up = up.const_data_ptr(),
-          .y = nullptr,
+          .y = y,
           .count = gate.numel(),
           .linear = curve.linear,
           .cubic = curve.cubic};
-}
-
-void activate_on_device(kernels::GatedCall call, const at::Tensor& y) {
-  call.y = y.mutable_data_ptr();
-  on_current_stream(y, [&](const DeviceKernels& device_kernels, void* stream) {
-    return device_kernels.activate_gated(call, stream);
-  });
 }
 
 void differentiate_on_device(const kernels::GatedCall& forward, const at::Tensor& outer,
@@ -155,9 +150,7 @@ void differentiate_on_device(const kernels::GatedCall& forward, const at::Tensor
                                            .outer = outer.const_data_ptr(),
                                            .by_gate = by_gate.mutable_data_ptr(),
                                            .by_up = by_up.mutable_data_ptr()};
-  on_current_stream(outer, [&](const DeviceKernels& device_kernels, void* stream) {
-    return device_kernels.differentiate_gated(call, stream);
-  });
+  launch_kernel(&DeviceKernels::differentiate_gated, call, outer);
 }
 
 struct GatedActivation : torch::autograd::Function<GatedActivation> {
@@ -168,7 +161,8 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
     const at::Tensor y = at::empty_like(gate);
     const Curve curve = curve_of(activation);
     if (!gate.is_cpu()) {
-      activate_on_device(call_of(gate, up, curve), y);
+      launch_kernel(&DeviceKernels::activate_gated, call_of(gate, up, curve, y.mutable_data_ptr()),
+                    y);
     } else if (gate.scalar_type() == at::kFloat) {
       activate_all(numbers_of<float>(gate, up, curve), y);
     } else {
@@ -189,7 +183,7 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
     const Curve curve =
         curve_of(static_cast<Activation>(context->saved_data["activation"].toInt()));
     if (!gate.is_cpu()) {
-      differentiate_on_device(call_of(gate, up, curve), outer, by_gate, by_up);
+      differentiate_on_device(call_of(gate, up, curve, nullptr), outer, by_gate, by_up);
     } else if (gate.scalar_type() == at::kFloat) {
       differentiate_all(numbers_of<float>(gate, up, curve), outer, by_gate, by_up);
     } else {

@@ -13,7 +13,6 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/silu.h>
-#include <ATen/ops/sum.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
@@ -21,7 +20,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "formats/base/printable.h"
-#include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/fused_ops.h"
 
 namespace regroup {
@@ -52,9 +50,7 @@ void update_by_fused_adamw(const AdamWTensors& tensors, const AdamWNumbers& numb
       .log_beta1 = static_cast<float>(std::log(numbers.beta1)),
       .log_beta2 = static_cast<float>(std::log(numbers.beta2)),
       .epsilon = static_cast<float>(numbers.epsilon)};
-  on_current_stream(gradient, [&](const DeviceKernels& device_kernels, void* stream) {
-    return device_kernels.update_by_adamw(call, stream);
-  });
+  launch_kernel(&DeviceKernels::update_by_adamw, call, gradient);
 }
 
 namespace {

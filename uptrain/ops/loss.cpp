@@ -10,7 +10,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/where.h>
@@ -27,10 +26,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-at::ScalarType wide_type(at::ScalarType type) {
-  return type == at::kDouble ? at::kDouble : at::kFloat;
-}
 
 // The distillation term. There is none if the weight is 0.
 struct Distillation {
@@ -193,7 +188,7 @@ Distillation rows_of(const Distillation& distillation, std::int64_t begin, std::
 
 ChunkedLoss compute(const LmHeadInputs& student, const at::Tensor& targets,
                     const Request& request) {
-  const auto wide = student.hidden.options().dtype(wide_type(student.hidden.scalar_type()));
+  const auto wide = student.hidden.options().dtype(wide_type(student.hidden));
   ChunkedLoss sum{at::zeros({}, wide), {}, {}};
   if (request.hidden_gradient) {
     sum.hidden_gradient = at::empty_like(student.hidden);

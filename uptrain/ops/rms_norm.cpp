@@ -158,9 +158,7 @@ DeviceNorm normalise_on_device(const at::Tensor& x, const at::Tensor& update,
       .width = width,
       .epsilon = static_cast<float>(epsilon),
   };
-  on_current_stream(x, [&](const DeviceKernels& device_kernels, void* stream) {
-    return device_kernels.normalise(call, stream);
-  });
+  launch_kernel(&DeviceKernels::normalise, call, x);
   return norm;
 }
 
@@ -195,9 +193,7 @@ NormGradients differentiate_norm_on_device(const SavedNorm& saved, const at::Ten
       .rows = rows,
       .width = width,
   };
-  on_current_stream(saved.x, [&](const DeviceKernels& device_kernels, void* stream) {
-    return device_kernels.differentiate_norm(call, stream);
-  });
+  launch_kernel(&DeviceKernels::differentiate_norm, call, saved.x);
   return {by_x, with_weight ? by_weight.sum(0).to(saved.weight.scalar_type()) : at::Tensor()};
 }
 

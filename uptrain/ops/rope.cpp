@@ -14,7 +14,6 @@
 #include <ATen/ops/outer.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/unflatten.h>
 
 #include "formats/spec/alibi.h"
 #include "uptrain/ops/fused_ops.h"

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -73,10 +72,6 @@ at::Tensor mask_of(const QueryBlock& block, const SoftcapAttention& attention,
       .masked_fill(hidden, -std::numeric_limits<double>::infinity())
       .unsqueeze(0)
       .unsqueeze(0);
-}
-
-at::ScalarType wide_type(const at::Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
 // What a block computes. The query heads of a group are rows of one matrix, n of them.
@@ -182,9 +177,8 @@ at::Tensor softcapped(const at::Tensor& x, std::optional<double> cap) {
 }
 
 at::Tensor attend_softcapped(const Heads& heads, const SoftcapAttention& attention) {
-  const double scale =
-      attention.scale.value_or(1.0 / std::sqrt(static_cast<double>(heads.q.size(3))));
-  return SoftcapAttentionFunction::apply(heads.q, heads.k, heads.v, attention, scale);
+  return SoftcapAttentionFunction::apply(heads.q, heads.k, heads.v, attention,
+                                         scale_of(heads.q, attention.scale));
 }
 
 }  // namespace regroup

@@ -1,6 +1,5 @@
 #include <cstdint>
 #include <tuple>
-#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>

@@ -1,17 +1,18 @@
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdint>
-#include <exception>
+#include <limits>
 #include <vector>
 
-#include <ATen/native/CPUBlas.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "converter/pooling/parallel_for.h"
 #include "formats/base/error.h"
 #include "uptrain/ops/attention.h"
 #include "uptrain/ops/attention_tile.h"
-#include "uptrain/ops/tiled_passes.h"
 
 namespace regroup {
 namespace {
@@ -19,6 +20,285 @@ namespace {
 using c10::BFloat16;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+// A tensor [B, n, T, d] with contiguous rows.
+template <typename Number>
+struct TiledTensor {
+  Number* data;
+  std::array<std::int64_t, 3> strides;
+
+  Number* row(std::int64_t batch, std::int64_t head, std::int64_t position) const {
+    return data + batch * strides[0] + head * strides[1] + position * strides[2];
+  }
+};
+
+template <typename Number>
+TiledTensor<Number> written(const at::Tensor& x) {
+  return {x.mutable_data_ptr<Number>(), {x.stride(0), x.stride(1), x.stride(2)}};
+}
+
+TiledTensor<const c10::BFloat16> read(const at::Tensor& x) {
+  return {x.const_data_ptr<c10::BFloat16>(), {x.stride(0), x.stride(1), x.stride(2)}};
+}
+
+// Sizes and options of one call.
+struct TiledShape {
+  std::int64_t batch, heads, groups, queries, keys, width;
+  float scale;
+  bool causal;
+  std::int64_t before;  // keys before the first query, if causal
+  const float* bias;    // [H, S], or null
+
+  TiledShape(const Heads& all, const TiledAttention& attention)
+      : batch(all.q.size(0)),
+        heads(all.q.size(1)),
+        groups(all.k.size(1)),
+        queries(all.q.size(2)),
+        keys(all.k.size(2)),
+        width(all.q.size(3)),
+        scale(static_cast<float>(attention.scale)),
+        causal(attention.causal),
+        before(causal ? keys - queries : 0),
+        bias(attention.bias.defined() ? attention.bias.const_data_ptr<float>() : nullptr) {}
+
+  std::int64_t group_of(std::int64_t head) const { return head / (heads / groups); }
+  std::int64_t tiles() const { return (queries + kTileQueries - 1) / kTileQueries; }
+};
+
+struct TilePlace {
+  std::int64_t batch, head, first, count;
+
+  // Tile number `tile` of head number `index`, counted over all sequences.
+  TilePlace(const TiledShape& shape, std::int64_t index, std::int64_t tile)
+      : batch(index / shape.heads),
+        head(index % shape.heads),
+        first(tile * kTileQueries),
+        count(std::min(kTileQueries, shape.queries - first)) {}
+};
+
+// Calls the function for each tile of keys that a tile of queries sees.
+template <typename Function>
+void for_each_tile(const TiledShape& shape, const TilePlace& place, float* products,
+                   const Function& function) {
+  const std::int64_t seen = shape.causal ? shape.before + place.first + place.count : shape.keys;
+  for (std::int64_t begin = 0; begin < seen; begin += kTileKeys) {
+    const float* const bias =
+        shape.bias == nullptr ? nullptr : shape.bias + place.head * shape.keys + begin;
+    function(begin, TileScores{products, std::min(kTileKeys, seen - begin),
+                               shape.causal ? begin - shape.before - place.first : -kTileKeys,
+                               shape.scale, bias});
+  }
+}
+
+struct TiledForward {
+  TiledShape shape;
+  TiledTensor<const c10::BFloat16> q, k, turned_v;
+  TiledTensor<c10::BFloat16> output;
+  float* log_sum;  // [B, H, T]
+};
+
+class ForwardTile {
+ public:
+  explicit ForwardTile(const TiledForward& forward)
+      : forward_(forward),
+        width_(forward.shape.width),
+        queries_(static_cast<std::size_t>(width_ / 2 * kTileQueries)),
+        scores_(kTileKeys * kTileQueries),
+        weights_(kTileKeys / 2 * kTileQueries),
+        sums_(static_cast<std::size_t>(width_ * kTileQueries)) {}
+
+  void compute(const TilePlace& place) {
+    const std::int64_t group = forward_.shape.group_of(place.head);
+    pack_dimensions(forward_.q.row(place.batch, place.head, place.first), forward_.q.strides[2],
+                    place.count, width_, queries_.data());
+    std::ranges::fill(sums_, 0.0F);
+    softmax_.largest.fill(-std::numeric_limits<float>::infinity());
+    softmax_.sum.fill(0.0F);
+    for_each_tile(
+        forward_.shape, place, scores_.data(), [&](std::int64_t begin, const TileScores& scores) {
+          multiply({scores.keys, kTileQueries, width_},
+                   {forward_.k.row(place.batch, group, begin), forward_.k.strides[2]},
+                   queries_.data(), {scores.products, kTileQueries, false});
+          add_tile(scores, softmax_, weights_.data());
+          scale_queries(sums_.data(), width_, softmax_.factor);
+          multiply(
+              {width_, kTileQueries, scores.keys + scores.keys % 2},
+              {forward_.turned_v.row(place.batch, group, 0) + begin, forward_.turned_v.strides[2]},
+              weights_.data(), {sums_.data(), kTileQueries, true});
+        });
+    write(place);
+  }
+
+ private:
+  void write(const TilePlace& place) const {
+    const TiledShape& shape = forward_.shape;
+    float* const log_sum =
+        forward_.log_sum + (place.batch * shape.heads + place.head) * shape.queries + place.first;
+    QueryNumbers inverse;
+    for (std::size_t i = 0; i < inverse.size(); ++i) {
+      inverse[i] = 1.0F / softmax_.sum[i];
+    }
+    write_queries(sums_.data(), place.count, width_, inverse,
+                  forward_.output.row(place.batch, place.head, place.first),
+                  forward_.output.strides[2]);
+    for (std::int64_t i = 0; i < place.count; ++i) {
+      const auto query = static_cast<std::size_t>(i);
+      log_sum[i] = softmax_.largest[query] + std::log(softmax_.sum[query]);
+    }
+  }
+
+  const TiledForward& forward_;
+  std::int64_t width_;
+  std::vector<Pair> queries_;
+  std::vector<float> scores_;
+  std::vector<Pair> weights_;
+  std::vector<float> sums_;  // [d, 64]
+  RunningSoftmax softmax_;
+};
+
+void attend_forward(const TiledForward& forward) {
+  const TiledShape& shape = forward.shape;
+  const std::int64_t tiles = shape.tiles();
+  const std::atomic<bool>* const stop = StopScope::current();  // that of this thread
+  at::parallel_for(0, shape.batch * shape.heads * tiles, 1,
+                   [&](std::int64_t begin, std::int64_t end) {
+                     ForwardTile tile(forward);
+                     for (std::int64_t i = begin; i < end && !(stop != nullptr && *stop); ++i) {
+                       tile.compute({shape, i / tiles, i % tiles});
+                     }
+                     release_products();
+                   });
+  check_stop();
+}
+
+// The number of dimensions of the second factor that kernels process at a time.
+std::int64_t block_of(std::int64_t width) {
+  for (const std::int64_t block : {64, 48, 32}) {
+    if (width % block == 0) {
+      return block;
+    }
+  }
+  return 16;
+}
+
+struct TiledBackward {
+  TiledShape shape;
+  TiledTensor<const c10::BFloat16> q, k, v, turned_k, output, outer;
+  const float* log_sum;  // [B, H, T]
+  TiledTensor<c10::BFloat16> by_q;
+  TiledTensor<float> by_k, by_v;  // [B, H, S, d], of zeros
+};
+
+class BackwardTile {
+ public:
+  explicit BackwardTile(const TiledBackward& backward)
+      : backward_(backward),
+        width_(backward.shape.width),
+        block_(block_of(width_)),
+        packed_(static_cast<std::size_t>(4 * packed_size())),
+        products_(2 * kTileKeys * kTileQueries),
+        narrow_(2 * kTileKeys * kTileQueries),
+        pairs_(kTileKeys / 2 * kTileQueries),
+        by_q_(static_cast<std::size_t>(width_ * kTileQueries)) {}
+
+  void compute(const TilePlace& place) {
+    const std::int64_t group = backward_.shape.group_of(place.head);
+    prepare(place);
+    for_each_tile(backward_.shape, place, products_.data(),
+                  [&](std::int64_t begin, const TileScores& scores) {
+                    differentiate(place, group, begin, scores);
+                  });
+    write(place);
+  }
+
+ private:
+  std::int64_t packed_size() const { return width_ / 2 * kTileQueries; }
+  Pair* packed(std::int64_t which) { return packed_.data() + which * packed_size(); }
+  Pair* queries() { return packed(0); }
+  Pair* outer() { return packed(1); }
+  Pair* query_pairs() { return packed(2); }
+  Pair* outer_pairs() { return packed(3); }
+
+  void prepare(const TilePlace& place) {
+    const c10::BFloat16* const q = backward_.q.row(place.batch, place.head, place.first);
+    const c10::BFloat16* const from = backward_.outer.row(place.batch, place.head, place.first);
+    pack_dimensions(q, backward_.q.strides[2], place.count, width_, queries());
+    pack_dimensions(from, backward_.outer.strides[2], place.count, width_, outer());
+    pack_queries(q, backward_.q.strides[2], place.count, width_, block_, query_pairs());
+    pack_queries(from, backward_.outer.strides[2], place.count, width_, block_, outer_pairs());
+    std::ranges::fill(by_q_, 0.0F);
+    multiply_rows(from, backward_.outer.strides[2],
+                  backward_.output.row(place.batch, place.head, place.first),
+                  backward_.output.strides[2], place.count, width_, along_);
+    const TiledShape& shape = backward_.shape;
+    const float* const log_sum =
+        backward_.log_sum + (place.batch * shape.heads + place.head) * shape.queries + place.first;
+    log_sum_.fill(std::numeric_limits<float>::infinity());
+    std::copy(log_sum, log_sum + place.count, log_sum_.begin());
+  }
+
+  void differentiate(const TilePlace& place, std::int64_t group, std::int64_t begin,
+                     const TileScores& scores) {
+    const std::int64_t keys = scores.keys;
+    float* const by_weights = products_.data() + kTileKeys * kTileQueries;
+    c10::BFloat16* const weights = narrow_.data();
+    c10::BFloat16* const by_products = narrow_.data() + kTileKeys * kTileQueries;
+    multiply({keys, kTileQueries, width_},
+             {backward_.k.row(place.batch, group, begin), backward_.k.strides[2]}, queries(),
+             {scores.products, kTileQueries, false});
+    multiply({keys, kTileQueries, width_},
+             {backward_.v.row(place.batch, group, begin), backward_.v.strides[2]}, outer(),
+             {by_weights, kTileQueries, false});
+    differentiate_tile(scores, {by_weights, log_sum_, along_, weights, by_products, pairs_.data()});
+    multiply({width_, kTileQueries, keys + keys % 2},
+             {backward_.turned_k.row(place.batch, group, 0) + begin, backward_.turned_k.strides[2]},
+             pairs_.data(), {by_q_.data(), kTileQueries, true});
+    add_products(weights, keys, outer_pairs(), backward_.by_v, place, begin);
+    add_products(by_products, keys, query_pairs(), backward_.by_k, place, begin);
+  }
+
+  // [keys, 64] times [64, d].
+  void add_products(const c10::BFloat16* tile, std::int64_t keys, const Pair* pairs,
+                    const TiledTensor<float>& sums, const TilePlace& place,
+                    std::int64_t begin) const {
+    float* const to = sums.row(place.batch, place.head, begin);
+    for (std::int64_t dimension = 0; dimension < width_; dimension += block_) {
+      multiply({keys, block_, kTileQueries}, {tile, kTileQueries},
+               pairs + dimension * kTileQueries / 2, {to + dimension, sums.strides[2], true});
+    }
+  }
+
+  void write(const TilePlace& place) const {
+    QueryNumbers one;
+    one.fill(1.0F);
+    write_queries(by_q_.data(), place.count, width_, one,
+                  backward_.by_q.row(place.batch, place.head, place.first),
+                  backward_.by_q.strides[2]);
+  }
+
+  const TiledBackward& backward_;
+  std::int64_t width_, block_;
+  std::vector<Pair> packed_;
+  std::vector<float> products_;        // queries times keys, then outer gradients times values
+  std::vector<c10::BFloat16> narrow_;  // the softmax, then the gradient by the products
+  std::vector<Pair> pairs_;
+  std::vector<float> by_q_;  // [d, 64]
+  QueryNumbers log_sum_, along_;
+};
+
+// One thread computes a whole head, because its tiles add to the same gradients of keys.
+void attend_backward(const TiledBackward& backward) {
+  const TiledShape& shape = backward.shape;
+  at::parallel_for(0, shape.batch * shape.heads, 1, [&](std::int64_t begin, std::int64_t end) {
+    BackwardTile tile(backward);
+    for (std::int64_t head = begin; head < end; ++head) {
+      for (std::int64_t i = 0; i < shape.tiles(); ++i) {
+        tile.compute({shape, head, i});
+      }
+    }
+    release_products();
+  });
+}
 
 at::Tensor with_whole_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
 
@@ -84,20 +364,6 @@ struct TiledAttentionFunction : torch::autograd::Function<TiledAttentionFunction
   }
 };
 
-// Support can only be determined by trying. The product of 32 ones and 32 twos must be 64.
-bool try_pairs() {
-  const std::vector<c10::BFloat16> ones(32 * 32, c10::BFloat16(1.0F));
-  const std::vector<Pair> twos(16 * 32, 0x40004000U);
-  std::vector<float> sums(32 * 32, 0.0F);
-  try {
-    multiply({32, 32, 32}, {ones.data(), 32}, twos.data(), {sums.data(), 32, false});
-    release_products();
-  } catch (const std::exception&) {
-    return false;
-  }
-  return std::ranges::all_of(sums, [](float sum) { return sum == 64.0F; });
-}
-
 }  // namespace
 
 bool can_attend_in_tiles(const Heads& heads) {
@@ -115,31 +381,5 @@ bool can_attend_in_tiles(const Heads& heads) {
 at::Tensor attend_in_tiles(const Heads& heads, const TiledAttention& attention) {
   return TiledAttentionFunction::apply(heads.q, heads.k, heads.v, attention);
 }
-
-bool can_multiply_pairs() {
-  static const bool can = try_pairs();
-  return can;
-}
-
-#ifdef CPUBLAS_BRGEMM_BF16BF16F32
-
-void multiply(const ProductSizes& sizes, const ProductRows& rows, const Pair* pairs,
-              const ProductSums& sums) {
-  at::native::cpublas::brgemm(sizes.m, sizes.n, sizes.k, rows.stride, sizes.n, sums.stride,
-                              sums.keep, rows.data, reinterpret_cast<const c10::BFloat16*>(pairs),
-                              sums.data, /*is_vnni=*/true);
-}
-
-void release_products() { at::native::cpublas::brgemm_release(/*is_vnni=*/true); }
-
-#else  // an older LibTorch
-
-void multiply(const ProductSizes&, const ProductRows&, const Pair*, const ProductSums&) {
-  throw_environment("this LibTorch has no products of pairs");
-}
-
-void release_products() {}
-
-#endif
 
 }  // namespace regroup

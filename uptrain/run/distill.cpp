@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <map>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,9 +14,9 @@
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "uptrain/model/language_model.h"
+#include "uptrain/model/measurements.h"
 #include "uptrain/model/save_parameters.h"
 #include "uptrain/run/run_record.h"
-#include "uptrain/run/uptrain_plan.h"
 #include "uptrain/train/lr_schedule.h"
 #include "uptrain/train/training_loss.h"
 
@@ -211,9 +210,7 @@ double usual_size(const MasterWeights& masters) {
   for (std::size_t i = 0; i < masters.size(); ++i) {
     sizes.push_back(std::sqrt(masters.read(i).square().mean().item<double>()));
   }
-  const auto middle = sizes.begin() + static_cast<std::ptrdiff_t>(sizes.size() / 2);
-  std::nth_element(sizes.begin(), middle, sizes.end());
-  return *middle;
+  return median(std::move(sizes));
 }
 
 DataLoader open_text(const std::vector<std::filesystem::path>& files, const UptrainSettings& run,

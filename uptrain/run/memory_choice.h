@@ -1,7 +1,6 @@
 // What is chosen to fit the memory.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>

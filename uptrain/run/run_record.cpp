@@ -1,18 +1,12 @@
 #include "uptrain/run/run_record.h"
 
-#include <filesystem>
-#include <optional>
 #include <set>
-#include <span>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
-#include "formats/base/json.h"
 #include "formats/base/staged_directory.h"
-#include "formats/model/model.h"
 #include "formats/version.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/model/save_parameters.h"

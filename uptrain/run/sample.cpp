@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <vector>
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
@@ -35,7 +34,7 @@ std::optional<std::int64_t> first_token_of(const Model& source, const SampleSett
   }
   if (first && (*first < 0 || *first >= source.spec.vocab_size)) {
     throw_usage("{}: the first token {} is not in the vocabulary of {} tokens",
-                printable(source.path.string(), 0), *first, source.spec.vocab_size);
+                printable_path(source.path), *first, source.spec.vocab_size);
   }
   return first;
 }
@@ -65,7 +64,7 @@ void check_writes_text(const Model& source) {
   check_predicts(source);
   if (objective_of(source.spec) != Objective::kNextToken) {
     throw_usage("{}: {} does not write text token by token; name a text instead",
-                printable(source.path.string(), 0), printable(source.spec.architecture));
+                printable_path(source.path), printable(source.spec.architecture));
   }
 }
 
@@ -231,8 +230,8 @@ std::int64_t room_of(const Model& source, const Continuation& text) {
   const auto prompt = static_cast<std::int64_t>(text.prompt.size());
   const std::int64_t most = source.spec.max_positions.value_or(prompt + text.tokens);
   if (prompt < 1 || prompt >= most) {
-    throw_usage("{}: a prompt of {} tokens; from 1 to {} are possible",
-                printable(source.path.string(), 0), prompt, most - 1);
+    throw_usage("{}: a prompt of {} tokens; from 1 to {} are possible", printable_path(source.path),
+                prompt, most - 1);
   }
   return std::min(text.tokens, most - prompt);
 }

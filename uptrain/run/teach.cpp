@@ -6,16 +6,12 @@
 #include <span>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/logsumexp.h>
-#include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
 
 #include "formats/base/callback.h"
@@ -40,7 +36,7 @@ namespace fs = std::filesystem;
 TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temperature) {
   std::vector<at::Tensor> ids, log_probabilities;
   const std::int64_t step = default_loss_rows(teacher.head.size(0), teacher.head.is_cpu());
-  const auto wide = teacher.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType wide = wide_type(teacher.hidden);
   for (std::int64_t begin = 0; begin < teacher.hidden.size(0); begin += step) {
     const std::int64_t count = std::min(step, teacher.hidden.size(0) - begin);
     const at::Tensor logits = logits_of(teacher, begin, count);
@@ -131,7 +127,7 @@ class Teaching {
             ErrorKind::kInterruptedSaved,
             fmt::format(
                 "stopped; {} of {} windows are done in {}; run the same command to continue", begin,
-                facts_.samples, printable(parts.string(), 0)));
+                facts_.samples, printable_path(parts)));
       }
       const std::int64_t count = std::min(plan_.run.batch, end - first);
       answer(writer, first, count);
@@ -183,7 +179,7 @@ std::int64_t files_there(const fs::path& parts, const TeacherLogitsFacts& facts)
     try {
       check_teacher_logits(open_teacher_logits_file(parts, facts, there++), facts);
     } catch (const Error& fault) {
-      throw_usage("{}; remove {} to start again", fault.what(), printable(parts.string(), 0));
+      throw_usage("{}; remove {} to start again", fault.what(), printable_path(parts));
     }
   }
   return there;
@@ -252,8 +248,8 @@ void teach(const TeachPlan& plan, const Model& teacher, const DataLoader& data,
   std::error_code fault;
   fs::rename(parts, target, fault);
   if (fault) {
-    throw_environment("{}: cannot be named {}: {}", printable(parts.string(), 0),
-                      printable(target.string(), 0), fault.message());
+    throw_environment("{}: cannot be named {}: {}", printable_path(parts), printable_path(target),
+                      fault.message());
   }
   sync_directory(target.parent_path());
 }

@@ -13,7 +13,6 @@
 #include "uptrain/model/parameters.h"
 #include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/loss.h"
-#include "uptrain/train/metrics.h"
 #include "uptrain/train/trained_weights.h"
 
 namespace regroup {

@@ -1,9 +1,7 @@
 #include "uptrain/run/uptrain.h"
 
-#include <algorithm>
 #include <cmath>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <ATen/ops/tensor.h>
@@ -140,7 +138,7 @@ class Run {
       throw_usage(
           "{}: no state to resume from: the run ended before its first was saved; --resume=auto "
           "begins it again",
-          printable(states_.directory().path().string(), 0));
+          printable_path(states_.directory().path()));
     }
     if (!changes.empty()) {
       observer_.on_warning(fmt::format("the run goes on with other settings: {}", changes));
@@ -201,8 +199,7 @@ class Run {
     }
     if (!std::isfinite(evaluation->loss)) {
       observer_.on_warning(fmt::format("step {}: the loss on {} is {}", progress_.step,
-                                       printable(plan_.settings.eval_data.string(), 0),
-                                       evaluation->loss));
+                                       printable_path(plan_.settings.eval_data), evaluation->loss));
     }
     observer_.on_evaluation(progress_.step, *evaluation);
     return evaluation;
@@ -227,7 +224,7 @@ class Run {
     throw Error(ErrorKind::kInterruptedSaved,
                 fmt::format("stopped after step {} of {}; the state is in {}", progress_.step,
                             plan_.schedule.steps,
-                            printable(RunDirectory::path_for(plan_.settings.output).string(), 0)));
+                            printable_path(RunDirectory::path_for(plan_.settings.output))));
   }
 
   const UptrainPlan& plan_;

@@ -3,23 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "converter/convert/loader_choice.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/families/family.h"
 #include "formats/model/serving_cost.h"
 #include "formats/spec/published_pretraining.h"
 #include "formats/vocabulary/token_file.h"
 #include "uptrain/model/device.h"
-#include "uptrain/model/language_model.h"
-#include "uptrain/run/training_memory.h"
-#include "uptrain/train/evaluate.h"
 #include "uptrain/train/metrics.h"
 #include "uptrain/train/teacher_logits_file.h"
 
@@ -136,8 +129,8 @@ void check_answers_source(UptrainPlan& plan, const Model& student, const std::st
   if (plan.settings.teacher.any_source || teacher == fingerprint_of(student)) {
     return;
   }
-  const std::string answers = printable(plan.settings.teacher.logits.string(), 0);
-  const std::string model = printable(student.path.string(), 0);
+  const std::string answers = printable_path(plan.settings.teacher.logits);
+  const std::string model = printable_path(student.path);
   const Fact<std::string> source = record_of(student).source_fingerprint;
   if (!source.recorded()) {
     plan.notes.push_back(fmt::format(
@@ -157,7 +150,7 @@ void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data
   TeacherLogitsCache answers = TeacherLogitsCache::open(teacher.logits);
   if (answers.facts().vocab_size != student.spec.vocab_size) {
     throw_bad_input("{}: the teacher's vocabulary has {} tokens, the model's {}",
-                    printable(teacher.logits.string(), 0), answers.facts().vocab_size,
+                    printable_path(teacher.logits), answers.facts().vocab_size,
                     student.spec.vocab_size);
   }
   check_answers_source(plan, student, answers.facts().teacher);
@@ -339,7 +332,7 @@ EvaluationSettings evaluation_settings(const UptrainPlan& plan) {
 
 Model open_teacher(const UptrainSettings& settings, const Model& student) {
   Model teacher = open_predicting_model(settings.teacher.model);
-  const std::string where = printable(settings.teacher.model.string(), 0);
+  const std::string where = printable_path(settings.teacher.model);
   if (teacher.spec.vocab_size != student.spec.vocab_size) {
     throw_bad_input("{}: the teacher's vocabulary has {} tokens, the model's {}", where,
                     teacher.spec.vocab_size, student.spec.vocab_size);

@@ -1,18 +1,14 @@
 #include "uptrain/train/calibrate.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <limits>
 #include <map>
 #include <set>
 #include <span>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
 
@@ -26,7 +22,6 @@
 #include "uptrain/model/language_model.h"
 #include "uptrain/model/layers.h"
 #include "uptrain/model/parameters.h"
-#include "uptrain/train/data_loader.h"
 #include "uptrain/train/objective.h"
 #include "uptrain/train/sensitivity.h"
 
@@ -153,8 +148,6 @@ void LayerWalk::finish_encoder() {
     batch = normalised ? norm(batch) : batch;
   }
 }
-
-// Shapes: D hidden size.
 
 namespace {
 

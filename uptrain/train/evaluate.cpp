@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <optional>
 #include <ranges>
 #include <span>
 #include <string>
@@ -16,7 +14,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/norm.h>
 #include <ATen/ops/randint.h>
 
 #include "converter/convert/execute_plan.h"
@@ -28,7 +25,6 @@
 #include "formats/tensors/safetensors.h"
 #include "uptrain/model/measurements.h"
 #include "uptrain/model/parameters.h"
-#include "uptrain/model/transformer.h"
 #include "uptrain/train/metrics.h"
 
 namespace regroup {
@@ -37,7 +33,7 @@ namespace {
 
 std::filesystem::path staging_name(const std::filesystem::path& path) {
   if (std::filesystem::exists(std::filesystem::symlink_status(path))) {
-    throw_usage("{}: exists already", printable(path.string(), 0));
+    throw_usage("{}: exists already", printable_path(path));
   }
   return path.string() + ".partial-" + std::to_string(::getpid());
 }
@@ -76,7 +72,7 @@ class LogitsFile {
     const at::Tensor stored = logits.to(at::kCPU, at::kFloat).contiguous();
     if (!stored.isfinite().all().item<bool>()) {
       throw_bad_input("{}: windows {} to {}: NaN or infinity among the logits; nothing was written",
-                      printable(source.string(), 0), first, first + stored.size(0) - 1);
+                      printable_path(source), first, first + stored.size(0) - 1);
     }
     file_.write_at(offset_, bytes_of(stored));
     offset_ += stored.nbytes();
@@ -87,7 +83,7 @@ class LogitsFile {
     std::error_code fault;
     std::filesystem::create_hard_link(staging_, path_, fault);  // never replaces, unlike a rename
     if (fault) {
-      throw_environment("{}: cannot publish: {}", printable(path_.string(), 0), fault.message());
+      throw_environment("{}: cannot publish: {}", printable_path(path_), fault.message());
     }
   }
 

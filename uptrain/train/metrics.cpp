@@ -61,11 +61,7 @@ StackTokens tokens_of(const Task& task, std::int64_t sequence_length) {
 std::int64_t count_parameters(const ModelSpec& spec) {
   std::int64_t total = 0;
   for (const ExpectedTensor& tensor : expected_tensors(spec)) {
-    std::int64_t elements = 1;
-    for (const std::int64_t size : tensor.shape) {
-      elements *= size;
-    }
-    total += elements;
+    total += element_count(tensor.shape);
   }
   return total;
 }
@@ -117,8 +113,7 @@ std::uint64_t bytes_to_keep(const File& file, std::int64_t last_step) {
   constexpr std::uint64_t kPart = 1U << 20;  // longer than any line
   std::uint64_t kept = 0;
   while (true) {
-    std::string part(std::min(kPart, file.size() - kept), '\0');
-    file.read_at(kept, std::as_writable_bytes(std::span(part)));
+    const std::string part = read_bytes(file, kept, std::min(kPart, file.size() - kept));
     std::size_t begin = 0;
     for (std::size_t end = part.find('\n'); end != std::string::npos;
          end = part.find('\n', begin)) {

@@ -1,7 +1,5 @@
 #include "uptrain/train/optimizer.h"
 
-#include <utility>
-
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -13,6 +11,7 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "uptrain/ops/kernel_check.h"
+#include "uptrain/train/metrics.h"
 
 namespace regroup {
 
@@ -55,11 +54,8 @@ std::unique_ptr<Optimizer> make_optimizer(const MasterWeights& masters,
   return std::make_unique<AdamW>(masters, settings);
 }
 
-double optimizer_state_bytes(const OptimizerSettings& settings, at::IntArrayRef shape) {
-  double elements = 1;
-  for (const std::int64_t size : shape) {
-    elements *= static_cast<double>(size);
-  }
+double optimizer_state_bytes(const OptimizerSettings& settings, const Shape& shape) {
+  const double elements = elements_of(shape);
   if (settings.kind == OptimizerKind::kAdamW) {
     return 2 * (settings.moments == Precision::kBf16 ? 2 : 4) * elements;
   }

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -124,7 +123,7 @@ std::unique_ptr<Optimizer> make_optimizer(const MasterWeights& masters,
                                           const OptimizerSettings& settings);
 
 /// Bytes of state for a parameter of that shape.
-double optimizer_state_bytes(const OptimizerSettings& settings, at::IntArrayRef shape);
+double optimizer_state_bytes(const OptimizerSettings& settings, const Shape& shape);
 
 /// The divisor, at least 1, that clips gradients of that norm to `max_norm`. A `max_norm` of 0
 /// disables clipping.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 #include <vector>
 
 #include <ATen/ops/tensor.h>
@@ -10,7 +9,6 @@
 #include <fmt/ranges.h>
 
 #include "formats/base/error.h"
-#include "formats/base/json.h"
 
 namespace regroup {
 
@@ -131,18 +129,9 @@ std::optional<Evaluation> evaluation_of_all(const ProcessGroup& group,
 
 std::optional<TrainingProgress> progress_of_first(ProcessGroup& group,
                                                   const std::optional<TrainingProgress>& own) {
-  Json text;
-  if (own) {
-    text = {own->step,      own->samples,
-            own->skipped,   own->skipped_in_a_row,
-            own->evaluated, number_or_null(own->loss_before)};
-  }
+  const Json text = own ? json_of(*own) : Json();
   const Json first = Json::parse(group.exchange(text.dump()).front());
-  if (first.is_null()) {
-    return std::nullopt;
-  }
-  return TrainingProgress{first[0], first[1], first[2],
-                          first[3], first[4], number_if_any(first[5])};
+  return first.is_null() ? std::nullopt : std::optional(progress_in(first, "rank 0"));
 }
 
 }  // namespace regroup

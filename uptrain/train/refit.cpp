@@ -1,10 +1,7 @@
 #include "uptrain/train/refit.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
-#include <utility>
-#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -18,7 +15,6 @@
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "uptrain/model/device.h"
-#include "uptrain/train/lr_schedule.h"
 #include "uptrain/train/metrics.h"
 #include "uptrain/train/optimizer.h"
 #include "uptrain/train/trained_weights.h"
@@ -182,7 +178,7 @@ Batches windows_of(const ModelSpec& spec, const TokenFile& data, const RefitSett
   Batches windows = read_windows(data, settings.windows);
   if (windows.size() < 2) {
     throw_bad_input("{}: {} tokens of it are one batch, refitting needs two of {} x {} tokens",
-                    printable(data.path().string(), 0),
+                    printable_path(data.path()),
                     count_windows(data, settings.windows) * settings.windows.context,
                     settings.windows.batch, settings.windows.context);
   }

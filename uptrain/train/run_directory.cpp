@@ -7,13 +7,11 @@
 #include <fcntl.h>
 #include <string_view>
 #include <sys/file.h>
-#include <unistd.h>
 #include <utility>
 
 #include "formats/base/callback.h"
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
-#include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/version.h"
 #include "uptrain/train/rank_agreement.h"
@@ -29,16 +27,15 @@ constexpr std::string_view kDamagedPrefix = "damaged-state-";
 constexpr std::size_t kStatesKept = 2;
 constexpr std::uint64_t kMaxRunBytes = 1U << 20;
 
-std::string shown(const fs::path& path) { return printable(path.string(), 0); }
-
 std::string identity_of(const Json& recipe, const std::string& model) {
   return checksum_of(recipe.dump() + model);
 }
 
 Json read_run(const fs::path& file) {
-  Json run = parse_json_object(read_text(file, kMaxRunBytes), shown(file));
+  Json run = parse_json_object(read_text(file, kMaxRunBytes), printable_path(file));
   if (!run.contains("recipe") || !run["recipe"].is_object() || !run.contains("model")) {
-    throw_bad_input("{}: holds no recipe; not the directory of an uptraining run", shown(file));
+    throw_bad_input("{}: holds no recipe; not the directory of an uptraining run",
+                    printable_path(file));
   }
   return run;
 }
@@ -72,12 +69,12 @@ std::string check_same_run(const fs::path& file, const Json& recipe, const std::
   const Json run = read_run(file);
   if (run["model"] != model) {
     throw_bad_input("{}: this run was started from another model, or the model has changed since",
-                    shown(file));
+                    printable_path(file));
   }
   const std::string changed =
       recipe_differences(with_allowed_changes(run["recipe"], recipe), recipe, kForm);
   if (!changed.empty()) {
-    throw_usage("{}: this run was started with other settings: {}", shown(file), changed);
+    throw_usage("{}: this run was started with other settings: {}", printable_path(file), changed);
   }
   return recipe_differences(run["recipe"], recipe, kForm);
 }
@@ -108,18 +105,6 @@ bool has_states(const fs::path& run) {
 RunDirectory::RunDirectory(fs::path path, std::string identity)
     : path_(std::move(path)), identity_(std::move(identity)) {}
 
-RunDirectory::RunDirectory(RunDirectory&& other) noexcept
-    : path_(std::move(other.path_)),
-      identity_(std::move(other.identity_)),
-      changes_(std::move(other.changes_)),
-      lock_(std::exchange(other.lock_, -1)) {}
-
-RunDirectory::~RunDirectory() {
-  if (lock_ >= 0) {
-    ::close(lock_);
-  }
-}
-
 fs::path RunDirectory::path_for(const fs::path& output) {
   fs::path path = output.has_filename() ? output : output.parent_path();
   return path += ".run";
@@ -134,7 +119,7 @@ void RunDirectory::check_output(const fs::path& output, bool resume) {
   if (fs::exists(fs::symlink_status(output))) {
     const bool complete = resume && fs::exists(run / kRunFile);
     throw_usage(
-        "{}: exists already; {}", shown(output),
+        "{}: exists already; {}", printable_path(output),
         !complete ? "name an output that does not exist yet"
         : has_states(run)
             ? "its run is complete: to go on from the state that it kept, move the output away and "
@@ -143,10 +128,10 @@ void RunDirectory::check_output(const fs::path& output, bool resume) {
               "with the further --steps and another output");
   }
   if (fs::exists(run / kRunFile) && !resume) {
-    throw_usage("{}: holds a run already; resume it, or name another output", shown(run));
+    throw_usage("{}: holds a run already; resume it, or name another output", printable_path(run));
   }
   if (resume && !fs::exists(run / kRunFile)) {
-    throw_usage("{}: there is no run to resume", shown(run));
+    throw_usage("{}: there is no run to resume", printable_path(run));
   }
 }
 
@@ -162,7 +147,7 @@ RunDirectory RunDirectory::create(const fs::path& output, const Json& recipe,
   std::error_code fault;
   const bool made = fs::create_directories(run.path_, fault);
   if (fault) {
-    throw_environment("{}: cannot create: {}", shown(run.path_), fault.message());
+    throw_environment("{}: cannot create: {}", printable_path(run.path_), fault.message());
   }
   const fs::path staging = run.path_ / "run.json.partial";
   try {
@@ -203,12 +188,12 @@ RunDirectory RunDirectory::join(const fs::path& output, const Json& recipe,
 }
 
 void RunDirectory::lock() {
-  lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock_ < 0) {
-    throw_environment("{}: cannot open: {}", shown(path_), std::strerror(errno));
+  lock_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock_.is_open()) {
+    throw_environment("{}: cannot open: {}", printable_path(path_), std::strerror(errno));
   }
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    throw_usage("{}: another process is working on this run", shown(path_));
+  if (::flock(lock_.number(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw_usage("{}: another process is working on this run", printable_path(path_));
   }
 }
 
@@ -266,12 +251,13 @@ std::optional<TrainingProgress> RunDirectory::load_newest(
     damaged.push_back(step);
   }
   if (!damaged.empty()) {
-    throw_bad_input("{}: no state is usable; the last error: {}", shown(path_), last_fault);
+    throw_bad_input("{}: no state is usable; the last error: {}", printable_path(path_),
+                    last_fault);
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
     if (entry.path().filename().string().starts_with(kDamagedPrefix)) {
-      throw_bad_input("{}: no state is usable; {} could not be read", shown(path_),
-                      shown(entry.path()));
+      throw_bad_input("{}: no state is usable; {} could not be read", printable_path(path_),
+                      printable_path(entry.path()));
     }
   }
   return std::nullopt;
@@ -284,7 +270,8 @@ RunDirectory::Loaded RunDirectory::load(std::int64_t step, std::span<const State
   try {
     const TrainingProgress progress = load_training_state(state_path(step), tensors, identity_);
     if (progress.step != step) {
-      throw_bad_input("{}: holds the state after step {}", shown(state_path(step)), progress.step);
+      throw_bad_input("{}: holds the state after step {}", printable_path(state_path(step)),
+                      progress.step);
     }
     call_if_given(check, progress, tensors);
     return {progress, ""};
@@ -298,7 +285,7 @@ RunDirectory::Loaded RunDirectory::load(std::int64_t step, std::span<const State
 
 // Renames a damaged state, because the run will save the same step again.
 void RunDirectory::set_aside(std::int64_t step) const {
-  if (lock_ < 0) {
+  if (!lock_.is_open()) {
     return;  // the rank that has the lock does it
   }
   const fs::path name = path_ / fmt::format("{}{:08}", kDamagedPrefix, step);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/train/training_state.h"
@@ -49,12 +50,6 @@ class RunDirectory {
   /// The directory that another rank of the run has made or opened. It may save and load.
   static RunDirectory join(const std::filesystem::path& output, const Json& recipe,
                            const std::string& model);
-
-  RunDirectory(RunDirectory&& other) noexcept;
-  RunDirectory& operator=(RunDirectory&&) = delete;
-  RunDirectory(const RunDirectory&) = delete;
-  RunDirectory& operator=(const RunDirectory&) = delete;
-  ~RunDirectory();
 
   const std::filesystem::path& path() const { return path_; }
   /// What resume() found to differ, and allowed; empty for nothing.
@@ -109,7 +104,7 @@ class RunDirectory {
   std::filesystem::path path_;
   std::string identity_;  // of the recipe that the run began with, and of the model
   std::string changes_;
-  int lock_ = -1;
+  Descriptor lock_;  // the open directory, locked
 };
 
 }  // namespace regroup

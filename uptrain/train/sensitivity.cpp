@@ -1,7 +1,6 @@
 #include "uptrain/train/sensitivity.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <memory>
@@ -25,7 +24,6 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "uptrain/model/language_model.h"
-#include "uptrain/ops/attention.h"
 
 namespace regroup {
 
@@ -54,8 +52,7 @@ void AttentionDistances::add(const Heads& heads, const at::Tensor& mask,
   if (!sums_.defined()) {
     sums_ = at::zeros({query_heads, length}, heads.q.options().dtype(at::kDouble));
   }
-  const double factor =
-      settings.scale.value_or(1.0 / std::sqrt(static_cast<double>(heads.q.size(3))));
+  const double factor = scale_of(heads.q, settings.scale);
   const at::Tensor keys =
       heads.k.repeat_interleave(query_heads / heads.k.size(1), 1).transpose(2, 3) * factor;
   const at::Tensor positions = at::arange(length, keys.options().dtype(at::kLong));

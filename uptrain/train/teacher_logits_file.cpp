@@ -3,11 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <span>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -180,7 +176,7 @@ std::uint64_t teacher_logits_checksum(std::uint64_t header, std::int64_t sample,
 TeacherLogitsFile open_teacher_logits_file(const std::filesystem::path& directory,
                                            const TeacherLogitsFacts& facts, std::int64_t file) {
   const std::filesystem::path path = directory / teacher_logits_file_name(file);
-  const std::string where = printable(path.string(), 0);
+  const std::string where = printable_path(path);
   Checkpoint opened = open_file(path);
   for (const auto& [key, value] : teacher_logits_metadata(facts, file)) {
     if (metadata_at(opened, key.c_str(), where) != value) {
@@ -191,10 +187,7 @@ TeacherLogitsFile open_teacher_logits_file(const std::filesystem::path& director
   }
   // Finds all other errors: in the tensors, their order, and the bytes between them.
   const std::string expected = teacher_logits_header(facts, file);
-  const File& stored = opened.files().front();
-  std::string found(std::min<std::uint64_t>(expected.size(), stored.size()), '\0');
-  stored.read_at(0, std::as_writable_bytes(std::span(found)));
-  if (found != expected) {
+  if (read_start(opened.files().front(), expected.size()) != expected) {
     throw_bad_input("{}: damaged: its header is not the one that regroup teach writes", where);
   }
   return {std::move(opened), file, xxh64(std::as_bytes(std::span(expected)))};
@@ -212,7 +205,7 @@ StoredLogits read_teacher_logits(const TeacherLogitsFile& file, const TeacherLog
   if (teacher_logits_checksum(file.header, sample, stored.window, all) !=
       read_hash(file.tensors, "checksums", row)) {
     throw_bad_input("{}: window {}: damaged: the checksum does not match",
-                    printable(file.tensors.files().front().path().string(), 0), sample);
+                    printable_path(file.tensors.files().front().path()), sample);
   }
   return stored;
 }
@@ -227,10 +220,10 @@ void check_teacher_logits(const TeacherLogitsFile& file, const TeacherLogitsFact
 TeacherLogitsFacts read_teacher_logits_facts(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / teacher_logits_file_name(0);
   if (!path_exists(path)) {
-    throw_bad_input("{}: no {} in it: not made by regroup teach", printable(directory.string(), 0),
+    throw_bad_input("{}: no {} in it: not made by regroup teach", printable_path(directory),
                     teacher_logits_file_name(0));
   }
-  const std::string where = printable(path.string(), 0);
+  const std::string where = printable_path(path);
   return facts_of(metadata_at(open_file(path), kFactsKey, where), where);
 }
 
@@ -278,7 +271,7 @@ TeacherLogitsCache TeacherLogitsCache::open(const std::filesystem::path& directo
 
 void TeacherLogitsCache::check_fit(const Json& recipe, double temperature, std::int64_t samples,
                                    const DataLoader& data) {
-  const std::string where = printable(directory_.string(), 0);
+  const std::string where = printable_path(directory_);
   Json there = facts_.questions;
   there["temperature"] = facts_.temperature;
   Json here = questions_in(recipe);
@@ -325,16 +318,15 @@ void TeacherLogitsCache::turn_to(std::int64_t file) {
 
 std::string TeacherLogitsCache::place_of(std::int64_t sample) const {
   return fmt::format("{}: window {}",
-                     printable((directory_ / teacher_logits_file_name(opened_)).string(), 0),
-                     sample);
+                     printable_path(directory_ / teacher_logits_file_name(opened_)), sample);
 }
 
 // Reads the bytes of ids and log_probabilities.
 std::vector<std::byte> TeacherLogitsCache::read_bytes(const at::Tensor& window,
                                                       std::int64_t sample) {
   if (sample >= facts_.samples) {
-    throw_usage("{}: teacher logits of {} windows, number {} is needed",
-                printable(directory_.string(), 0), facts_.samples, sample);
+    throw_usage("{}: teacher logits of {} windows, number {} is needed", printable_path(directory_),
+                facts_.samples, sample);
   }
   turn_to(sample / facts_.samples_per_file);
   StoredLogits stored = read_teacher_logits(*file_, facts_, sample);

@@ -5,7 +5,6 @@
 #include <map>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -98,8 +97,7 @@ std::vector<TokenizerFile> read_tokenizer_files(const std::filesystem::path& dir
     const std::filesystem::path path = directory / name;
     if (path_exists(path)) {
       read(read_files.emplace_back(path).tokens,
-           parse_sorted_json_object(read_text(path, kMaxTokenizerBytes),
-                                    printable(path.string(), 0)));
+           parse_sorted_json_object(read_text(path, kMaxTokenizerBytes), printable_path(path)));
     }
   }
   return read_files;
@@ -114,8 +112,7 @@ std::optional<Sentinels> sentinels_in(const SentinelIds& found, const std::files
   for (const auto& [number, id] : found) {
     if (number != count || id != first->second - number) {
       throw_bad_input("{}: <extra_id_{}> is token {}, allowed is {}: they count down from {}",
-                      printable(file.string(), 0), number, id, first->second - count,
-                      first->second);
+                      printable_path(file), number, id, first->second - count, first->second);
     }
     ++count;
   }

@@ -13,7 +13,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cosine_similarity.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/stack.h>
@@ -23,7 +22,6 @@
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "uptrain/model/language_model.h"
 #include "uptrain/model/measurements.h"
 #include "uptrain/ops/loss.h"
 #include "uptrain/train/data_loader.h"
@@ -90,18 +88,29 @@ std::size_t layers_of(const Model& model) {
   return model.spec.layers.size() + model.spec.encoder_layers.size();
 }
 
+// What the last layer returns for all windows, with each block as `change`, unless empty, makes it.
+Batches last_hidden(const Model& model, const Batches& windows, c10::Device device,
+                    const std::function<Block(const LayerWalk& walk)>& change,
+                    const std::function<void()>& layer_done, const std::atomic<bool>& stop) {
+  LayerWalk walk(model, windows, device);
+  while (walk.next()) {
+    if (change) {
+      walk.set_block(change(walk));
+    }
+    walk.run({}, stop);
+    call_if_given(layer_done);
+  }
+  return walk.hidden();
+}
+
 // Computes the inputs of all predictions of a model: [N, D] and [V, D].
 LmHeadInputs run(const Model& model, const Batches& windows, c10::Device device,
                  const std::function<void()>& layer_done, const std::atomic<bool>& stop) {
-  LayerWalk walk(model, windows, device);
-  while (walk.next()) {
-    walk.run({}, stop);
-    layer_done();
-  }
+  const Batches last = last_hidden(model, windows, device, {}, layer_done, stop);
   const OutputHead head(model, device);
   LmHeadInputs inputs;
   Batches parts;
-  for (const at::Tensor& hidden : walk.hidden()) {
+  for (const at::Tensor& hidden : last) {
     inputs = head.lm_head_inputs(hidden);
     parts.push_back(inputs.hidden);
   }
@@ -171,9 +180,8 @@ std::size_t steps_to_compare(const Model& source, const Model& result, const Bat
 
 void check_same_vocabulary(const Model& source, const Model& result) {
   if (source.spec.vocab_size != result.spec.vocab_size) {
-    throw_bad_input("{}: a vocabulary of {} tokens, that of {} has {}",
-                    printable(result.path.string(), 0), result.spec.vocab_size,
-                    printable(source.path.string(), 0), source.spec.vocab_size);
+    throw_bad_input("{}: a vocabulary of {} tokens, that of {} has {}", printable_path(result.path),
+                    result.spec.vocab_size, printable_path(source.path), source.spec.vocab_size);
   }
 }
 
@@ -233,7 +241,7 @@ TextQualityMeter::TextQualityMeter(const Model& source, const TokenFile& data,
   const at::NoGradGuard no_gradients;
   data.check_vocabulary(source.spec.vocab_size);
   read(data, part);
-  source_hidden_ = last_hidden(source, {});
+  source_hidden_ = last_hidden(source, windows_, device_, {}, progress_, stop);
   source_quality_.loss = loss_of(source, source_hidden_);
   source_quality_.divergence = source_quality_.loss ? std::optional(0.0) : std::nullopt;
 }
@@ -260,18 +268,6 @@ void TextQualityMeter::read(const TokenFile& data, const WindowRange& part) {
   }
 }
 
-Batches TextQualityMeter::last_hidden(const Model& model, const Change& change) const {
-  LayerWalk walk(model, windows_, device_);
-  while (walk.next()) {
-    if (change) {
-      walk.set_block(change(walk));
-    }
-    walk.run({}, stop_);
-    call_if_given(progress_);
-  }
-  return walk.hidden();
-}
-
 LmHeadInputs TextQualityMeter::predictions(const OutputHead& head, const Batches& hidden,
                                            std::size_t batch) const {
   const at::Tensor all = hidden[batch].flatten(0, 1);  // [B·T, D]
@@ -294,7 +290,7 @@ std::optional<double> TextQualityMeter::loss_of(const Model& model, const Batche
   const double loss = sum / static_cast<double>(predicted_tokens());
   if (!std::isfinite(loss)) {
     throw_bad_input("{}: the loss on the held-out text is {}: NaN or infinity in the weights",
-                    printable(model.path.string(), 0), loss);
+                    printable_path(model.path), loss);
   }
   return loss;
 }
@@ -328,13 +324,13 @@ TextQuality TextQualityMeter::quality_of(const Model& model, const Batches& hidd
 
 TextQuality TextQualityMeter::of(const Model& model) const {
   const at::NoGradGuard no_gradients;
-  return quality_of(model, last_hidden(model, {}));
+  return quality_of(model, last_hidden(model, windows_, device_, {}, progress_, stop_));
 }
 
 TextQuality TextQualityMeter::of(const ConversionPlan& plan) const {
   const at::NoGradGuard no_gradients;
   AttentionPooler pooler = pooler_of(plan, source_.checkpoint, &stop_);
-  const Batches hidden = last_hidden(source_, [&](const LayerWalk& walk) {
+  const auto pooled = [&](const LayerWalk& walk) {
     const auto changes = [&](AttentionRole role) {
       return plan.spec.attention(role, walk.layer()).present() &&
              plan.spec.kv_heads_of(role)[walk.layer()] !=
@@ -350,8 +346,8 @@ TextQuality TextQualityMeter::of(const ConversionPlan& plan) const {
           with_heads(block.cross, pooler, plan.request.order, AttentionRole::kCross, walk);
     }
     return block;
-  });
-  return quality_of(source_, hidden);
+  };
+  return quality_of(source_, last_hidden(source_, windows_, device_, pooled, progress_, stop_));
 }
 
 std::int64_t TextQualityMeter::predicted_tokens() const {

@@ -131,11 +131,8 @@ class TextQualityMeter {
   struct Answers {
     at::Tensor positions, targets;
   };
-  // Changes the block that a walk is at.
-  using Change = std::function<Block(const LayerWalk& walk)>;
 
   void read(const TokenFile& data, const WindowRange& part);
-  Batches last_hidden(const Model& model, const Change& change) const;
   TextQuality quality_of(const Model& model, const Batches& hidden) const;
   LmHeadInputs predictions(const OutputHead& head, const Batches& hidden, std::size_t batch) const;
   std::optional<double> loss_of(const Model& model, const Batches& hidden) const;

@@ -4,7 +4,6 @@
 #include <memory>
 #include <numeric>
 #include <optional>
-#include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -24,14 +23,11 @@
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
 #include "uptrain/model/device.h"
+#include "uptrain/ops/attention.h"
 
 namespace regroup {
 
 namespace {
-
-at::Tensor widened(const at::Tensor& gradient) {
-  return gradient.scalar_type() == at::kDouble ? gradient : gradient.to(at::kFloat);
-}
 
 // LibTorch's CPU kernel adds squares one by one in fp32. For a tensor of 10⁸ elements its norm is 1
 // % too small, for a part 10⁻⁶.
@@ -127,7 +123,7 @@ void GradientSum::differentiate(const at::Tensor& loss, const SumTaker& take) co
 
 // The first gradient of a sum.
 at::Tensor GradientSum::completed(const at::Tensor& gradient) const {
-  return type_ == GradientType::kWide ? widened(gradient) : gradient;
+  return type_ == GradientType::kWide ? gradient.to(wide_type(gradient)) : gradient;
 }
 
 at::Tensor global_norm(const std::vector<at::Tensor>& tensors) {

@@ -1,7 +1,6 @@
 #include "uptrain/train/trainer.h"
 
 #include <chrono>
-#include <optional>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -14,7 +13,6 @@
 
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
-#include "uptrain/distributed/sharded_weights.h"
 
 namespace regroup {
 

@@ -1,6 +1,5 @@
 #include "uptrain/train/training_loss.h"
 
-#include <cstdint>
 #include <utility>
 
 #include <ATen/TensorOperators.h>
@@ -154,7 +153,7 @@ at::Tensor TrainingLoss::student_loss(
   if (student.targets.numel() > 0) {
     return loss(inputs);
   }
-  const at::ScalarType wide = inputs.hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType wide = wide_type(inputs.hidden);
   return (inputs.hidden.sum(wide) + inputs.head.sum(wide)) * 0.0;
 }
 
@@ -216,7 +215,7 @@ at::Tensor AttentionDistillation::take() {
   const std::vector<at::Tensor> teachers = std::exchange(of_teacher_, {});
   at::Tensor sum;
   for (std::size_t i = 0; i < students.size(); ++i) {
-    const auto wide = students[i].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const at::ScalarType wide = wide_type(students[i]);
     const at::Tensor target = teachers.at(i).detach().to(wide);
     const at::Tensor error = (students[i].to(wide) - target).square().sum() /
                              target.square().sum().clamp_min(1e-12);  // the output may be all zeros

@@ -6,7 +6,6 @@
 #include <limits>
 #include <set>
 #include <string_view>
-#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -17,12 +16,10 @@
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
-#include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/base/staged_directory.h"
 #include "formats/model/model_directory.h"
 #include "formats/tensors/checkpoint_writer.h"
-#include "uptrain/model/parameters.h"
 
 namespace regroup {
 
@@ -66,7 +63,7 @@ std::string sealed(Json state) {
 }
 
 Json read_sealed(const fs::path& path) {
-  const std::string where = printable(path.string(), 0);
+  const std::string where = printable_path(path);
   Json state = parse_json_object(read_text(path, kMaxStateBytes), where);
   const Json checksum = state.contains("checksum") ? state["checksum"] : Json();
   state.erase("checksum");
@@ -86,9 +83,8 @@ void check_values(const std::string& name, const at::Tensor& values, const std::
 
 void read_tensor(const Checkpoint& checkpoint, const StateTensor& tensor, const Json& checksums) {
   const TensorInfo& info = checkpoint.at(tensor.name);
-  const std::string where =
-      fmt::format("{}: tensor \"{}\"", printable(checkpoint.file_of(info).path().string(), 0),
-                  printable(tensor.name));
+  const std::string where = fmt::format(
+      "{}: tensor \"{}\"", printable_path(checkpoint.file_of(info).path()), printable(tensor.name));
   if (info.shape != tensor.value.sizes().vec() || info.dtype != dtype_of(tensor)) {
     throw_bad_input("{} is {} {}, this run needs {} {}", where, name_of(info.dtype),
                     text_of(info.shape), name_of(dtype_of(tensor)),
@@ -164,21 +160,9 @@ std::int64_t count_at(const Json& state, const char* key, std::int64_t most,
   return count;
 }
 
-TrainingProgress progress_in(const Json& state, const std::string& where) {
-  TrainingProgress progress;
-  constexpr std::int64_t kMost = std::int64_t{1} << 62;
-  progress.step = count_at(state, "step", kMost, where);
-  progress.samples = count_at(state, "samples", kMost, where);
-  progress.skipped = count_at(state, "skipped", progress.step, where);
-  progress.skipped_in_a_row = count_at(state, "skipped_in_a_row", progress.skipped, where);
-  progress.evaluated = count_at(state, "evaluated", progress.step, where, -1);
-  progress.loss_before = number_if_any(state.value("loss_before", Json()));
-  return progress;
-}
-
 // state.json of a part.
 Json read_part(const fs::path& part, const std::string& run) {
-  const std::string where = printable((part / kStateFile).string(), 0);
+  const std::string where = printable_path(part / kStateFile);
   Json state = read_sealed(part / kStateFile);
   if (state.at("version") != kStateVersion) {
     throw_usage("{}: state of version {}, this regroup reads {}", where,
@@ -198,7 +182,7 @@ TrainingProgress read_from_part(const fs::path& part, const std::string& run,
                                 std::span<const StateTensor> tensors,
                                 std::set<std::string>& missing) {
   const Json state = read_part(part, run);
-  const TrainingProgress progress = progress_in(state, printable((part / kStateFile).string(), 0));
+  const TrainingProgress progress = progress_in(state, printable_path(part / kStateFile));
   const Checkpoint checkpoint = open_checkpoint(part);
   for (const StateTensor& tensor : tensors) {
     if (checkpoint.find(tensor.name) != nullptr) {
@@ -228,6 +212,24 @@ void remove_part(const fs::path& part) {
 
 }  // namespace
 
+Json json_of(const TrainingProgress& progress) {
+  return {{"step", progress.step},           {"samples", progress.samples},
+          {"skipped", progress.skipped},     {"skipped_in_a_row", progress.skipped_in_a_row},
+          {"evaluated", progress.evaluated}, {"loss_before", number_or_null(progress.loss_before)}};
+}
+
+TrainingProgress progress_in(const Json& json, const std::string& where) {
+  TrainingProgress progress;
+  constexpr std::int64_t kMost = std::int64_t{1} << 62;
+  progress.step = count_at(json, "step", kMost, where);
+  progress.samples = count_at(json, "samples", kMost, where);
+  progress.skipped = count_at(json, "skipped", progress.step, where);
+  progress.skipped_in_a_row = count_at(json, "skipped_in_a_row", progress.skipped, where);
+  progress.evaluated = count_at(json, "evaluated", progress.step, where, -1);
+  progress.loss_before = number_if_any(json.value("loss_before", Json()));
+  return progress;
+}
+
 void save_training_state(const fs::path& directory, const TrainingProgress& progress,
                          std::span<const StateTensor> tensors, const std::string& run,
                          const StatePart& part) {
@@ -236,18 +238,10 @@ void save_training_state(const fs::path& directory, const TrainingProgress& prog
     return;
   }
   StagedDirectory staged(path);
-  Json checksums = write_tensors(staged.path(), tensors);
-  const Json state = {{"version", kStateVersion},
-                      {"run", run},
-                      {"part", path.filename().string()},
-                      {"step", progress.step},
-                      {"samples", progress.samples},
-                      {"skipped", progress.skipped},
-                      {"skipped_in_a_row", progress.skipped_in_a_row},
-                      {"evaluated", progress.evaluated},
-                      {"loss_before", number_or_null(progress.loss_before)},
-                      {"tensors", std::move(checksums)}};
-  write_text(staged.path() / kStateFile, sealed(state));
+  Json state = {{"version", kStateVersion}, {"run", run}, {"part", path.filename().string()}};
+  state.update(json_of(progress));
+  state["tensors"] = write_tensors(staged.path(), tensors);
+  write_text(staged.path() / kStateFile, sealed(std::move(state)));
   staged.publish();
 }
 
@@ -274,7 +268,7 @@ void remove_training_state(const fs::path& directory, const std::string& run) {
 
 TrainingProgress load_training_state(const fs::path& directory,
                                      std::span<const StateTensor> tensors, const std::string& run) {
-  const std::string where = printable(directory.string(), 0);
+  const std::string where = printable_path(directory);
   std::set<std::string> missing;
   for (const StateTensor& tensor : tensors) {
     missing.insert(tensor.name);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/base/json.h"
 #include "uptrain/model/parameters.h"
 
 namespace regroup {
@@ -28,6 +29,11 @@ struct TrainingProgress {
 
   bool operator==(const TrainingProgress&) const = default;
 };
+
+/// As a JSON object, and back. Throws kBadInput for a number out of its range, with `where` in
+/// front.
+Json json_of(const TrainingProgress& progress);
+TrainingProgress progress_in(const Json& json, const std::string& where);
 
 /// Which of the parts of a state; by default all of it.
 struct StatePart {

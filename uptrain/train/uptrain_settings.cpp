@@ -10,7 +10,6 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
-#include "formats/base/json.h"
 
 namespace regroup {
 namespace {
