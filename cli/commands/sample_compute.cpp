@@ -45,11 +45,7 @@ struct SampleOptions {
 
 // Lines stay lines; all else that a terminal would obey is escaped.
 std::string shown(const std::string& text) {
-  std::vector<std::string> lines;
-  for (const std::string_view line : split(text, '\n')) {
-    lines.push_back(printable(line, 0));
-  }
-  return fmt::format("{}", fmt::join(lines, "\n"));
+  return joined(split(text, '\n'), "\n", [](std::string_view line) { return printable(line, 0); });
 }
 
 Precision precision_of(const SampleOptions& options, c10::Device device, const Console& console) {
@@ -161,10 +157,8 @@ void add_sample_command(Command program, Console& console) {
                 "write chats in the form of the model's chat template, both the user's turns and "
                 "the answers")
       .excludes("--prompt");
-  command
-      .add_option("--tokenizer", options->tokenizing.tokenizer,
-                  "the tokenizer, as in regroup tokenize (default: the model's)")
-      .default_text("");
+  command.add_option("--tokenizer", options->tokenizing.tokenizer,
+                     "the tokenizer, as in regroup tokenize (default: the model's)");
   add_count(command, "--tokens", settings.tokens,
             "tokens to write, in whole sequences (default: 131072; with --prompt, at most 128)")
       .default_text("");

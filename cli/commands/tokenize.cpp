@@ -219,16 +219,12 @@ void add_end_options(Command command, const std::string& name, std::string_view 
 void add_document_options(Command command, TokenizeOptions& options) {
   TextSettings& text = options.settings.text;
   add_jsonl_option(command, text.json_lines);
-  command
-      .add_option(
-          "--field", options.field,
-          "JSON: the field that holds the document, such as body or data.text (default: text)")
-      .default_text("");
-  command
-      .add_option("--document-separator", options.separator,
-                  "a line that separates documents, such as <|endoftext|> (default: a file is one "
-                  "document)")
-      .default_text("");
+  command.add_option(
+      "--field", options.field,
+      "JSON: the field that holds the document, such as body or data.text (default: text)");
+  command.add_option("--document-separator", options.separator,
+                     "a line that separates documents, such as <|endoftext|> (default: a file is "
+                     "one document)");
   add_end_options(command, "bos", "begin", options.bos, options.bos_token);
   add_end_options(command, "eos", "end", options.eos, options.eos_token);
   command.add_flag("--parse-special", options.parse_special,
@@ -267,8 +263,7 @@ void add_tokenize_command(Command program, Console& console) {
       .add_option("--format", options->layout,
                   "megatron (.bin and .idx, which marks documents), npy or raw (default: by the "
                   "output's extension)")
-      .one_of({"megatron", "npy", "raw"})
-      .default_text("");
+      .one_of({"megatron", "npy", "raw"});
   add_document_options(command, *options);
   add_threads_option(command, options->threads, "threads that encode (default: one per core)");
   command.add_flag("--json", options->json, "report as JSON");

@@ -56,11 +56,11 @@ std::string shown(const Json& stored) {
 
 // Kv heads in words: one number, a list per layer, or for encoder-decoders one of these per role.
 std::string heads_in(const Fact<KvHeads>& recorded) {
-  std::string text;
-  for (const auto& [role, heads] : recorded.value.value_or(KvHeads())) {
-    text += fmt::format("{}{}{}{}", text.empty() ? "" : ", ", role, role.empty() ? "" : " ",
-                        text_of_heads({heads.begin(), heads.end()}));
-  }
+  const std::string text =
+      joined(recorded.value.value_or(KvHeads()), ", ", [](const auto& recorded_role) {
+        const auto& [role, heads] = recorded_role;
+        return role + (role.empty() ? "" : " ") + text_of_heads({heads.begin(), heads.end()});
+      });
   return text.empty() ? "?" : text;
 }
 

@@ -109,22 +109,18 @@ std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share);
 }  // namespace
 
 Json layers_json(const std::vector<LayerReport>& layers) {
-  Json list = Json::array();
-  for (const LayerReport& layer : layers) {
-    list.push_back(measurements_of(layer));
-    if (!layer.over_text) {
-      continue;
+  return json_list(layers, [](const LayerReport& layer) {
+    Json measured = measurements_of(layer);
+    if (layer.over_text) {
+      measured["groups"] = json_list(layer.groups, [](const GroupReport& group) -> Json {
+        return {{"key_energy_kept", group.key_energy},
+                {"value_energy_kept", group.value_energy},
+                {"key_norm_ratio", group.key_norm},
+                {"value_norm_ratio", group.value_norm}};
+      });
     }
-    Json groups = Json::array();
-    for (const GroupReport& group : layer.groups) {
-      groups.push_back({{"key_energy_kept", group.key_energy},
-                        {"value_energy_kept", group.value_energy},
-                        {"key_norm_ratio", group.key_norm},
-                        {"value_norm_ratio", group.value_norm}});
-    }
-    list.back()["groups"] = std::move(groups);
-  }
-  return list;
+    return measured;
+  });
 }
 
 Table layers_table(const std::vector<LayerReport>& layers) {
@@ -187,14 +183,12 @@ std::string distillation_text(const std::optional<DistillOutcome>& distilled) {
 }
 
 Json groupings_json(const std::vector<LayerGrouping>& groupings) {
-  Json list = Json::array();
-  for (const LayerGrouping& layer : groupings) {
-    list.push_back({{"attention", name_of(layer.role)},
-                    {"layer", layer.layer},
-                    {"energy_kept", kept_by_similar(layer)},
-                    {"energy_kept_contiguous", kept_by_neighbours(layer)}});
-  }
-  return list;
+  return json_list(groupings, [](const LayerGrouping& layer) -> Json {
+    return {{"attention", name_of(layer.role)},
+            {"layer", layer.layer},
+            {"energy_kept", kept_by_similar(layer)},
+            {"energy_kept_contiguous", kept_by_neighbours(layer)}};
+  });
 }
 
 std::string grouping_text(const std::vector<LayerGrouping>& groupings) {

@@ -195,13 +195,10 @@ std::string change_of_heads(const ConversionPlan& plan, AttentionRole role) {
 }
 
 std::string heads_text(const ConversionPlan& plan) {
-  std::string text;
-  for (const AttentionRole role : plan.spec.roles()) {
-    text += fmt::format("{}{}{}", text.empty() ? "kv heads " : ", ",
-                        plan.spec.has_encoder() ? fmt::format("{} ", name_of(role)) : "",
-                        change_of_heads(plan, role));
-  }
-  return text;
+  return "kv heads " + joined(plan.spec.roles(), ", ", [&](AttentionRole role) {
+           return (plan.spec.has_encoder() ? fmt::format("{} ", name_of(role)) : "") +
+                  change_of_heads(plan, role);
+         });
 }
 
 std::string summary_text(const ConversionPlan& plan) {

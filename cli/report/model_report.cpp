@@ -117,22 +117,18 @@ std::string parts_text(const ModelSummary& summary) {
     parts.emplace_back(count, part);
   }
   std::sort(parts.begin(), parts.end(), std::greater<>());
-  std::vector<std::string> shares;
-  for (const auto& [count, part] : parts) {
-    shares.push_back(fmt::format("{} {}", part, text_of_count(count)));
-  }
-  return fmt::format("{}", fmt::join(shares, ", "));
+  return joined(parts, ", ", [](const auto& part) {
+    return fmt::format("{} {}", part.second, text_of_count(part.first));
+  });
 }
 
 std::string dtypes_text(const ModelSummary& summary) {
   if (summary.bytes_by_dtype.size() == 1) {
     return summary.dtype;
   }
-  std::vector<std::string> shares;
-  for (const auto& [dtype, bytes] : summary.bytes_by_dtype) {
-    shares.push_back(fmt::format("{} {}", dtype, text_of_bytes(bytes)));
-  }
-  return fmt::format("{}", fmt::join(shares, ", "));
+  return joined(summary.bytes_by_dtype, ", ", [](const auto& share) {
+    return fmt::format("{} {}", share.first, text_of_bytes(share.second));
+  });
 }
 
 std::string slopes_text(const std::vector<double>& slopes) {

@@ -127,14 +127,12 @@ std::string evaluations_text(const UptrainPlan& plan) {
 }
 
 Json sources_json(const UptrainPlan& plan) {
-  Json sources = Json::array();
-  for (const UptrainPlan::Source& source : plan.sources) {
-    sources.push_back({{"path", source.path.string()},
-                       {"tokens", source.tokens},
-                       {"share", source.share},
-                       {"epochs", source.epochs}});
-  }
-  return sources;
+  return json_list(plan.sources, [](const UptrainPlan::Source& source) -> Json {
+    return {{"path", source.path.string()},
+            {"tokens", source.tokens},
+            {"share", source.share},
+            {"epochs", source.epochs}};
+  });
 }
 
 Json evaluation_json(const std::optional<Evaluation>& evaluation) {

@@ -179,12 +179,9 @@ std::string text_of_heads(const std::vector<std::int64_t>& heads) {
     std::sort(sorted.begin(), sorted.end(), std::greater<>());
     runs = runs_of(sorted);
   }
-  std::vector<std::string> texts;
-  for (const auto& [count, layers] : runs) {
-    texts.push_back(fmt::format("{} x {}", count, layers));
-  }
-  return fmt::format("{} (heads x layers{})", fmt::join(texts, ", "),
-                     many ? ", not in their order" : "");
+  return joined(runs, ", ",
+                [](const auto& run) { return fmt::format("{} x {}", run.first, run.second); }) +
+         fmt::format(" (heads x layers{})", many ? ", not in their order" : "");
 }
 
 std::string text_of_facts(const Facts& facts, std::size_t indent) {
