@@ -8,7 +8,6 @@
 
 #include "cli/commands/command_line.h"
 #include "cli/commands/commands.h"
-#include "cli/shell/command.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 

@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "cli/shell/command.h"
 #include "cli/shell/option_needs.h"
 #include "cli/shell/quantity.h"
 #include "cli/shell/text.h"

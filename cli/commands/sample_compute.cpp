@@ -1,13 +1,11 @@
 // regroup sample MODEL -o TOKENS, and regroup sample MODEL --prompt TEXT
 #include "uptrain/run/sample.h"
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "cli/commands/commands.h"
 #include "cli/measure/data_origin.h"

@@ -160,7 +160,7 @@ void run_verify(const VerifyOptions& options, const Console& console) {
     print_text(*found, console);
   }
   if (!options.json && logits) {
-    console.print(logits_text(*logits));
+    console.print(text_of_facts(logits_facts(*logits), 19));
   }
   if (!options.html.empty()) {
     put_page(options, found ? &*found : nullptr, logits, result, console);

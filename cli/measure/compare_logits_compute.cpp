@@ -1,13 +1,11 @@
 #include "cli/measure/compare_logits.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "cli/measure/data_origin.h"
 #include "cli/shell/devices.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
-#include "converter/convert/conversion_plan.h"
 #include "converter/convert/equivalence.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"

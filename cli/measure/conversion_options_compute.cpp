@@ -5,7 +5,6 @@
 #include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/model/serving_cost.h"
 #include "uptrain/model/device.h"
 #include "uptrain/train/refit.h"
 #include "uptrain/train/text_quality.h"

@@ -1,7 +1,6 @@
 #include "cli/measure/data_origin.h"
 
 #include <algorithm>
-#include <string>
 #include <thread>
 
 #include <fmt/format.h>
@@ -63,6 +62,11 @@ std::optional<TokenOrigin> origin_of(const Model& model) {
   }
 }
 
+namespace {
+
+// Throws kUsage if `origin` is another tokenizer than the model's; `what` names the tokens. Returns
+// a warning if a few tokens differ or the model's tokenizer cannot be read; empty for none, and for
+// a model without a tokenizer.
 std::string check_origin(const Model& model, const TokenOrigin& origin, const std::string& what) {
   if (!has_own_tokenizer(model)) {
     return "";
@@ -91,6 +95,8 @@ std::string check_origin(const Model& model, const TokenOrigin& origin, const st
                    "model's, {}",
                    what, printable(origin.tokenizer, 0), printable(own.tokenizer, 0));
 }
+
+}  // namespace
 
 void check_data_origin(const Model& model, const fs::path& data, const Console& console) {
   if (data.empty()) {

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "cli/measure/data_origin.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
 #include "formats/base/checksum.h"

@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 
 #include <fmt/format.h>
 
-#include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
-#include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/model/conversion_record.h"
 #include "formats/model/record_words.h"
 
 namespace regroup {

@@ -5,11 +5,9 @@
 #include <fmt/format.h>
 
 #include "cli/report/conversion_report.h"
-#include "cli/shell/table.h"
 #include "cli/shell/text.h"
 #include "converter/convert/runtimes.h"
 #include "formats/families/family.h"
-#include "formats/model/conversion_record.h"
 #include "formats/model/record_words.h"
 
 namespace regroup {
@@ -176,10 +174,6 @@ std::string refit_text(const std::vector<LayerReport>& layers) {
       "\nrefitted  squared error of each attention's output {} -> {} on average; most in {}: {}",
       percent(mean_over(refitted, before)), percent(mean_over(refitted, after)),
       place_of(worst, layers), percent(after(worst)));
-}
-
-std::string distillation_text(const std::optional<DistillOutcome>& distilled) {
-  return distilled ? "\ndistilled " + text_of_distilled(*distilled) : "";
 }
 
 Json groupings_json(const std::vector<LayerGrouping>& groupings) {

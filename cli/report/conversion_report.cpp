@@ -5,11 +5,9 @@
 #include <fmt/format.h>
 
 #include "cli/shell/quantity.h"
-#include "cli/shell/table.h"
 #include "cli/shell/text.h"
-#include "converter/convert/execute_plan.h"
-#include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/model/record_words.h"
 #include "formats/spec/config_writers.h"
 
 namespace regroup {
@@ -269,12 +267,12 @@ void print_report(const ConversionReport& done, const Console& console) {
     if (done.budget) {
       console.print_facts(budget_table(*done.budget, console) + "\n", kReportIndent);
     }
-    console.print_facts(summary_text(plan) +
-                            (plan.request.calibration ? grouping_text(done.groupings) : "") +
-                            kept_text(done.layers) + refit_text(done.layers) +
-                            distillation_text(done.distillation) +
-                            (done.comparison ? exactness_text(*done.comparison, plan) : ""),
-                        kReportIndent);
+    console.print_facts(
+        summary_text(plan) + (plan.request.calibration ? grouping_text(done.groupings) : "") +
+            kept_text(done.layers) + refit_text(done.layers) +
+            (done.distillation ? "\ndistilled " + text_of_distilled(*done.distillation) : "") +
+            (done.comparison ? exactness_text(*done.comparison, plan) : ""),
+        kReportIndent);
     if (done.held_out) {
       console.print("\n" + held_out_table(*done.held_out, console));
     }

@@ -98,10 +98,6 @@ std::string kept_text(const std::vector<LayerReport>& layers);
 /// after it. Empty if no layer was refitted.
 std::string refit_text(const std::vector<LayerReport>& layers);
 
-/// A line that begins with a line break: how far the result was from its source before distillation
-/// and after it. Empty if there is none.
-std::string distillation_text(const std::optional<DistillOutcome>& distilled);
-
 /// The share of energy that similar heads and contiguous groups keep in each layer.
 Json groupings_json(const std::vector<LayerGrouping>& groupings);
 

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <functional>
 #include <span>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "cli/report/conversion_facts.h"
-#include "cli/shell/text.h"
-#include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/model/record_words.h"
 #include "formats/spec/config_writers.h"
@@ -280,10 +277,6 @@ std::vector<std::string> model_warnings(const ModelSummary& summary) {
     warnings.push_back(std::move(warning));
   }
   return warnings;
-}
-
-std::string summary_text(const ModelSummary& summary, const CacheLoad& load) {
-  return text_of_facts(summary_facts(summary, load), kFactsIndent);
 }
 
 }  // namespace regroup

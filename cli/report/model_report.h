@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cli/shell/table.h"
@@ -26,12 +25,6 @@ Json summary_json(const ModelSummary& summary, const CacheLoad& load);
 
 /// In the order to print them.
 Facts summary_facts(const ModelSummary& summary, const CacheLoad& load);
-
-/// Width of the names of facts in summary_text(), in columns.
-inline constexpr std::size_t kFactsIndent = 12;
-
-/// One line per fact, no newline at the end.
-std::string summary_text(const ModelSummary& summary, const CacheLoad& load);
 
 /// Where the checkpoint contradicts itself, then what its record warns of.
 std::vector<std::string> model_warnings(const ModelSummary& summary);

@@ -1,7 +1,6 @@
 #include "cli/report/page.h"
 
 #include <map>
-#include <string>
 #include <unistd.h>
 
 #include <fmt/format.h>

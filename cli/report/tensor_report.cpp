@@ -7,9 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/report/model_report.h"
-#include "cli/shell/text.h"
 #include "formats/base/error.h"
-#include "formats/base/json.h"
 #include "formats/base/printable.h"
 
 namespace regroup {

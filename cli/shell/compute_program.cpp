@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <spawn.h>
-#include <string_view>
 #include <sys/wait.h>
 #include <system_error>
 #include <unistd.h>

@@ -4,11 +4,6 @@
 #include <array>
 #include <cmath>
 #include <functional>
-#include <string_view>
-#include <utility>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "formats/base/printable.h"
 

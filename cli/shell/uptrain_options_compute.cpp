@@ -1,9 +1,7 @@
 #include "cli/shell/uptrain_options.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "cli/shell/command.h"
 #include "cli/shell/devices.h"
 #include "cli/shell/option_needs.h"
 #include "cli/shell/quantity.h"
