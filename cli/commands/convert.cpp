@@ -1,9 +1,12 @@
 // regroup convert SRC DST --kv-heads G, and regroup expand SRC DST --kv-heads N
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -306,6 +309,89 @@ std::optional<KvBudget> complete_request(const Model& source, ConvertOptions& op
   }
   return budget;
 }
+
+// An attention of a layer.
+using Place = std::pair<AttentionRole, std::size_t>;
+using Places = std::map<std::string, Place, std::less<>>;
+
+// The places of the tensors that are solved for.
+Places solved_tensors(const ConversionPlan& plan) {
+  Places solved;
+  for (const TensorStep& step : plan.steps) {
+    for (const HeadMove& move : step.moves) {
+      if (move.pooled) {
+        solved.emplace(step.output.name, Place{move.pooled->role, move.pooled->layer});
+      }
+    }
+  }
+  return solved;
+}
+
+// The progress bar of a conversion. Its unit is what takes most of the time: steps of refitting,
+// layers whose pooling is solved, or bytes.
+class ConversionProgressBar {
+ public:
+  // Registers with the plan's refiner, if there is one. Keeps references to both arguments.
+  ConversionProgressBar(const Console& console, const ConversionPlan& plan)
+      : plan_(plan), solved_(solved_tensors(plan)), progress_(progress(console)) {
+    if (refiner() != nullptr) {
+      refiner()->report_to([this](const RefinementStep& step) { refined(step); });
+    }
+  }
+  ConversionProgressBar(const ConversionProgressBar&) = delete;
+  ConversionProgressBar& operator=(const ConversionProgressBar&) = delete;
+  ~ConversionProgressBar() {
+    if (refiner() != nullptr) {
+      refiner()->report_to({});
+    }
+  }
+
+  // For use as a ConversionProgress.
+  void wrote(std::uint64_t bytes, std::string_view tensor) {
+    if (refiner() != nullptr) {
+      return;  // see refined()
+    }
+    if (solved_.empty()) {
+      progress_.update(bytes, printable(tensor, 60));
+    } else if (const auto found = solved_.find(tensor); found != solved_.end()) {
+      layers_.insert(found->second);
+      progress_.update(layers_.size());
+    }
+  }
+
+  void finish() { progress_.finish(); }
+
+ private:
+  AttentionRefiner* refiner() const { return plan_.request.refiner.get(); }
+
+  Progress progress(const Console& console) const {
+    const std::uint64_t layers = pooled_layers(plan_).size();
+    if (refiner() != nullptr) {
+      return {console, "refit", layers * refiner()->steps(), "steps"};
+    }
+    if (!solved_.empty()) {
+      return {console, "convert", layers, "layers"};
+    }
+    return {console, "convert", plan_.output_bytes, "bytes"};
+  }
+
+  void refined(const RefinementStep& step) {
+    layers_.insert({step.role, step.layer});
+    const std::int64_t each = refiner()->steps();
+    const std::int64_t before = (std::ssize(layers_) - 1) * each;
+    progress_.update(
+        before + step.step,
+        fmt::format("{}layer {}/{}, step {}/{}, error {:.3g} %",
+                    plan_.spec.has_encoder() ? fmt::format("{} ", name_of(step.role)) : "",
+                    step.layer + 1, plan_.spec.stack(step.role).size(), step.step, each,
+                    100 * step.error));
+  }
+
+  const ConversionPlan& plan_;
+  Places solved_;
+  Progress progress_;
+  std::set<Place> layers_;  // done or in progress
+};
 
 // Compares a result in another form with its source.
 std::optional<OutputComparison> compare_if_possible(const ConversionReport& report,
