@@ -113,36 +113,30 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
     console.print(text_of_json(facts));
     return;
   }
-  console.print(fmt::format(
-      "tokenizer  {}\n"
-      "tokens     {}, {:.2f} bytes of text each\n"
-      "documents  {}{}, {}{}\n"
-      "wrote      {}: {}, {} bits each",
-      tokenizer.file().empty() ? "bytes" : printable(tokenizer.file().string(), 0),
-      with_thousands(result.tokens), text / static_cast<double>(result.tokens),
-      with_thousands(result.documents),
-      result.json_inputs == std::ssize(options.settings.inputs) ? " of JSON"
-      : result.json_inputs > 0                                  ? " of JSON and text"
-                                                                : "",
-      ends_text(tokenizer.ends()),
-      result.empty_documents > 0
-          ? fmt::format("; {} empty ones skipped", with_thousands(result.empty_documents))
-          : "",
-      printable(options.settings.output.string(), 0), name_of(options.settings.layout),
-      8 * result.token_bytes));
-  if (result.replaced_bytes > 0) {
-    console.print(fmt::format("replaced   {} bytes that are not UTF-8 by U+FFFD",
-                              with_thousands(result.replaced_bytes)));
-  }
-  if (result.skipped_lines > 0) {
-    console.print(
-        fmt::format("skipped    {} lines or elements that are no JSON object with the text",
-                    with_thousands(result.skipped_lines)));
-  }
-  if (tokenizer.left_out() > 0) {
-    console.print(fmt::format("left out   {} characters: the tokenizer has no tokens for them",
-                              with_thousands(tokenizer.left_out())));
-  }
+  const auto count = [](std::int64_t number, const char* rest) {
+    return number > 0 ? with_thousands(number) + rest : "";
+  };
+  console.print(text_of_facts(
+      {{"tokenizer", tokenizer.file().empty() ? "bytes" : printable_path(tokenizer.file())},
+       {"tokens", fmt::format("{}, {:.2f} bytes of text each", with_thousands(result.tokens),
+                              text / static_cast<double>(result.tokens))},
+       {"documents",
+        fmt::format("{}{}, {}{}", with_thousands(result.documents),
+                    result.json_inputs == std::ssize(options.settings.inputs) ? " of JSON"
+                    : result.json_inputs > 0                                  ? " of JSON and text"
+                                                                              : "",
+                    ends_text(tokenizer.ends()),
+                    result.empty_documents > 0 ? fmt::format("; {} empty ones skipped",
+                                                             with_thousands(result.empty_documents))
+                                               : "")},
+       {"wrote", fmt::format("{}: {}, {} bits each", printable_path(options.settings.output),
+                             name_of(options.settings.layout), 8 * result.token_bytes)},
+       {"replaced", count(result.replaced_bytes, " bytes that are not UTF-8 by U+FFFD")},
+       {"skipped",
+        count(result.skipped_lines, " lines or elements that are no JSON object with the text")},
+       {"left out",
+        count(tokenizer.left_out(), " characters: the tokenizer has no tokens for them")}},
+      11));
 }
 
 // --field applies to JSON, --document-separator to all other text.

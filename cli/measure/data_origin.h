@@ -16,8 +16,6 @@
 
 namespace regroup {
 
-// Warns of windows of text that are longer than a model was made for.
-
 /// Prints the warning of warning_of_context() on stderr, if there is one.
 void warn_of_context(const Model& model, std::int64_t context, const Console& console);
 

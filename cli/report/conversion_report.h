@@ -19,8 +19,6 @@
 
 namespace regroup {
 
-// The report of a conversion, as text or JSON.
-
 struct ConversionReport {
   const ConvertOptions& options;  ///< with the request that was planned
   const ConversionPlan& plan;

@@ -12,8 +12,6 @@
 
 namespace regroup {
 
-// Reads the metrics of a training run from its directory or metrics.jsonl.
-
 /// A value measured at a step.
 struct StepValue {
   double step = 0.0;
@@ -46,8 +44,6 @@ std::optional<std::filesystem::path> run_directory_of(const std::filesystem::pat
 /// Reduces `values` to at most `most` values: means of equally many neighbours (the last may be of
 /// fewer).
 std::vector<StepValue> thinned(const std::vector<StepValue>& values, std::size_t most);
-
-// Charts of training runs.
 
 /// A run, and its name in charts of several runs.
 struct NamedCurve {

@@ -65,9 +65,6 @@ double parse_number(std::string_view option, std::string_view text, NumberRange 
 /// `text` quoted so that a POSIX shell reads it as one word.
 std::string shell_quoted(const std::string& text);
 
-// Adds options that take numbers. Each has a range, all are parsed by cli/shell/quantity.h, and
-// the error for a number out of range names the option.
-
 // Names of values in the help. cli/shell/config_file.cpp recognises numbers by them.
 inline constexpr const char* kCount = "COUNT";
 inline constexpr const char* kCounts = "COUNT,...";
@@ -152,8 +149,6 @@ Option add_size(Command command, const std::string& names, Value& value, const s
 /// --threads, the same in every command. `threads` stays 0 for one per core.
 Option add_threads_option(Command command, int& threads,
                           const std::string& text = "CPU threads (default: one per core)");
-
-// Checks that the extension of an output fits what is written.
 
 /// Throws kUsage if `path` has a known file extension that is not one of `endings`: a directory
 /// named x.gguf is a mistake. `what` is the kind of output, for the message.

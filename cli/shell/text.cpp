@@ -121,19 +121,15 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }
 
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent) {
-  std::string result;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    std::string line(text.substr(begin, end - begin));
+  return joined(split(text, '\n'), "\n", [&](std::string_view whole) {
+    std::string line(whole), broken;
     for (std::size_t at; (at = break_of(line, columns, indent)) < line.size();) {
-      result += line.substr(0, at) + "\n";
+      broken += line.substr(0, at) + "\n";
       const std::size_t next = line.find_first_not_of(' ', at);
       line = std::string(indent, ' ') + (next == line.npos ? "" : line.substr(next));
     }
-    result += line + (end < text.size() ? "\n" : "");
-    begin = end + 1;
-  }
-  return result;
+    return broken + line;
+  });
 }
 
 std::string text_of_bytes(double bytes) {
