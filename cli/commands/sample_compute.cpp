@@ -115,8 +115,7 @@ void run_sample(const SampleOptions& options, const Console& console) {
   if (options.chats) {
     settings.chat = chats_of(source, options.tokenizing, console);
     if (!settings.chat) {
-      throw_usage("--chats: {}: no chat template of a known form",
-                  printable(source.path.string(), 0));
+      throw_usage("--chats: {}: no chat template of a known form", printable_path(source.path));
     }
   }
   write_samples(source, settings, options.output, console);

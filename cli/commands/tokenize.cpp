@@ -50,7 +50,7 @@ TokenLayout layout_of(const TokenizeOptions& options) {
     return extension == ".bin" ? TokenLayout::kMegatron : TokenLayout::kNumpy;
   }
   throw_usage("{}: names that do not end in .bin or .npy need --format",
-              printable(options.settings.output.string(), 0));
+              printable_path(options.settings.output));
 }
 
 // Sets the id of the token at one end of documents, and whether it is added. `flag` is --bos or
@@ -179,7 +179,7 @@ void run_tokenize(TokenizeOptions options, const Console& console) {
       open_tokenizer(options.tokenizer, interrupt_requested());
   if (options.parse_special && !tokenizer->parse_special()) {
     throw_usage("--parse-special needs a tokenizer.json or a GGUF file, {} is none",
-                options.tokenizer == "bytes" ? "bytes" : printable(tokenizer->file().string(), 0));
+                options.tokenizer == "bytes" ? "bytes" : printable_path(tokenizer->file()));
   }
   settings.origin = origin_of(*tokenizer);
   tokenizer->set_ends(ends_of(options, *tokenizer));

@@ -58,7 +58,7 @@ EarlierRun earlier_run(const std::filesystem::path& output, ProcessGroup* ranks)
     const Json other = Json::parse(all[rank]);
     if ((other[0] && !first[0]) || (other[1] && !first[1])) {
       throw_usage("{}: rank {} sees an earlier run, rank 0 does not: start rank 0 where it is",
-                  printable(output.string(), 0), rank);
+                  printable_path(output), rank);
     }
   }
   return {first[0], first[1], first[2]};
@@ -263,7 +263,7 @@ void report_complete(const std::filesystem::path& output, bool json, const Conso
   if (json) {
     console.print(text_of_json({{"output", output.string()}, {"complete", true}}));
   }
-  console.note(fmt::format("{} is complete", printable(output.string(), 0)));
+  console.note(fmt::format("{} is complete", printable_path(output)));
 }
 
 void run_uptrain(UptrainOptions options, const Launch& launch, const Console& console) {

@@ -102,7 +102,7 @@ void check_data_origin(const Model& model, const fs::path& data, const Console& 
   if (data.empty()) {
     return;
   }
-  const std::string what = fmt::format("the tokens of {}", printable(data.string(), 0));
+  const std::string what = fmt::format("the tokens of {}", printable_path(data));
   if (const auto origin = origin_of_tokens(data)) {
     const std::string warning = check_origin(model, *origin, what);
     if (!warning.empty()) {

@@ -99,7 +99,7 @@ void check_same_text(const TextInput& text, const fs::path& run) {
     throw_usage(
         "--text: {} was begun with another text, or with other --jsonl or --field; resume it "
         "with the same",
-        printable(run.string(), 0));
+        printable_path(run));
   }
 }
 
@@ -134,7 +134,7 @@ void TrainingText::keep() {
     fs::path from = path_, to = kept_;
     fs::rename(from.replace_extension(extension), to.replace_extension(extension), fault);
     if (fault) {
-      throw_environment("{}: cannot be made: {}", printable(to.string(), 0), fault.message());
+      throw_environment("{}: cannot be made: {}", printable_path(to), fault.message());
     }
   }
   made_.reset();

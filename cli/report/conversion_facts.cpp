@@ -12,14 +12,9 @@
 
 namespace regroup {
 
-namespace {
-
-constexpr std::uint64_t kMaxReportBytes = 64U << 20;
-
-}  // namespace
-
 RecordedMeasurements read_measurements(const std::filesystem::path& path) {
-  const std::string where = printable(path.string(), 0);
+  constexpr std::uint64_t kMaxReportBytes = 64U << 20;
+  const std::string where = printable_path(path);
   const Json report = parse_json_object(read_text(path, kMaxReportBytes), where);
   if (!report.contains("pool")) {
     throw_bad_input("{}: no \"pool\": not the output of regroup convert --json", where);
@@ -37,7 +32,7 @@ std::optional<RecordedMeasurements> measurements_in(const Json& config,
     return std::nullopt;
   }
   RecordedMeasurements found;
-  found.layers = layers_in(layers.stored, printable(path.string(), 0));
+  found.layers = layers_in(layers.stored, printable_path(path));
   return found;
 }
 

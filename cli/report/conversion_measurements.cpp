@@ -19,16 +19,6 @@ std::string decimals_of(const std::optional<double>& number) {
   return number ? fmt::format("{:.3f}", *number) : "-";
 }
 
-// How source and result go on, one line each.
-std::string answers_text(const HeldOut& report) {
-  std::string text;
-  for (const HeldOutAnswer& answer : report.answers.value_or(std::vector<HeldOutAnswer>())) {
-    text += fmt::format("\n\n> {}\n  source  {}\n  result  {}", text_of_answer(answer.prompt),
-                        text_of_answer(answer.source), text_of_answer(answer.result));
-  }
-  return text;
-}
-
 }  // namespace
 
 Table answers_rows(const HeldOut& report) {
@@ -70,16 +60,6 @@ Table held_out_rows(const HeldOut& report) {
   return table;
 }
 
-std::string held_out_table(const HeldOut& report, const Console& console) {
-  return fmt::format(
-      "on {} tokens of the text that the conversion did not use, {} at a time{}:\n{}{}",
-      with_thousands(report.tokens.value()), report.context.value(),
-      report.own_tokens
-          ? fmt::format(",\nand on {} that the source wrote", with_thousands(*report.own_tokens))
-          : "",
-      held_out_rows(report).text(console), answers_text(report));
-}
-
 namespace {
 
 // The mean of `number` over `parts`, of which there is at least one.
@@ -105,21 +85,6 @@ double kept_by_neighbours(const LayerGrouping& layer) { return 1.0 - layer.conti
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 }  // namespace
-
-Json layers_json(const std::vector<LayerReport>& layers) {
-  return json_list(layers, [](const LayerReport& layer) {
-    Json measured = measurements_of(layer);
-    if (layer.over_text) {
-      measured["groups"] = json_list(layer.groups, [](const GroupReport& group) -> Json {
-        return {{"key_energy_kept", group.key_energy},
-                {"value_energy_kept", group.value_energy},
-                {"key_norm_ratio", group.key_norm},
-                {"value_norm_ratio", group.value_norm}};
-      });
-    }
-    return measured;
-  });
-}
 
 Table layers_table(const std::vector<LayerReport>& layers) {
   Table table(/*keys=*/2);

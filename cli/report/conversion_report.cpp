@@ -19,6 +19,22 @@ std::size_t changed_tensors(const ConversionPlan& plan) {
                     [](const TensorStep& step) { return !step.unchanged(); }));
 }
 
+// Each layer as in its record, with its groups if they were measured over a text.
+Json layers_json(const std::vector<LayerReport>& layers) {
+  return json_list(layers, [](const LayerReport& layer) {
+    Json measured = measurements_of(layer);
+    if (layer.over_text) {
+      measured["groups"] = json_list(layer.groups, [](const GroupReport& group) -> Json {
+        return {{"key_energy_kept", group.key_energy},
+                {"value_energy_kept", group.value_energy},
+                {"key_norm_ratio", group.key_norm},
+                {"value_norm_ratio", group.value_norm}};
+      });
+    }
+    return measured;
+  });
+}
+
 // Adds what only some conversions have.
 void add_measurements(Json& report, const ConversionReport& done) {
   const ConversionPlan& plan = done.plan;
@@ -174,6 +190,24 @@ std::string exactness_text(const OutputComparison& comparison, const ConversionP
           : "";
   return fmt::format("\nexactness largest logit difference {:.3g} (logits up to {:.3g}){}",
                      comparison.largest_difference, comparison.largest_output, rounding);
+}
+
+// The models on held-out text, and how source and result go on after the same words, under a line
+// that names the text.
+std::string held_out_table(const HeldOut& report, const Console& console) {
+  return fmt::format(
+      "on {} tokens of the text that the conversion did not use, {} at a time{}:\n{}{}",
+      with_thousands(report.tokens.value()), report.context.value(),
+      report.own_tokens
+          ? fmt::format(",\nand on {} that the source wrote", with_thousands(*report.own_tokens))
+          : "",
+      held_out_rows(report).text(console),
+      joined(report.answers.value_or(std::vector<HeldOutAnswer>()), "",
+             [](const HeldOutAnswer& answer) {
+               return fmt::format("\n\n> {}\n  source  {}\n  result  {}",
+                                  text_of_answer(answer.prompt), text_of_answer(answer.source),
+                                  text_of_answer(answer.result));
+             }));
 }
 
 // The command that a user types next.

@@ -42,13 +42,8 @@ void print_report(const ConversionReport& done, const Console& console);
 Table held_out_rows(const HeldOut& report);
 /// How source and result go on after the same words, a row for each.
 Table answers_rows(const HeldOut& report);
-/// All this under a line that names the text.
-std::string held_out_table(const HeldOut& report, const Console& console);
 
 // What a conversion measured of its layers, for its report.
-
-/// Each layer as in its record, with its groups if they were measured over a text.
-Json layers_json(const std::vector<LayerReport>& layers);
 
 /// A row for each layer that was measured over a text: means over its groups.
 Table layers_table(const std::vector<LayerReport>& layers);

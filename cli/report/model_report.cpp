@@ -137,15 +137,13 @@ std::string slopes_text(const std::vector<double>& slopes) {
 }
 
 // One line about the attention, or one for each role.
-Facts attention_lines(const ModelSummary& summary) {
-  Facts lines;
+void add_attention(Facts& lines, const ModelSummary& summary) {
   if (summary.roles.empty()) {
     lines.emplace_back("attention", attention_text(summary, summary.attention, summary.kv_heads));
   }
   for (const AttentionSummary& role : summary.roles) {
     lines.emplace_back(name_of(role.role), attention_text(summary, role.attention, role.kv_heads));
   }
-  return lines;
 }
 
 // The recorded conversion, on one or two lines, and what else is recorded.
@@ -156,9 +154,8 @@ void add_conversion(Facts& lines, const ModelSummary& summary) {
   if (end < text.size()) {
     lines.emplace_back("", text.substr(end + 1));
   }
-  for (auto& fact : recorded_measurements(summary.record)) {
-    lines.push_back(std::move(fact));
-  }
+  const Facts measurements = recorded_measurements(summary.record);
+  lines.insert(lines.end(), measurements.begin(), measurements.end());
 }
 
 std::string whole_model_of(const ModelSummary& summary) {
@@ -252,13 +249,11 @@ Json summary_json(const ModelSummary& summary, const CacheLoad& load) {
 Facts summary_facts(const ModelSummary& summary, const CacheLoad& load) {
   Facts lines{
       {"model",
-       fmt::format("{} ({})", printable(summary.path.string(), 0),
+       fmt::format("{} ({})", printable_path(summary.path),
                    summary.architecture.empty() ? "no config" : printable(summary.architecture))},
       {"language", language_model_text(summary)},
       {"layers", layers_text(summary)}};
-  for (auto& line : attention_lines(summary)) {
-    lines.push_back(std::move(line));
-  }
+  add_attention(lines, summary);
   lines.emplace_back("positions", summary.positions);
   lines.emplace_back("slopes",
                      summary.alibi_slopes.empty() ? "" : slopes_text(summary.alibi_slopes.front()));
@@ -273,9 +268,8 @@ Facts summary_facts(const ModelSummary& summary, const CacheLoad& load) {
 
 std::vector<std::string> model_warnings(const ModelSummary& summary) {
   std::vector<std::string> warnings = summary.disagreements;
-  for (std::string& warning : warnings_in(summary.record)) {
-    warnings.push_back(std::move(warning));
-  }
+  const std::vector<std::string> recorded = warnings_in(summary.record);
+  warnings.insert(warnings.end(), recorded.begin(), recorded.end());
   return warnings;
 }
 

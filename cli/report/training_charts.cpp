@@ -47,10 +47,10 @@ void add_line(TrainingCurve& curve, const Json& line) {
 Facts read_recipe(const fs::path& file) {
   constexpr std::uint64_t kMaxRecipeBytes = 1U << 20;
   Facts facts;
-  const Json run = parse_json_object(read_text(file, kMaxRecipeBytes), printable(file.string(), 0));
+  const Json run = parse_json_object(read_text(file, kMaxRecipeBytes), printable_path(file));
   const auto recipe = run.find("recipe");
   if (recipe == run.end() || !recipe->is_object()) {
-    throw_bad_input("{}: no \"recipe\"", printable(file.string(), 0));
+    throw_bad_input("{}: no \"recipe\"", printable_path(file));
   }
   for (const auto& [key, value] : recipe->items()) {
     if (!value.is_null()) {
@@ -77,12 +77,12 @@ TrainingCurve read_training_curve(const fs::path& path) {
                                   text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
     if (!line.is_object() || !line.contains("step") || !line["step"].is_number()) {
       throw_bad_input("{}: line {} is not a JSON object with a number \"step\"",
-                      printable(file.string(), 0), number);
+                      printable_path(file), number);
     }
     add_line(curve, line);
   }
   if (curve.empty()) {
-    throw_bad_input("{}: no step has a loss", printable(file.string(), 0));
+    throw_bad_input("{}: no step has a loss", printable_path(file));
   }
   if (fs::is_directory(path) && path_exists(path / kRecipeFile)) {
     curve.recipe = read_recipe(path / kRecipeFile);

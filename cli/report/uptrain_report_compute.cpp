@@ -123,7 +123,7 @@ std::string evaluations_text(const UptrainPlan& plan) {
   return plan.evaluations
              ? fmt::format("{} times {} tokens of {}, {:.3g} FLOPs", plan.evaluations->count,
                            text_of_count(plan.evaluations->tokens),
-                           printable(plan.settings.eval_data.string(), 0), plan.evaluations->flops)
+                           printable_path(plan.settings.eval_data), plan.evaluations->flops)
              : "";
 }
 

@@ -196,8 +196,7 @@ void check_output_name(const std::filesystem::path& path, std::string_view what,
   const std::string ending = whole.extension().string();
   const bool of_a_file = std::find(kFiles.begin(), kFiles.end(), ending) != kFiles.end();
   if (of_a_file && std::find(endings.begin(), endings.end(), ending) == endings.end()) {
-    throw_usage("{}: {} is made, whose name cannot end in {}{}", printable(path.string(), 0), what,
-                ending,
+    throw_usage("{}: {} is made, whose name cannot end in {}{}", printable_path(path), what, ending,
                 endings.size() == 0 ? std::string(": leave that out")
                                     : fmt::format("; allowed is {}", fmt::join(endings, ", ")));
   }
