@@ -1,5 +1,4 @@
 // regroup convert SRC DST --kv-heads G, and regroup expand SRC DST --kv-heads N
-#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -20,7 +19,6 @@
 #include "cli/shell/option_needs.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
-#include "cli/shell/text.h"
 #include "converter/convert/attention_pooler.h"
 #include "converter/convert/conversion_plan.h"
 #include "converter/convert/execute_plan.h"

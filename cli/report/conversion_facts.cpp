@@ -199,9 +199,8 @@ Facts conversion_facts(const ConversionRecord& record, std::string_view architec
     facts.emplace_back("source", shown(record.source_fingerprint.stored));
     facts.emplace_back("converted by", "regroup " + shown(record.version.stored));
   }
-  for (auto& fact : recorded_measurements(record)) {
-    facts.push_back(std::move(fact));
-  }
+  add_measured_facts(facts, record);
+  add_other_facts(facts, record);
   std::erase_if(facts, [](const auto& fact) { return fact.second.empty(); });
   return facts;
 }
