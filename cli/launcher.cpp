@@ -95,7 +95,7 @@ std::string exec_program_with_libtorch() {
   }
   ::execv(program.c_str(), arguments);
   const std::string fault = std::strerror(errno);
-  return printable(program.string(), 0) + ": " + fault;
+  return printable_path(program) + ": " + fault;
 }
 
 }  // namespace

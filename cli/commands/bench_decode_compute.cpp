@@ -183,15 +183,15 @@ void run_bench_decode(const BenchDecodeOptions& options, const Console& console)
     console.print(table_of(rows, options.load.prefill_chunk.has_value()).text(console));
     return;
   }
-  Json report = {{"device", options.device},         {"dtype", name_of(options.precision)},
-                 {"threads", at::get_num_threads()}, {"tokens", options.load.tokens},
-                 {"rounds", options.load.rounds},    {"results", Json::array()}};
+  Json report = {{"device", options.device},
+                 {"dtype", name_of(options.precision)},
+                 {"threads", at::get_num_threads()},
+                 {"tokens", options.load.tokens},
+                 {"rounds", options.load.rounds},
+                 {"results", json_list(rows, [](const BenchRow& row) { return json_of(row); })}};
   if (options.load.window) {
     report["window"] = *options.load.window;
     report["sinks"] = options.load.sinks;
-  }
-  for (const BenchRow& row : rows) {
-    report["results"].push_back(json_of(row));
   }
   console.print(text_of_json(report));
 }

@@ -116,8 +116,6 @@ void run_bench_train(BenchTrainOptions options, const Console& console) {
   }
 }
 
-}  // namespace
-
 void add_bench_train_command(Command group, Console& console) {
   auto options = std::make_shared<BenchTrainOptions>();
   UptrainSettings& settings = options->settings;
@@ -154,6 +152,8 @@ void add_bench_train_command(Command group, Console& console) {
       "activation checkpointing recomputes.");
   command.on_run([options, &console] { run_bench_train(*options, console); });
 }
+
+}  // namespace
 
 void add_bench_command(Command program, Console& console) {
   Command group = add_whole_command(program, "bench");

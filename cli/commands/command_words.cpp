@@ -8,7 +8,6 @@
 
 #include "cli/commands/command_line.h"
 #include "cli/commands/commands.h"
-#include "cli/shell/command.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 
@@ -167,9 +166,7 @@ std::string in_our_words(const CLI::App& program, const CLI::App& command, std::
   }
   if (const std::size_t list = message.find(" not in {"); list != message.npos) {
     std::string choices = message.substr(list + 9, message.size() - list - 10);
-    for (std::size_t comma = 0; (comma = choices.find(',', comma)) != choices.npos; comma += 2) {
-      choices.insert(comma + 1, " ");
-    }
+    replace_all(choices, ",", ", ");
     return fmt::format("{} is none of {}", message.substr(0, list), choices);
   }
   return message;

@@ -40,7 +40,6 @@ void add_verify_command(Command program, Console& console);
 
 // These need LibTorch. Builds without it lack them.
 void add_bench_command(Command program, Console& console);
-void add_bench_train_command(Command group, Console& console);
 void add_bench_decode_command(Command group, Console& console);
 void add_calibrate_command(Command program, Console& console);
 void add_sample_command(Command program, Console& console);

@@ -8,6 +8,7 @@
 #include "cli/commands/commands.h"
 #include "cli/shell/command.h"
 #include "cli/shell/text.h"
+#include "formats/base/printable.h"
 #include "formats/version.h"
 
 namespace regroup {
@@ -60,12 +61,9 @@ void add_lines(const CommandFacts& command, const std::string& path, std::string
 }
 
 // `text` in single quotes; `apostrophe` replaces quotes within it.
-std::string quoted(const std::string& text, std::string_view apostrophe) {
-  std::string result = "'";
-  for (const char c : text) {
-    result += c == '\'' ? apostrophe : std::string_view(&c, 1);
-  }
-  return result + "'";
+std::string quoted(std::string text, std::string_view apostrophe) {
+  replace_all(text, "'", apostrophe);
+  return "'" + text + "'";
 }
 
 // `script` after definitions of the table and of the program that reads it. Definitions begin with
@@ -118,11 +116,10 @@ complete -c regroup -n 'test (count (__regroup_offers)) -gt 0' -f -a '(__regroup
 // Escapes text for roff: backslashes, hyphens that are typed, and a dot or an apostrophe at the
 // beginning of a line.
 std::string roff(const std::string& text) {
-  std::string result = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
-  for (const char c : text) {
-    result += c == '\\' ? std::string("\\e") : c == '-' ? std::string("\\-") : std::string(1, c);
-  }
-  return result;
+  std::string escaped = text;
+  replace_all(escaped, "\\", "\\e");
+  replace_all(escaped, "-", "\\-");
+  return (text.starts_with('.') || text.starts_with('\'') ? "\\&" : "") + escaped;
 }
 
 std::string option_text(const OptionFacts& option) {
@@ -216,17 +213,12 @@ Json json_of(const OptionFacts& option) {
 // The manual as a list of {"name", "description", "options"}; of these, "several" says whether an
 // option takes more than one value.
 Json commands_json(const CommandFacts& program) {
-  Json commands = Json::array();
-  for (const CommandFacts& command : whole_commands(program)) {
-    Json options = Json::array();
-    for (const OptionFacts& option : command.options) {
-      options.push_back(json_of(option));
-    }
-    commands.push_back({{"name", command.name},
-                        {"description", command.description},
-                        {"options", std::move(options)}});
-  }
-  return commands;
+  return json_list(whole_commands(program), [](const CommandFacts& command) -> Json {
+    return {{"name", command.name},
+            {"description", command.description},
+            {"options", json_list(command.options,
+                                  [](const OptionFacts& option) { return json_of(option); })}};
+  });
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // regroup convert SRC DST --kv-heads G, and regroup expand SRC DST --kv-heads N
-#include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -17,7 +19,6 @@
 #include "cli/shell/option_needs.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
-#include "cli/shell/text.h"
 #include "converter/convert/attention_pooler.h"
 #include "converter/convert/conversion_plan.h"
 #include "converter/convert/execute_plan.h"
@@ -34,157 +35,20 @@
 namespace regroup {
 namespace {
 
-// Whether a change of basis is possible, so that heads can be solved for.
-bool can_solve(const ModelSpec& spec) { return !spec.clip_qkv && spec.not_computable.empty(); }
-
 void check_something_is_pooled(const Model& source, const ConvertOptions& options) {
   if (!options.budget.given() && pooled_layers(plan_conversion(source, options.request)).empty()) {
     refuse_without_effect("--text", "no layer gets fewer kv heads");
   }
 }
 
-// Refuses options of refitting if nothing is refitted.
-void check_refit_options(const Model& source, const ConvertOptions& options) {
-  const bool refits = compute_for("--text").refit_steps_of(options) > 0;
-  if (refits && can_refit(source.spec)) {
-    return;
-  }
-  const bool batches = options.text.distills() || options.given("--kv-budget");
-  for (const char* option : {"--refit-steps", "--refit-lr", "--refit-batch"}) {
-    if (options.given(option) && !(batches && option == std::string_view("--refit-batch"))) {
-      refuse_without_effect(
-          option, refits ? "this model cannot be refitted" : "refitting needs --refit-steps here");
-    }
-  }
-}
-
-// Sets what --text implies for refitting, unless it is given.
-void refit_on(const PreparedText& text, const ModelSpec& spec, ConvertOptions& options,
-              const Console& console) {
-  const std::int64_t steps = compute_for("--text").refit_steps_of(options);
-  if (steps == 0) {
-    return;
-  }
-  if (!can_refit(spec)) {
-    console.note(fmt::format(
-        "note: --text: no refitting: {} normalises keys with separate weights for each head",
-        printable(spec.architecture)));
-    return;
-  }
-  options.refit.data = text.tokens;
-  options.refit.steps = steps;
-  // Refitting keeps the hidden states of all its tokens: more than its steps read are of no use.
-  const std::int64_t read = steps * options.refit.batch * text.context;
-  options.refit.max_tokens = std::min(text.windows * text.context, read + read / 4);
-}
-
-// Decides on distillation. It needs much memory, so that only --distill-steps insists on it.
-void choose_distillation(const Model& source, ConvertOptions& options, const Console& console) {
-  if (!options.text.distills()) {
-    return;
-  }
-  const std::string reason = compute_for("--text").why_not_distilled(
-      source, plan_conversion(source, options.request), options);
-  if (reason.empty()) {
-    return;
-  }
-  if (options.given("--distill-steps")) {
-    throw_usage("--distill-steps: no distillation: {}", reason);
-  }
-  console.note(fmt::format("warning: --text: no distillation, which gains most: {}", reason));
-  options.text.distill_steps = 0;
-}
-
-bool checks_text(const ConvertOptions& options) {
-  return !options.any_text && !options.text.samples;
-}
-
-// The labels of what shows its progress.
-std::vector<std::string> stages_of(const Model& source, const ConvertOptions& options) {
-  const ComputeFunctions& compute = compute_for("--text");
-  const bool refits = can_refit(source.spec) && compute.refit_steps_of(options) > 0;
-  const bool mixes = compute.own_share_of(source, options) > 0.0;
-  const std::pair<const char*, bool> all[] = {{"sample", options.text.samples},
-                                              {"check text", checks_text(options)},
-                                              {"sample", mixes},
-                                              {"calibrate", options.calibrates()},
-                                              {"measure", options.budget.given()},
-                                              {"group", options.grouping == "similar"},
-                                              {refits ? "refit" : "convert", true},
-                                              {"distill", options.text.distills()},
-                                              {"evaluate", true},
-                                              {"answer", compute.answers_questions(source)}};
-  std::vector<std::string> stages;
-  for (const auto& [label, there] : all) {
-    if (there && !options.dry_run) {
-      stages.emplace_back(label);
-    }
-  }
-  return stages;
-}
-
-// What is going to be done with the text.
-std::string work_on(const PreparedText& text, const ConvertOptions& options) {
-  const auto tokens_in = [&](std::int64_t windows) {
-    return with_thousands(windows * text.context);
-  };
-  const std::string refit =
-      options.refit.data.empty()
-          ? ""
-          : fmt::format("; refitting: {} steps for each attention", options.refit.steps);
-  const std::string distillation =
-      text.distill_steps == 0 ? "" : fmt::format("; distillation: {} steps", text.distill_steps);
-  const std::string own =
-      text.own_windows == 0
-          ? ""
-          : fmt::format(", {} of them written by the source{}", tokens_in(text.own_windows),
-                        text.chat ? " as chats (" + text.chat->name + ")" : "");
-  return fmt::format("text      {} tokens to convert with{}; {} held out{}{}",
-                     tokens_in(text.windows), own, tokens_in(text.held_out), refit, distillation);
-}
-
-// Prepares the text of --text, and sets the method and the options that it implies unless they are
-// given. None without --text. Throws kUsage for options without effect.
+// The text of --text, if it is given.
 std::optional<PreparedText> use_text(const Model& source, ConvertOptions& options,
                                      Console& console) {
   if (!options.text.given()) {
     return std::nullopt;
   }
   check_something_is_pooled(source, options);
-  if (!options.given("--pool") && can_solve(source.spec)) {
-    options.request.pooling.method = PoolMethod::kLowrank;
-  }
-  if (options.given("--refit-tokens")) {
-    options.text.tokens = options.refit.max_tokens;
-  }
-  choose_distillation(source, options, console);
-  for (const char* option : {"--distill-lr", "--distill-attention"}) {
-    if (options.given(option) && !options.text.distills()) {
-      refuse_without_effect(option, "nothing is distilled");
-    }
-  }
-  check_refit_options(source, options);
-  console.set_stages(stages_of(source, options));
-  const ComputeFunctions& compute = compute_for("--text");
-  PreparedText text = compute.prepare_text(source, options, console);
-  console.note("expected  " + compute.expected_cost(source, options, text));
-  if (checks_text(options) && !options.dry_run) {
-    compute.check_is_predicted(source, text.tokens, "--text", options, console);
-  }
-  compute.complete_text(source, options, text, console);
-  if (options.budget.given() && options.budget.data.empty()) {
-    options.budget.data = text.tokens;
-    options.budget.max_tokens = std::min(options.budget.max_tokens, text.windows * text.context);
-  }
-  refit_on(text, source.spec, options, console);
-  if (text.distill_steps > 0) {
-    options.request.pooling.distillation = compute.distillation_recipe(text, options);
-  }
-  console.note(work_on(text, options));
-  if (options.calibrates() && !options.dry_run) {
-    options.calibration = compute.calibrate_on_text(source, options, text, console);
-  }
-  return text;
+  return compute_for("--text").prepare_text(source, options, console);
 }
 
 // Compares the result, which is not published yet, with its source and with pooling by the mean,
@@ -306,6 +170,89 @@ std::optional<KvBudget> complete_request(const Model& source, ConvertOptions& op
   }
   return budget;
 }
+
+// An attention of a layer.
+using Place = std::pair<AttentionRole, std::size_t>;
+using Places = std::map<std::string, Place, std::less<>>;
+
+// The places of the tensors that are solved for.
+Places solved_tensors(const ConversionPlan& plan) {
+  Places solved;
+  for (const TensorStep& step : plan.steps) {
+    for (const HeadMove& move : step.moves) {
+      if (move.pooled) {
+        solved.emplace(step.output.name, Place{move.pooled->role, move.pooled->layer});
+      }
+    }
+  }
+  return solved;
+}
+
+// The progress bar of a conversion. Its unit is what takes most of the time: steps of refitting,
+// layers whose pooling is solved, or bytes.
+class ConversionProgressBar {
+ public:
+  // Registers with the plan's refiner, if there is one. Keeps references to both arguments.
+  ConversionProgressBar(const Console& console, const ConversionPlan& plan)
+      : plan_(plan), solved_(solved_tensors(plan)), progress_(progress(console)) {
+    if (refiner() != nullptr) {
+      refiner()->report_to([this](const RefinementStep& step) { refined(step); });
+    }
+  }
+  ConversionProgressBar(const ConversionProgressBar&) = delete;
+  ConversionProgressBar& operator=(const ConversionProgressBar&) = delete;
+  ~ConversionProgressBar() {
+    if (refiner() != nullptr) {
+      refiner()->report_to({});
+    }
+  }
+
+  // For use as a ConversionProgress.
+  void wrote(std::uint64_t bytes, std::string_view tensor) {
+    if (refiner() != nullptr) {
+      return;  // see refined()
+    }
+    if (solved_.empty()) {
+      progress_.update(bytes, printable(tensor, 60));
+    } else if (const auto found = solved_.find(tensor); found != solved_.end()) {
+      layers_.insert(found->second);
+      progress_.update(layers_.size());
+    }
+  }
+
+  void finish() { progress_.finish(); }
+
+ private:
+  AttentionRefiner* refiner() const { return plan_.request.refiner.get(); }
+
+  Progress progress(const Console& console) const {
+    const std::uint64_t layers = pooled_layers(plan_).size();
+    if (refiner() != nullptr) {
+      return {console, "refit", layers * refiner()->steps(), "steps"};
+    }
+    if (!solved_.empty()) {
+      return {console, "convert", layers, "layers"};
+    }
+    return {console, "convert", plan_.output_bytes, "bytes"};
+  }
+
+  void refined(const RefinementStep& step) {
+    layers_.insert({step.role, step.layer});
+    const std::int64_t each = refiner()->steps();
+    const std::int64_t before = (std::ssize(layers_) - 1) * each;
+    progress_.update(
+        before + step.step,
+        fmt::format("{}layer {}/{}, step {}/{}, error {:.3g} %",
+                    plan_.spec.has_encoder() ? fmt::format("{} ", name_of(step.role)) : "",
+                    step.layer + 1, plan_.spec.stack(step.role).size(), step.step, each,
+                    100 * step.error));
+  }
+
+  const ConversionPlan& plan_;
+  Places solved_;
+  Progress progress_;
+  std::set<Place> layers_;  // done or in progress
+};
 
 // Compares a result in another form with its source.
 std::optional<OutputComparison> compare_if_possible(const ConversionReport& report,

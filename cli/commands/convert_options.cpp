@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include "cli/shell/command.h"
 #include "cli/shell/option_needs.h"
 #include "cli/shell/quantity.h"
 #include "cli/shell/text.h"
@@ -201,8 +200,7 @@ void add_text_options(Command command, ConvertOptions::Text& options) {
   add_count(command, "--distill-steps", options.distill_steps,
             "steps that train all pooled attentions together to predict what the source predicts "
             "(default: by --effort; 0: none)",
-            {0, kMostCount})
-      .default_text("");
+            {0, kMostCount});
   add_number(command, "--distill-lr", options.distill_rate,
              "learning rate of these steps, relative to the size of the weights (default: found by "
              "short trials; for fewer than 128 steps, 0.006)",

@@ -87,8 +87,7 @@ void run_diff(const DiffOptions& options, const Console& console) {
     }
   }
   if (!options.html.empty()) {
-    write_page(options.html, diff_page({options.before, options.after, tensors, settings}),
-               console);
+    write_page(options.html, diff_page(options.before, options.after, tensors, settings), console);
   }
   if (!same) {
     throw Error(ErrorKind::kDifference,

@@ -212,11 +212,9 @@ Json report_json(const EvalOptions& options, const EvalRequest& request,
                  {"warnings", warnings_of(request)}};
   if (results.size() == 1) {
     report.update(json_of(results.front()));
-    return report;
-  }
-  report["contexts"] = Json::array();
-  for (const ContextResult& result : results) {
-    report["contexts"].push_back(json_of(result));
+  } else {
+    report["contexts"] =
+        json_list(results, [](const ContextResult& result) { return json_of(result); });
   }
   return report;
 }

@@ -119,7 +119,8 @@ void print_json(const InspectOptions& options, const Inspection& found,
 
 void print_text(const InspectOptions& options, const Inspection& found,
                 const Checkpoint& checkpoint, const Console& console) {
-  console.print_facts(summary_text(found.summary, found.load), kFactsIndent);
+  constexpr std::size_t kIndent = 12;
+  console.print_facts(text_of_facts(summary_facts(found.summary, found.load), kIndent), kIndent);
   if (options.layers) {
     console.print("\n" + layers_table(found.layers, found.summary.spec->head_dim).text(console));
   }

@@ -31,12 +31,10 @@ const std::map<std::string, DType> kCacheDtypes{
 
 // The index of the most kv heads for which weights and cache fit. Throws kUsage if none fits.
 std::size_t choose(const ServingPlan& plan) {
-  const auto needs = [&](const ServingCost& cost) {
-    return cost.memory(plan.contexts.front(), plan.batch);
-  };
   const auto found =
-      std::find_if(plan.costs.begin(), plan.costs.end(),
-                   [&](const ServingCost& cost) { return needs(cost) <= *plan.vram; });
+      std::find_if(plan.costs.begin(), plan.costs.end(), [&](const ServingCost& cost) {
+        return cost.memory(plan.contexts.front(), plan.batch) <= *plan.vram;
+      });
   if (found == plan.costs.end()) {
     throw_usage("--vram: {}", text_of_shortage(plan));
   }

@@ -24,11 +24,6 @@ struct PlotOptions {
   std::string chart;
 };
 
-// `path` is a run's directory, its metrics, or the output of the run.
-TrainingCurve read_run(const fs::path& path) {
-  return read_training_curve(run_directory_of(path).value_or(path));
-}
-
 // The name of a run in charts: OUTPUT for OUTPUT.run.
 std::string name_of_run(const fs::path& path) {
   const fs::path whole = path.has_filename() ? path : path.parent_path();
@@ -46,8 +41,8 @@ void run_plot(const PlotOptions& options, const Console& console) {
                 printable(options.output, 0));
   }
   std::vector<NamedCurve> runs;
-  for (const std::string& run : options.runs) {
-    runs.push_back({name_of_run(run), read_run(run)});
+  for (const std::string& run : options.runs) {  // a run's directory, its metrics, or its output
+    runs.push_back({name_of_run(run), read_training_curve(run_directory_of(run).value_or(run))});
   }
   const std::vector<Chart> charts = training_charts(runs);
   if (extension == ".html") {

@@ -1,13 +1,11 @@
 // regroup sample MODEL -o TOKENS, and regroup sample MODEL --prompt TEXT
 #include "uptrain/run/sample.h"
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "cli/commands/commands.h"
 #include "cli/measure/data_origin.h"
@@ -45,11 +43,7 @@ struct SampleOptions {
 
 // Lines stay lines; all else that a terminal would obey is escaped.
 std::string shown(const std::string& text) {
-  std::vector<std::string> lines;
-  for (const std::string_view line : split(text, '\n')) {
-    lines.push_back(printable(line, 0));
-  }
-  return fmt::format("{}", fmt::join(lines, "\n"));
+  return joined(split(text, '\n'), "\n", [](std::string_view line) { return printable(line, 0); });
 }
 
 Precision precision_of(const SampleOptions& options, c10::Device device, const Console& console) {
@@ -126,8 +120,7 @@ void run_sample(const SampleOptions& options, const Console& console) {
   if (options.chats) {
     settings.chat = chats_of(source, options.tokenizing, console);
     if (!settings.chat) {
-      throw_usage("--chats: {}: no chat template of a known form",
-                  printable(source.path.string(), 0));
+      throw_usage("--chats: {}: no chat template of a known form", printable_path(source.path));
     }
   }
   write_samples(source, settings, options.output, console);
@@ -166,10 +159,8 @@ void add_sample_command(Command program, Console& console) {
                 "write chats in the form of the model's chat template, both the user's turns and "
                 "the answers")
       .excludes("--prompt");
-  command
-      .add_option("--tokenizer", options->tokenizing.tokenizer,
-                  "the tokenizer, as in regroup tokenize (default: the model's)")
-      .default_text("");
+  command.add_option("--tokenizer", options->tokenizing.tokenizer,
+                     "the tokenizer, as in regroup tokenize (default: the model's)");
   add_count(command, "--tokens", settings.tokens,
             "tokens to write, in whole sequences (default: 131072; with --prompt, at most 128)")
       .default_text("");

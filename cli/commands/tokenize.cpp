@@ -50,7 +50,7 @@ TokenLayout layout_of(const TokenizeOptions& options) {
     return extension == ".bin" ? TokenLayout::kMegatron : TokenLayout::kNumpy;
   }
   throw_usage("{}: names that do not end in .bin or .npy need --format",
-              printable(options.settings.output.string(), 0));
+              printable_path(options.settings.output));
 }
 
 // Sets the id of the token at one end of documents, and whether it is added. `flag` is --bos or
@@ -113,36 +113,30 @@ void report(const TokenizeOptions& options, const Tokenizer& tokenizer,
     console.print(text_of_json(facts));
     return;
   }
-  console.print(fmt::format(
-      "tokenizer  {}\n"
-      "tokens     {}, {:.2f} bytes of text each\n"
-      "documents  {}{}, {}{}\n"
-      "wrote      {}: {}, {} bits each",
-      tokenizer.file().empty() ? "bytes" : printable(tokenizer.file().string(), 0),
-      with_thousands(result.tokens), text / static_cast<double>(result.tokens),
-      with_thousands(result.documents),
-      result.json_inputs == std::ssize(options.settings.inputs) ? " of JSON"
-      : result.json_inputs > 0                                  ? " of JSON and text"
-                                                                : "",
-      ends_text(tokenizer.ends()),
-      result.empty_documents > 0
-          ? fmt::format("; {} empty ones skipped", with_thousands(result.empty_documents))
-          : "",
-      printable(options.settings.output.string(), 0), name_of(options.settings.layout),
-      8 * result.token_bytes));
-  if (result.replaced_bytes > 0) {
-    console.print(fmt::format("replaced   {} bytes that are not UTF-8 by U+FFFD",
-                              with_thousands(result.replaced_bytes)));
-  }
-  if (result.skipped_lines > 0) {
-    console.print(
-        fmt::format("skipped    {} lines or elements that are no JSON object with the text",
-                    with_thousands(result.skipped_lines)));
-  }
-  if (tokenizer.left_out() > 0) {
-    console.print(fmt::format("left out   {} characters: the tokenizer has no tokens for them",
-                              with_thousands(tokenizer.left_out())));
-  }
+  const auto count = [](std::int64_t number, const char* rest) {
+    return number > 0 ? with_thousands(number) + rest : "";
+  };
+  console.print(text_of_facts(
+      {{"tokenizer", tokenizer.file().empty() ? "bytes" : printable_path(tokenizer.file())},
+       {"tokens", fmt::format("{}, {:.2f} bytes of text each", with_thousands(result.tokens),
+                              text / static_cast<double>(result.tokens))},
+       {"documents",
+        fmt::format("{}{}, {}{}", with_thousands(result.documents),
+                    result.json_inputs == std::ssize(options.settings.inputs) ? " of JSON"
+                    : result.json_inputs > 0                                  ? " of JSON and text"
+                                                                              : "",
+                    ends_text(tokenizer.ends()),
+                    result.empty_documents > 0 ? fmt::format("; {} empty ones skipped",
+                                                             with_thousands(result.empty_documents))
+                                               : "")},
+       {"wrote", fmt::format("{}: {}, {} bits each", printable_path(options.settings.output),
+                             name_of(options.settings.layout), 8 * result.token_bytes)},
+       {"replaced", count(result.replaced_bytes, " bytes that are not UTF-8 by U+FFFD")},
+       {"skipped",
+        count(result.skipped_lines, " lines or elements that are no JSON object with the text")},
+       {"left out",
+        count(tokenizer.left_out(), " characters: the tokenizer has no tokens for them")}},
+      11));
 }
 
 // --field applies to JSON, --document-separator to all other text.
@@ -180,7 +174,7 @@ void run_tokenize(TokenizeOptions options, const Console& console) {
       open_tokenizer(options.tokenizer, interrupt_requested());
   if (options.parse_special && !tokenizer->parse_special()) {
     throw_usage("--parse-special needs a tokenizer.json or a GGUF file, {} is none",
-                options.tokenizer == "bytes" ? "bytes" : printable(tokenizer->file().string(), 0));
+                options.tokenizer == "bytes" ? "bytes" : printable_path(tokenizer->file()));
   }
   settings.origin = origin_of(*tokenizer);
   tokenizer->set_ends(ends_of(options, *tokenizer));
@@ -214,16 +208,12 @@ void add_end_options(Command command, const std::string& name, std::string_view 
 void add_document_options(Command command, TokenizeOptions& options) {
   TextSettings& text = options.settings.text;
   add_jsonl_option(command, text.json_lines);
-  command
-      .add_option(
-          "--field", options.field,
-          "JSON: the field that holds the document, such as body or data.text (default: text)")
-      .default_text("");
-  command
-      .add_option("--document-separator", options.separator,
-                  "a line that separates documents, such as <|endoftext|> (default: a file is one "
-                  "document)")
-      .default_text("");
+  command.add_option(
+      "--field", options.field,
+      "JSON: the field that holds the document, such as body or data.text (default: text)");
+  command.add_option("--document-separator", options.separator,
+                     "a line that separates documents, such as <|endoftext|> (default: a file is "
+                     "one document)");
   add_end_options(command, "bos", "begin", options.bos, options.bos_token);
   add_end_options(command, "eos", "end", options.eos, options.eos_token);
   command.add_flag("--parse-special", options.parse_special,
@@ -262,8 +252,7 @@ void add_tokenize_command(Command program, Console& console) {
       .add_option("--format", options->layout,
                   "megatron (.bin and .idx, which marks documents), npy or raw (default: by the "
                   "output's extension)")
-      .one_of({"megatron", "npy", "raw"})
-      .default_text("");
+      .one_of({"megatron", "npy", "raw"});
   add_document_options(command, *options);
   add_threads_option(command, options->threads, "threads that encode (default: one per core)");
   command.add_flag("--json", options->json, "report as JSON");

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,12 +36,6 @@
 namespace regroup {
 namespace {
 
-// Throws the error again with a message that says how to resume.
-[[noreturn]] void explain_resuming(const Error& fault) {
-  throw Error(fault.kind(),
-              fmt::format("{}; run the same command with --resume to continue", fault.what()));
-}
-
 // An earlier run for the same output.
 struct EarlierRun {
   bool there = false;
@@ -65,7 +58,7 @@ EarlierRun earlier_run(const std::filesystem::path& output, ProcessGroup* ranks)
     const Json other = Json::parse(all[rank]);
     if ((other[0] && !first[0]) || (other[1] && !first[1])) {
       throw_usage("{}: rank {} sees an earlier run, rank 0 does not: start rank 0 where it is",
-                  printable(output.string(), 0), rank);
+                  printable_path(output), rank);
     }
   }
   return {first[0], first[1], first[2]};
@@ -163,22 +156,12 @@ void print_dry_run(const UptrainPlan& plan, bool json, const Console& console) {
   console.note("dry run: nothing was written");
 }
 
-// Keeps the tokens of --text, if there is one, from the run's begin on.
-class RunObserver : public ConsoleObserver {
- public:
-  RunObserver(const UptrainPlan& plan, std::optional<TrainingText>& text, const Console& console)
-      : ConsoleObserver(plan, console), text_(text) {}
-
-  void on_start(const TrainingProgress& progress) override {
-    if (text_) {
-      text_->keep();
-    }
-    ConsoleObserver::on_start(progress);
+// Keeps the tokens of --text, if there is one.
+void keep_tokens(std::optional<TrainingText>& text) {
+  if (text) {
+    text->keep();
   }
-
- private:
-  std::optional<TrainingText>& text_;
-};
+}
 
 // Chooses the learning rate if it is not given, and says which.
 void choose_rate_aloud(UptrainPlan& plan, const Model& source, const DataLoader& data,
@@ -192,22 +175,6 @@ void choose_rate_aloud(UptrainPlan& plan, const Model& source, const DataLoader&
   progress.finish();
   if (choice) {
     console.note(rate_text(*choice));
-  }
-}
-
-void train_and_report(const std::function<UptrainResult(UptrainObserver&)>& train,
-                      const UptrainPlan& plan, std::optional<TrainingText>& text, bool json,
-                      const Console& console) {
-  RunObserver observer(plan, text, console);
-  try {
-    const UptrainResult result = train(observer);
-    observer.progress().finish();
-    report_result(plan, result, observer.tokens_per_second(), json, console);
-  } catch (const Error& fault) {
-    if (fault.kind() == ErrorKind::kInterruptedSaved) {
-      explain_resuming(fault);
-    }
-    throw;
   }
 }
 
@@ -288,7 +255,7 @@ void plan_and_train(UptrainOptions& options, const Launch& launch,
   if (plan.rate_trials) {
     choose_rate_aloud(plan, source, data, ranks.get(), console);
   }
-  train_and_report(train, plan, text, options.json, console);
+  train_and_report(train, plan, [&] { keep_tokens(text); }, options.json, console);
 }
 
 // For --resume=auto.
@@ -296,7 +263,7 @@ void report_complete(const std::filesystem::path& output, bool json, const Conso
   if (json) {
     console.print(text_of_json({{"output", output.string()}, {"complete", true}}));
   }
-  console.note(fmt::format("{} is complete", printable(output.string(), 0)));
+  console.note(fmt::format("{} is complete", printable_path(output)));
 }
 
 void run_uptrain(UptrainOptions options, const Launch& launch, const Console& console) {

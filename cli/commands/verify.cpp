@@ -31,18 +31,6 @@ struct VerifyOptions {
   std::string html;
 };
 
-Verification verify(const ConversionPlan& plan, const Model& source, const Model& result,
-                    const Console& console) {
-  Progress progress(console, "verify", plan.output_bytes, "bytes");
-  Verification found =
-      verify_conversion(plan, source, result, [&](std::uint64_t bytes, std::string_view tensor) {
-        throw_if_stopped(interrupt_requested(), "interrupted");
-        progress.update(bytes, printable(tensor, 60));
-      });
-  progress.finish();
-  return found;
-}
-
 void print_json(const VerifyOptions& options, const std::optional<Verification>& found,
                 const std::optional<LogitsResult>& logits, const Console& console) {
   Json report{{"source", options.source}, {"result", options.result}, {"passed", nullptr}};
@@ -138,7 +126,15 @@ std::optional<Verification> verify(const VerifyOptions& options, const Model& so
   if (needs_solver(request.pooling.method)) {
     exec_compute();
   }
-  return verify(plan_conversion(source, request), source, result, console);
+  const ConversionPlan plan = plan_conversion(source, request);
+  Progress progress(console, "verify", plan.output_bytes, "bytes");
+  Verification found =
+      verify_conversion(plan, source, result, [&](std::uint64_t bytes, std::string_view tensor) {
+        throw_if_stopped(interrupt_requested(), "interrupted");
+        progress.update(bytes, printable(tensor, 60));
+      });
+  progress.finish();
+  return found;
 }
 
 void run_verify(const VerifyOptions& options, const Console& console) {
@@ -160,7 +156,7 @@ void run_verify(const VerifyOptions& options, const Console& console) {
     print_text(*found, console);
   }
   if (!options.json && logits) {
-    console.print(logits_text(*logits));
+    console.print(text_of_facts(logits_facts(*logits), 19));
   }
   if (!options.html.empty()) {
     put_page(options, found ? &*found : nullptr, logits, result, console);

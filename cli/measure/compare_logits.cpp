@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/shell/command.h"
 #include "cli/shell/quantity.h"
-#include "cli/shell/text.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
@@ -41,11 +39,6 @@ Facts logits_facts(const LogitsResult& result) {
            fmt::format("{:.3g} on average, {:.3g} at most (the largest is {:.3g})",
                        result.mean_difference, result.largest_difference, result.largest_logit)},
           {"same first choice", fmt::format("{:.4g} % of tokens", 100 * result.agreement)}};
-}
-
-std::string logits_text(const LogitsResult& result) {
-  constexpr std::size_t kLabelWidth = 19;
-  return text_of_facts(logits_facts(result), kLabelWidth);
 }
 
 Json logits_json(const LogitsResult& result) {

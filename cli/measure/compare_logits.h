@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "cli/shell/command.h"
 #include "cli/shell/console.h"
@@ -63,9 +62,8 @@ void check_logits_options(const LogitsOptions& options, const Model& source, con
 LogitsResult measure_logits(const LogitsOptions& options, const Model& source, const Model& result,
                             const Console& console);
 
-/// The measurements as names and values, as lines of text, and as JSON.
+/// The measurements as names and values, and as JSON.
 Facts logits_facts(const LogitsResult& result);
-std::string logits_text(const LogitsResult& result);
 Json logits_json(const LogitsResult& result);
 
 }  // namespace regroup

@@ -1,13 +1,11 @@
 #include "cli/measure/compare_logits.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "cli/measure/data_origin.h"
 #include "cli/shell/devices.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
-#include "converter/convert/conversion_plan.h"
 #include "converter/convert/equivalence.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -191,7 +189,7 @@ Batches windows_of(const LogitsOptions& options, const Model& source, const Mode
 void check_logits_options(const LogitsOptions& options, const Model& source, const Model& result) {
   for (const Model* model : {&source, &result}) {
     if (!model->spec.not_computable.empty()) {
-      throw_usage("--logits: {} cannot be computed: {}", printable(model->path.string(), 0),
+      throw_usage("--logits: {} cannot be computed: {}", printable_path(model->path),
                   printable(model->spec.not_computable));
     }
     check_predicts(*model);

@@ -15,16 +15,8 @@ struct ComputeFunctions {
   decltype(&regroup::open_kv_budget) open_kv_budget;
   decltype(&regroup::share_kv_budget) share_kv_budget;
   decltype(&regroup::check_is_predicted) check_is_predicted;
-  decltype(&regroup::refit_steps_of) refit_steps_of;
-  decltype(&regroup::own_share_of) own_share_of;
   decltype(&regroup::prepare_text) prepare_text;
-  decltype(&regroup::complete_text) complete_text;
-  decltype(&regroup::calibrate_on_text) calibrate_on_text;
-  decltype(&regroup::why_not_distilled) why_not_distilled;
-  decltype(&regroup::expected_cost) expected_cost;
-  decltype(&regroup::distillation_recipe) distillation_recipe;
   decltype(&regroup::distill_on_text) distill_on_text;
-  decltype(&regroup::answers_questions) answers_questions;
   decltype(&regroup::compare_on_text) compare_on_text;
   decltype(&regroup::compare_with_source) compare_with_source;
   decltype(&regroup::check_logits_options) check_logits_options;

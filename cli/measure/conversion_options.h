@@ -42,7 +42,7 @@ struct ConvertOptions {
   struct Text {
     TextInput input;
     bool samples = false;                       ///< --sample: the source writes the text
-    std::optional<double> own_share;            ///< of the text; none: kOwnShare
+    std::optional<double> own_share;            ///< of the text; none: half, if it writes text
     std::string effort = "normal";              ///< quick, normal or thorough
     std::optional<std::int64_t> tokens;         ///< to convert with; none: by the effort
     std::optional<std::int64_t> distill_steps;  ///< none: by the effort

@@ -5,7 +5,6 @@
 #include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/model/serving_cost.h"
 #include "uptrain/model/device.h"
 #include "uptrain/train/refit.h"
 #include "uptrain/train/text_quality.h"
@@ -61,7 +60,7 @@ void check_is_predicted(const Model& source, const std::filesystem::path& data, 
         "{}: {} has a loss of {:.2f} nats per token on {} tokens of it, no better than chance: a "
         "guess {} has {:.2f}; give a text that the model does well on, and its own tokenizer, or "
         "accept this one with {}",
-        option, printable(source.path.string(), 0), found->loss, with_thousands(found->tokens),
+        option, printable_path(source.path), found->loss, with_thousands(found->tokens),
         found->uniform < found->frequencies ? "of any token"
                                             : "by how often the text has each token",
         found->chance(), kAnyTextOption);

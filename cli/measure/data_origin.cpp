@@ -1,7 +1,6 @@
 #include "cli/measure/data_origin.h"
 
 #include <algorithm>
-#include <string>
 #include <thread>
 
 #include <fmt/format.h>
@@ -62,6 +61,11 @@ std::optional<TokenOrigin> origin_of(const Model& model) {
   }
 }
 
+namespace {
+
+// Throws kUsage if `origin` is another tokenizer than the model's; `what` names the tokens. Returns
+// a warning if a few tokens differ or the model's tokenizer cannot be read; empty for none, and for
+// a model without a tokenizer.
 std::string check_origin(const Model& model, const TokenOrigin& origin, const std::string& what) {
   if (!has_own_tokenizer(model)) {
     return "";
@@ -91,11 +95,13 @@ std::string check_origin(const Model& model, const TokenOrigin& origin, const st
                    what, printable(origin.tokenizer, 0), printable(own.tokenizer, 0));
 }
 
+}  // namespace
+
 void check_data_origin(const Model& model, const fs::path& data, const Console& console) {
   if (data.empty()) {
     return;
   }
-  const std::string what = fmt::format("the tokens of {}", printable(data.string(), 0));
+  const std::string what = fmt::format("the tokens of {}", printable_path(data));
   if (const auto origin = origin_of_tokens(data)) {
     const std::string warning = check_origin(model, *origin, what);
     if (!warning.empty()) {

@@ -18,8 +18,6 @@
 
 namespace regroup {
 
-// Warns of windows of text that are longer than a model was made for.
-
 /// Prints the warning of warning_of_context() on stderr, if there is one.
 void warn_of_context(const Model& model, std::int64_t context, const Console& console);
 
@@ -31,13 +29,9 @@ TokenOrigin origin_of(const Tokenizer& tokenizer);
 /// The same of a model's own tokenizer; nothing if it has none that can be read.
 std::optional<TokenOrigin> origin_of(const Model& model);
 
-/// Throws kUsage if `origin` is another tokenizer than the model's; `what` names the tokens.
-/// Returns a warning if a few tokens differ or the model's tokenizer cannot be read; empty for
-/// none, and for a model without a tokenizer.
-std::string check_origin(const Model& model, const TokenOrigin& origin, const std::string& what);
-
-/// The same for a token file, printing warnings; an empty path is none. Also warns if the file does
-/// not say which tokenizer made it.
+/// Throws kUsage if the tokens in `data` are of another tokenizer than the model's, and prints a
+/// warning if a few differ, if the model's tokenizer cannot be read, or if the file does not say
+/// which tokenizer made it. An empty path and a model without a tokenizer are not checked.
 void check_data_origin(const Model& model, const std::filesystem::path& data,
                        const Console& console);
 

@@ -50,13 +50,12 @@ std::string budget_table(const KvBudget& budget, const Console& console) {
 }
 
 Json budget_json(const KvBudget& budget) {
-  Json layers = Json::array();
-  for (const BudgetedLayer& layer : budget.layers) {
-    layers.push_back({{"layer", layer.layer},
-                      {"kv_heads", layer.kv_heads},
-                      {"bytes_per_token", layer.bytes},
-                      {"divergence", layer.divergence}});
-  }
+  Json layers = json_list(budget.layers, [](const BudgetedLayer& layer) -> Json {
+    return {{"layer", layer.layer},
+            {"kv_heads", layer.kv_heads},
+            {"bytes_per_token", layer.bytes},
+            {"divergence", layer.divergence}};
+  });
   Json json = {{"budget_bytes_per_token", budget.budget},
                {"source_bytes_per_token", budget.source_bytes},
                {"bytes_per_token", budget.bytes()},

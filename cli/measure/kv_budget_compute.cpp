@@ -1,7 +1,6 @@
 #include "cli/measure/kv_budget.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "cli/shell/progress.h"

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-#include "cli/measure/data_origin.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
 #include "formats/base/checksum.h"
@@ -101,7 +99,7 @@ void check_same_text(const TextInput& text, const fs::path& run) {
     throw_usage(
         "--text: {} was begun with another text, or with other --jsonl or --field; resume it "
         "with the same",
-        printable(run.string(), 0));
+        printable_path(run));
   }
 }
 
@@ -136,7 +134,7 @@ void TrainingText::keep() {
     fs::path from = path_, to = kept_;
     fs::rename(from.replace_extension(extension), to.replace_extension(extension), fault);
     if (fault) {
-      throw_environment("{}: cannot be made: {}", printable(to.string(), 0), fault.message());
+      throw_environment("{}: cannot be made: {}", printable_path(to), fault.message());
     }
   }
   made_.reset();

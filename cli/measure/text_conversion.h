@@ -18,10 +18,6 @@
 
 namespace regroup {
 
-/// The share of text that the source writes itself. What it knew and the given text does not say
-/// is kept by it (docs/results.md).
-inline constexpr double kOwnShare = 0.5;
-
 /// Tokens of the text.
 struct PreparedText {
   std::unique_ptr<StagedDirectory> files;  ///< holds the files; its destructor removes them
@@ -38,33 +34,13 @@ struct PreparedText {
   std::string learning, judging;           ///< token files of distillation, parts of `tokens`
 };
 
-/// The share of the source's own text: that of the options, or kOwnShare if the source writes text
-/// token by token. Throws kUsage for a share without effect.
-double own_share_of(const Model& source, const ConvertOptions& options);
-
-/// Steps of refitting each attention, as asked for. By default 0 with the least effort; with the
-/// usual one not 0 only where nothing is distilled, since distillation gains more in the same time
-/// (docs/results.md).
-std::int64_t refit_steps_of(const ConvertOptions& options);
-
-/// Tokenizes the text, up to 16 times as much of it as the effort uses, and takes windows from all
-/// over that; the last ones are held out. Throws kUsage if there is no tokenizer for the
-/// model, kBadInput for a text that is too short.
-PreparedText prepare_text(const Model& source, const ConvertOptions& options,
-                          const Console& console);
-
-/// Sets the numbers of windows and of steps of distillation, and unless in a dry run, lets the
-/// source write its share of the text, mixes it in and divides the text for distillation. A share
-/// of 0 leaves the text as it is. Throws what sample() throws.
-void complete_text(const Model& source, const ConvertOptions& options, PreparedText& prepared,
-                   const Console& console);
-
-/// Calibrates the source on the text. Returns the path of the statistics, one of text.files.
-std::string calibrate_on_text(const Model& source, const ConvertOptions& options,
-                              const PreparedText& text, const Console& console);
-
-/// Whether compare_on_text() lets source and result answer: if the source writes text.
-bool answers_questions(const Model& source);
+/// Prepares the text of --text or --sample, and sets the method and the options that it implies
+/// unless they are given. Tokenizes up to 16 times as much of the text as the effort uses, and
+/// takes windows from all over that; the last ones are held out. Unless in a dry run, lets the
+/// source write its share of the text and measures the statistics that nothing else gives. Throws
+/// kUsage for options without effect or if there is no tokenizer for the model, kBadInput for a
+/// text that is too short or that the model does not predict, and what sample() throws.
+PreparedText prepare_text(const Model& source, ConvertOptions& options, Console& console);
 
 /// Compares the source, the mean of its heads (`mean`, a plan that is not executed) and the result
 /// on the held-out windows, and on those of the source's own text. Lets source and result answer,
@@ -79,13 +55,6 @@ std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
 
 /// Bytes that distillation takes, on the device and on the host.
 double bytes_to_distill(const Model& source, const ConvertOptions& options);
-
-/// "about 12 min (sample 3 min, distill 9 min); 2.8 GiB of memory": the time that each stage of a
-/// conversion with the text is expected to take, by the machine's speed of matrix products, which
-/// takes a second to measure, and the memory of distillation. Throws what parse_device() throws.
-/// `text`: before complete_text().
-std::string expected_cost(const Model& source, const ConvertOptions& options,
-                          const PreparedText& text);
 
 /// The recipe of distillation, for the record.
 Recipe distillation_recipe(const PreparedText& text, const ConvertOptions& options);

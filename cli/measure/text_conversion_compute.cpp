@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <filesystem>
-#include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -13,24 +12,29 @@
 
 #include "cli/measure/data_origin.h"
 #include "cli/measure/made_tokens.h"
+#include "cli/shell/option_needs.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
 #include "cli/shell/text.h"
+#include "converter/convert/attention_pooler.h"
 #include "formats/base/error.h"
+#include "formats/base/printable.h"
 #include "formats/vocabulary/token_writer.h"
-#include "tokens/tokenizer.h"
 #include "uptrain/model/device.h"
 #include "uptrain/run/sample.h"
 #include "uptrain/run/training_speed.h"
 #include "uptrain/train/calibrate.h"
 #include "uptrain/train/data_loader.h"
 #include "uptrain/train/metrics.h"
-#include "uptrain/train/text_quality.h"
 
 namespace regroup {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The share of text that the source writes itself. What it knew and the given text does not say is
+// kept by it (docs/results.md).
+constexpr double kOwnShare = 0.5;
 
 // How much of a text is used, in tokens, the steps of refitting each attention, and the tokens that
 // distillation trains on.
@@ -180,8 +184,8 @@ void mix_in(const TokenFile& own, std::int64_t vocabulary, PreparedText& prepare
   prepared.windows = all;
 }
 
-}  // namespace
-
+// The share of the source's own text: that of the options, or kOwnShare if the source writes text
+// token by token. Throws kUsage for a share without effect.
 double own_share_of(const Model& source, const ConvertOptions& options) {
   const ConvertOptions::Text& text = options.text;
   if (text.samples || !writes_text(source)) {
@@ -194,6 +198,9 @@ double own_share_of(const Model& source, const ConvertOptions& options) {
   return text.own_share.value_or(kOwnShare);
 }
 
+// Steps of refitting each attention, as asked for. By default 0 with the least effort; with the
+// usual one not 0 only where nothing is distilled, since distillation gains more in the same time
+// (docs/results.md).
 std::int64_t refit_steps_of(const ConvertOptions& options) {
   if (options.given("--refit-steps")) {
     return options.refit.steps;
@@ -202,7 +209,8 @@ std::int64_t refit_steps_of(const ConvertOptions& options) {
   return effort.refits_before_distilling || !options.text.distills() ? effort.refit_steps : 0;
 }
 
-PreparedText prepare_text(const Model& source, const ConvertOptions& options,
+// The windows of the text that the effort uses, and how many the source will write.
+PreparedText take_windows(const Model& source, const ConvertOptions& options,
                           const Console& console) {
   check_computable("--text", source);
   const Effort effort = effort_of(options.text);
@@ -231,6 +239,9 @@ PreparedText prepare_text(const Model& source, const ConvertOptions& options,
   return prepared;
 }
 
+// Sets the numbers of windows and of steps of distillation, and unless in a dry run, lets the
+// source write its share of the text, mixes it in and divides the text for distillation. A share of
+// 0 leaves the text as it is.
 void complete_text(const Model& source, const ConvertOptions& options, PreparedText& prepared,
                    const Console& console) {
   if (prepared.own_windows > 0 && !options.dry_run) {
@@ -246,8 +257,6 @@ void complete_text(const Model& source, const ConvertOptions& options, PreparedT
     write_distillation_text(source.spec, prepared);
   }
 }
-
-namespace {
 
 // A stage that passes `tokens` through the model takes `work` times as long for each as a large
 // matrix product of as many operations (measured with SmolLM2-135M on a CPU; measuring takes what
@@ -304,8 +313,9 @@ double least_seconds_of_writing(const Model& source, std::int64_t tokens, std::i
   return steps * kSecondsOfLayer * static_cast<double>(source.spec.layer_count());
 }
 
-}  // namespace
-
+// "about 12 min (sample 3 min, distill 9 min); 2.8 GiB of memory": the time that each stage of a
+// conversion with the text is expected to take, by the machine's speed of matrix products, which
+// takes a second to measure, and the memory of distillation. `text`: before complete_text().
 std::string expected_cost(const Model& source, const ConvertOptions& options,
                           const PreparedText& text) {
   const c10::Device device = parse_device(options.device);
@@ -334,6 +344,7 @@ std::string expected_cost(const Model& source, const ConvertOptions& options,
   return expected;
 }
 
+// Calibrates the source on the text. Returns the path of the statistics, one of prepared.files.
 std::string calibrate_on_text(const Model& source, const ConvertOptions& options,
                               const PreparedText& prepared, const Console& console) {
   set_compute_threads(options.threads);
@@ -353,116 +364,144 @@ std::string calibrate_on_text(const Model& source, const ConvertOptions& options
   return output.string();
 }
 
-namespace {
+// Whether a change of basis is possible, so that heads can be solved for.
+bool can_solve(const ModelSpec& spec) { return !spec.clip_qkv && spec.not_computable.empty(); }
 
-constexpr std::int64_t kAnswers = 2;
-constexpr std::int64_t kAnswerTokens = 40;
-constexpr std::int64_t kPromptTokens = 24;  // of a text that is no chat
-
-// The user's first turn in a chat; empty if it was cut off.
-std::vector<std::uint32_t> first_turn(const std::vector<std::uint32_t>& ids, const ChatForm& chat) {
-  const auto begin = ids.begin() + std::min(std::ssize(chat.opening), std::ssize(ids));
-  const auto end = std::search(begin, ids.end(), chat.to_answer.begin(), chat.to_answer.end());
-  return end == ids.end() ? std::vector<std::uint32_t>() : std::vector<std::uint32_t>(begin, end);
-}
-
-// What the models are asked: the beginnings of held-out windows.
-std::vector<Continuation> questions_of(const PreparedText& text) {
-  const bool own = text.own_held_out > 0;
-  const TokenFile file = TokenFile::open(own ? text.own_held_out_tokens : text.held_out_tokens);
-  std::vector<Continuation> questions;
-  for (std::int64_t window = 0;
-       window < (own ? text.own_held_out : text.held_out) && std::ssize(questions) < kAnswers;
-       ++window) {
-    std::vector<std::int64_t> read(static_cast<std::size_t>(
-        text.chat ? text.context : std::min(kPromptTokens, text.context / 2)));
-    file.read(window * text.context, read);
-    Continuation question;
-    question.tokens = kAnswerTokens;
-    question.temperature = 0.0;
-    question.prompt.assign(read.begin(), read.end());
-    if (text.chat) {
-      const auto turn = first_turn(question.prompt, *text.chat);
-      if (turn.empty()) {
-        continue;
-      }
-      question.prompt.resize(text.chat->opening.size() + turn.size() + text.chat->to_answer.size());
-      question.end = text.chat->to_user.front();
+// Refuses options of refitting if nothing is refitted.
+void check_refit_options(const Model& source, const ConvertOptions& options) {
+  const bool refits = refit_steps_of(options) > 0;
+  if (refits && can_refit(source.spec)) {
+    return;
+  }
+  const bool batches = options.text.distills() || options.given("--kv-budget");
+  for (const char* option : {"--refit-steps", "--refit-lr", "--refit-batch"}) {
+    if (options.given(option) && !(batches && option == std::string_view("--refit-batch"))) {
+      refuse_without_effect(
+          option, refits ? "this model cannot be refitted" : "refitting needs --refit-steps here");
     }
-    questions.push_back(std::move(question));
   }
-  return questions;
 }
 
-// How source and result go on after the same words.
-std::vector<HeldOutAnswer> answers_of(const Model& source, const ConvertOptions& options,
-                                      const PreparedText& text, const Model& result,
-                                      const Console& console) {
-  const std::vector<Continuation> questions = questions_of(text);
-  const c10::Device device = parse_device(options.device);
-  Progress progress(console, "answer", 2 * questions.size() * kAnswerTokens, "tokens");
-  std::uint64_t done = 0;
-  const auto answers = [&](const Model& model) {
-    return continue_texts(
-        model, questions, fast_precision(device), device, [&] { progress.update(++done); },
-        interrupt_requested());
-  };
-  const auto of_source = answers(source), of_result = answers(result);
-  progress.finish();
-  const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, options.text.input);
-  std::vector<HeldOutAnswer> list;
-  for (std::size_t i = 0; i < questions.size(); ++i) {
-    const auto& prompt = questions[i].prompt;
-    list.push_back({tokenizer->decode(text.chat ? first_turn(prompt, *text.chat) : prompt),
-                    tokenizer->decode(of_source[i]), tokenizer->decode(of_result[i])});
+// Sets what --text implies for refitting, unless it is given.
+void refit_on(const PreparedText& text, const ModelSpec& spec, ConvertOptions& options,
+              const Console& console) {
+  const std::int64_t steps = refit_steps_of(options);
+  if (steps == 0) {
+    return;
   }
-  return list;
+  if (!can_refit(spec)) {
+    console.note(fmt::format(
+        "note: --text: no refitting: {} normalises keys with separate weights for each head",
+        printable(spec.architecture)));
+    return;
+  }
+  options.refit.data = text.tokens;
+  options.refit.steps = steps;
+  // Refitting keeps the hidden states of all its tokens: more than its steps read are of no use.
+  const std::int64_t read = steps * options.refit.batch * text.context;
+  options.refit.max_tokens = std::min(text.windows * text.context, read + read / 4);
+}
+
+// Decides on distillation. It needs much memory, so that only --distill-steps insists on it.
+void choose_distillation(const Model& source, ConvertOptions& options, const Console& console) {
+  if (!options.text.distills()) {
+    return;
+  }
+  const std::string reason =
+      why_not_distilled(source, plan_conversion(source, options.request), options);
+  if (reason.empty()) {
+    return;
+  }
+  if (options.given("--distill-steps")) {
+    throw_usage("--distill-steps: no distillation: {}", reason);
+  }
+  console.note(fmt::format("warning: --text: no distillation, which gains most: {}", reason));
+  options.text.distill_steps = 0;
+}
+
+bool checks_text(const ConvertOptions& options) {
+  return !options.any_text && !options.text.samples;
+}
+
+// The labels of what shows its progress.
+std::vector<std::string> stages_of(const Model& source, const ConvertOptions& options) {
+  const bool refits = can_refit(source.spec) && refit_steps_of(options) > 0;
+  const bool mixes = own_share_of(source, options) > 0.0;
+  const std::pair<const char*, bool> all[] = {{"sample", options.text.samples},
+                                              {"check text", checks_text(options)},
+                                              {"sample", mixes},
+                                              {"calibrate", options.calibrates()},
+                                              {"measure", options.budget.given()},
+                                              {"group", options.grouping == "similar"},
+                                              {refits ? "refit" : "convert", true},
+                                              {"distill", options.text.distills()},
+                                              {"evaluate", true},
+                                              {"answer", writes_text(source)}};
+  std::vector<std::string> stages;
+  for (const auto& [label, there] : all) {
+    if (there && !options.dry_run) {
+      stages.emplace_back(label);
+    }
+  }
+  return stages;
+}
+
+// What is going to be done with the text.
+std::string work_on(const PreparedText& text, const ConvertOptions& options) {
+  const auto tokens_in = [&](std::int64_t windows) {
+    return with_thousands(windows * text.context);
+  };
+  const std::string refit =
+      options.refit.data.empty()
+          ? ""
+          : fmt::format("; refitting: {} steps for each attention", options.refit.steps);
+  const std::string distillation =
+      text.distill_steps == 0 ? "" : fmt::format("; distillation: {} steps", text.distill_steps);
+  const std::string own =
+      text.own_windows == 0
+          ? ""
+          : fmt::format(", {} of them written by the source{}", tokens_in(text.own_windows),
+                        text.chat ? " as chats (" + text.chat->name + ")" : "");
+  return fmt::format("text      {} tokens to convert with{}; {} held out{}{}",
+                     tokens_in(text.windows), own, tokens_in(text.held_out), refit, distillation);
 }
 
 }  // namespace
 
-bool answers_questions(const Model& source) { return writes_text(source); }
-
-HeldOut compare_on_text(const Model& source, const ConvertOptions& options,
-                        const PreparedText& text, const ConversionPlan& mean,
-                        const std::string& result, const Console& console) {
-  HeldOut report{.tokens = text.held_out * text.context, .context = text.context};
-  std::vector<HeldOutModel>& models = report.models.emplace();
-  const bool own = text.own_held_out > 0;
-  Progress progress(console, "evaluate", (own ? 6 : 3) * layers_of(source.spec), "layers");
-  std::uint64_t done = 0;
-  const auto measure = [&](const std::string& tokens, std::int64_t windows) {
-    const TextQualityMeter meter(
-        source, TokenFile::open(tokens), {.first = 0, .windows = windows, .context = text.context},
-        parse_device(options.device), interrupt_requested(), [&] { progress.update(++done); });
-    return std::array{meter.of_source(), meter.of(mean), meter.of(open_model(result))};
-  };
-  with_torch_errors([&] {
-    constexpr std::array kNames{"source", "mean", "result"};
-    const auto given = measure(text.held_out_tokens, text.held_out);
-    for (std::size_t i = 0; i < kNames.size(); ++i) {
-      models.push_back({kNames[i], given[i].loss, given[i].cosine, given[i].divergence});
-    }
-    if (own) {
-      const auto found = measure(text.own_held_out_tokens, text.own_held_out);
-      for (std::size_t i = 0; i < kNames.size(); ++i) {
-        models[i].own_divergence = found[i].divergence;
-      }
-      report.own_tokens = text.own_held_out * text.context;
-    }
-  });
-  progress.finish();
-  if (answers_questions(source)) {
-    try {
-      report.answers = answers_of(source, options, text, open_model(result), console);
-    } catch (const Error& fault) {  // which must not cost the table
-      if (fault.kind() == ErrorKind::kInterrupted) {
-        throw;
-      }
-      console.note(fmt::format("note: no answers are compared: {}", fault.what()));
+PreparedText prepare_text(const Model& source, ConvertOptions& options, Console& console) {
+  if (!options.given("--pool") && can_solve(source.spec)) {
+    options.request.pooling.method = PoolMethod::kLowrank;
+  }
+  if (options.given("--refit-tokens")) {
+    options.text.tokens = options.refit.max_tokens;
+  }
+  choose_distillation(source, options, console);
+  for (const char* option : {"--distill-lr", "--distill-attention"}) {
+    if (options.given(option) && !options.text.distills()) {
+      refuse_without_effect(option, "nothing is distilled");
     }
   }
-  return report;
+  check_refit_options(source, options);
+  console.set_stages(stages_of(source, options));
+  PreparedText text = take_windows(source, options, console);
+  console.note("expected  " + expected_cost(source, options, text));
+  if (checks_text(options) && !options.dry_run) {
+    check_is_predicted(source, text.tokens, "--text", options, console);
+  }
+  complete_text(source, options, text, console);
+  if (options.budget.given() && options.budget.data.empty()) {
+    options.budget.data = text.tokens;
+    options.budget.max_tokens = std::min(options.budget.max_tokens, text.windows * text.context);
+  }
+  refit_on(text, source.spec, options, console);
+  if (text.distill_steps > 0) {
+    options.request.pooling.distillation = distillation_recipe(text, options);
+  }
+  console.note(work_on(text, options));
+  if (options.calibrates() && !options.dry_run) {
+    options.calibration = calibrate_on_text(source, options, text, console);
+  }
+  return text;
 }
 
 }  // namespace regroup

@@ -1,4 +1,5 @@
-// Charts as SVG: where things lie, and how they look.
+// Charts as SVG: lines, dots and bars over two axes, standalone or inside a page, for light and
+// dark schemes and print. Titles and descriptions are accessible to screen readers.
 #pragma once
 
 #include <cstddef>
@@ -47,9 +48,6 @@ class Ruler {
   std::vector<double> ticks_;
   std::vector<std::string> labels_;
 };
-
-// Charts as SVG: lines, dots and bars over two axes, standalone or inside a page, for light and
-// dark schemes and print. Titles and descriptions are accessible to screen readers.
 
 struct ChartPoint {
   double x = 0.0;

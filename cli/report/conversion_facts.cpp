@@ -2,28 +2,19 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 
 #include <fmt/format.h>
 
-#include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
-#include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/model/conversion_record.h"
 #include "formats/model/record_words.h"
 
 namespace regroup {
 
-namespace {
-
-constexpr std::uint64_t kMaxReportBytes = 64U << 20;
-
-}  // namespace
-
 RecordedMeasurements read_measurements(const std::filesystem::path& path) {
-  const std::string where = printable(path.string(), 0);
+  constexpr std::uint64_t kMaxReportBytes = 64U << 20;
+  const std::string where = printable_path(path);
   const Json report = parse_json_object(read_text(path, kMaxReportBytes), where);
   if (!report.contains("pool")) {
     throw_bad_input("{}: no \"pool\": not the output of regroup convert --json", where);
@@ -41,7 +32,7 @@ std::optional<RecordedMeasurements> measurements_in(const Json& config,
     return std::nullopt;
   }
   RecordedMeasurements found;
-  found.layers = layers_in(layers.stored, printable(path.string(), 0));
+  found.layers = layers_in(layers.stored, printable_path(path));
   return found;
 }
 
@@ -56,11 +47,11 @@ std::string shown(const Json& stored) {
 
 // Kv heads in words: one number, a list per layer, or for encoder-decoders one of these per role.
 std::string heads_in(const Fact<KvHeads>& recorded) {
-  std::string text;
-  for (const auto& [role, heads] : recorded.value.value_or(KvHeads())) {
-    text += fmt::format("{}{}{}{}", text.empty() ? "" : ", ", role, role.empty() ? "" : " ",
-                        text_of_heads({heads.begin(), heads.end()}));
-  }
+  const std::string text =
+      joined(recorded.value.value_or(KvHeads()), ", ", [](const auto& recorded_role) {
+        const auto& [role, heads] = recorded_role;
+        return role + (role.empty() ? "" : " ") + text_of_heads({heads.begin(), heads.end()});
+      });
   return text.empty() ? "?" : text;
 }
 
@@ -208,9 +199,8 @@ Facts conversion_facts(const ConversionRecord& record, std::string_view architec
     facts.emplace_back("source", shown(record.source_fingerprint.stored));
     facts.emplace_back("converted by", "regroup " + shown(record.version.stored));
   }
-  for (auto& fact : recorded_measurements(record)) {
-    facts.push_back(std::move(fact));
-  }
+  add_measured_facts(facts, record);
+  add_other_facts(facts, record);
   std::erase_if(facts, [](const auto& fact) { return fact.second.empty(); });
   return facts;
 }

@@ -13,8 +13,6 @@
 
 namespace regroup {
 
-// Reads the measurements of a conversion, from `regroup convert --json` or from its result.
-
 struct RecordedMeasurements {
   std::string source;  ///< empty in a record
   std::vector<RecordedLayer> layers;
@@ -27,8 +25,6 @@ RecordedMeasurements read_measurements(const std::filesystem::path& path);
 /// Throws kBadInput if its list of layers is malformed.
 std::optional<RecordedMeasurements> measurements_in(const Json& config,
                                                     const std::filesystem::path& path);
-
-// A model's record in words.
 
 /// Names and values of all facts in the record, in the order to print them: kv heads, pooling,
 /// grouping, calibration, refit and so on, then recorded_measurements(). `architecture`: the

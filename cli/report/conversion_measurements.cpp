@@ -5,12 +5,10 @@
 #include <fmt/format.h>
 
 #include "cli/report/conversion_report.h"
-#include "cli/shell/table.h"
 #include "cli/shell/text.h"
 #include "converter/convert/runtimes.h"
 #include "converter/convert/target.h"
 #include "formats/families/family.h"
-#include "formats/model/conversion_record.h"
 #include "formats/model/record_words.h"
 
 namespace regroup {
@@ -20,16 +18,6 @@ namespace {
 // "-" where it was not measured.
 std::string decimals_of(const std::optional<double>& number) {
   return number ? fmt::format("{:.3f}", *number) : "-";
-}
-
-// How source and result go on, one line each.
-std::string answers_text(const HeldOut& report) {
-  std::string text;
-  for (const HeldOutAnswer& answer : report.answers.value_or(std::vector<HeldOutAnswer>())) {
-    text += fmt::format("\n\n> {}\n  source  {}\n  result  {}", text_of_answer(answer.prompt),
-                        text_of_answer(answer.source), text_of_answer(answer.result));
-  }
-  return text;
 }
 
 }  // namespace
@@ -73,16 +61,6 @@ Table held_out_rows(const HeldOut& report) {
   return table;
 }
 
-std::string held_out_table(const HeldOut& report, const Console& console) {
-  return fmt::format(
-      "on {} tokens of the text that the conversion did not use, {} at a time{}:\n{}{}",
-      with_thousands(report.tokens.value()), report.context.value(),
-      report.own_tokens
-          ? fmt::format(",\nand on {} that the source wrote", with_thousands(*report.own_tokens))
-          : "",
-      held_out_rows(report).text(console), answers_text(report));
-}
-
 namespace {
 
 // The mean of `number` over `parts`, of which there is at least one.
@@ -108,25 +86,6 @@ double kept_by_neighbours(const LayerGrouping& layer) { return 1.0 - layer.conti
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 }  // namespace
-
-Json layers_json(const std::vector<LayerReport>& layers) {
-  Json list = Json::array();
-  for (const LayerReport& layer : layers) {
-    list.push_back(measurements_of(layer));
-    if (!layer.over_text) {
-      continue;
-    }
-    Json groups = Json::array();
-    for (const GroupReport& group : layer.groups) {
-      groups.push_back({{"key_energy_kept", group.key_energy},
-                        {"value_energy_kept", group.value_energy},
-                        {"key_norm_ratio", group.key_norm},
-                        {"value_norm_ratio", group.value_norm}});
-    }
-    list.back()["groups"] = std::move(groups);
-  }
-  return list;
-}
 
 Table layers_table(const std::vector<LayerReport>& layers) {
   Table table(/*keys=*/2);
@@ -183,19 +142,13 @@ std::string refit_text(const std::vector<LayerReport>& layers) {
       place_of(worst, layers), percent(after(worst)));
 }
 
-std::string distillation_text(const std::optional<DistillOutcome>& distilled) {
-  return distilled ? "\ndistilled " + text_of_distilled(*distilled) : "";
-}
-
 Json groupings_json(const std::vector<LayerGrouping>& groupings) {
-  Json list = Json::array();
-  for (const LayerGrouping& layer : groupings) {
-    list.push_back({{"attention", name_of(layer.role)},
-                    {"layer", layer.layer},
-                    {"energy_kept", kept_by_similar(layer)},
-                    {"energy_kept_contiguous", kept_by_neighbours(layer)}});
-  }
-  return list;
+  return json_list(groupings, [](const LayerGrouping& layer) -> Json {
+    return {{"attention", name_of(layer.role)},
+            {"layer", layer.layer},
+            {"energy_kept", kept_by_similar(layer)},
+            {"energy_kept_contiguous", kept_by_neighbours(layer)}};
+  });
 }
 
 std::string grouping_text(const std::vector<LayerGrouping>& groupings) {

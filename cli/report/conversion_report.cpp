@@ -5,85 +5,34 @@
 #include <fmt/format.h>
 
 #include "cli/shell/quantity.h"
-#include "cli/shell/table.h"
 #include "cli/shell/text.h"
-#include "converter/convert/execute_plan.h"
-#include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/model/record_words.h"
 #include "formats/spec/config_writers.h"
 
 namespace regroup {
-
-std::map<std::string, ConversionProgressBar::Place, std::less<>>
-ConversionProgressBar::solved_tensors(const ConversionPlan& plan) {
-  std::map<std::string, Place, std::less<>> solved;
-  for (const TensorStep& step : plan.steps) {
-    for (const HeadMove& move : step.moves) {
-      if (move.pooled) {
-        solved.emplace(step.output.name, Place{move.pooled->role, move.pooled->layer});
-      }
-    }
-  }
-  return solved;
-}
-
-Progress ConversionProgressBar::progress_of(const Console& console, const ConversionPlan& plan,
-                                            bool solves) {
-  const std::uint64_t layers = pooled_layers(plan).size();
-  if (plan.request.refiner) {
-    return {console, "refit", layers * plan.request.refiner->steps(), "steps"};
-  }
-  if (solves) {
-    return {console, "convert", layers, "layers"};
-  }
-  return {console, "convert", plan.output_bytes, "bytes"};
-}
-
-ConversionProgressBar::ConversionProgressBar(const Console& console, const ConversionPlan& plan)
-    : plan_(plan),
-      solved_(solved_tensors(plan)),
-      progress_(progress_of(console, plan, !solved_.empty())) {
-  if (plan.request.refiner) {
-    plan.request.refiner->report_to([this](const RefinementStep& step) { refined(step); });
-  }
-}
-
-ConversionProgressBar::~ConversionProgressBar() {
-  if (plan_.request.refiner) {
-    plan_.request.refiner->report_to({});
-  }
-}
-
-void ConversionProgressBar::wrote(std::uint64_t bytes, std::string_view tensor) {
-  if (plan_.request.refiner) {
-    return;  // see refined()
-  }
-  if (solved_.empty()) {
-    progress_.update(bytes, printable(tensor, 60));
-  } else if (const auto found = solved_.find(tensor); found != solved_.end()) {
-    layers_.insert(found->second);
-    progress_.update(layers_.size());
-  }
-}
-
-void ConversionProgressBar::refined(const RefinementStep& step) {
-  layers_.insert({step.role, step.layer});
-  const std::int64_t each = plan_.request.refiner->steps();
-  const std::int64_t before = (std::ssize(layers_) - 1) * each;
-  progress_.update(
-      before + step.step,
-      fmt::format("{}layer {}/{}, step {}/{}, error {:.3g} %",
-                  plan_.spec.has_encoder() ? fmt::format("{} ", name_of(step.role)) : "",
-                  step.layer + 1, plan_.spec.stack(step.role).size(), step.step, each,
-                  100 * step.error));
-}
-
 namespace {
 
 std::size_t changed_tensors(const ConversionPlan& plan) {
   return static_cast<std::size_t>(
       std::count_if(plan.steps.begin(), plan.steps.end(),
                     [](const TensorStep& step) { return !step.unchanged(); }));
+}
+
+// Each layer as in its record, with its groups if they were measured over a text.
+Json layers_json(const std::vector<LayerReport>& layers) {
+  return json_list(layers, [](const LayerReport& layer) {
+    Json measured = measurements_of(layer);
+    if (layer.over_text) {
+      measured["groups"] = json_list(layer.groups, [](const GroupReport& group) -> Json {
+        return {{"key_energy_kept", group.key_energy},
+                {"value_energy_kept", group.value_energy},
+                {"key_norm_ratio", group.key_norm},
+                {"value_norm_ratio", group.value_norm}};
+      });
+    }
+    return measured;
+  });
 }
 
 // Adds what only some conversions have.
@@ -195,13 +144,10 @@ std::string change_of_heads(const ConversionPlan& plan, AttentionRole role) {
 }
 
 std::string heads_text(const ConversionPlan& plan) {
-  std::string text;
-  for (const AttentionRole role : plan.spec.roles()) {
-    text += fmt::format("{}{}{}", text.empty() ? "kv heads " : ", ",
-                        plan.spec.has_encoder() ? fmt::format("{} ", name_of(role)) : "",
-                        change_of_heads(plan, role));
-  }
-  return text;
+  return "kv heads " + joined(plan.spec.roles(), ", ", [&](AttentionRole role) {
+           return (plan.spec.has_encoder() ? fmt::format("{} ", name_of(role)) : "") +
+                  change_of_heads(plan, role);
+         });
 }
 
 std::string summary_text(const ConversionPlan& plan) {
@@ -246,6 +192,24 @@ std::string exactness_text(const OutputComparison& comparison, const ConversionP
                      comparison.largest_difference, comparison.largest_output, rounding);
 }
 
+// The models on held-out text, and how source and result go on after the same words, under a line
+// that names the text.
+std::string held_out_table(const HeldOut& report, const Console& console) {
+  return fmt::format(
+      "on {} tokens of the text that the conversion did not use, {} at a time{}:\n{}{}",
+      with_thousands(report.tokens.value()), report.context.value(),
+      report.own_tokens
+          ? fmt::format(",\nand on {} that the source wrote", with_thousands(*report.own_tokens))
+          : "",
+      held_out_rows(report).text(console),
+      joined(report.answers.value_or(std::vector<HeldOutAnswer>()), "",
+             [](const HeldOutAnswer& answer) {
+               return fmt::format("\n\n> {}\n  source  {}\n  result  {}",
+                                  text_of_answer(answer.prompt), text_of_answer(answer.source),
+                                  text_of_answer(answer.result));
+             }));
+}
+
 // The command that a user types next.
 std::string next_step(const ConvertOptions& options) {
   std::string command = "regroup inspect " + shell_quoted(options.destination);
@@ -272,12 +236,12 @@ void print_report(const ConversionReport& done, const Console& console) {
     if (done.budget) {
       console.print_facts(budget_table(*done.budget, console) + "\n", kReportIndent);
     }
-    console.print_facts(summary_text(plan) +
-                            (plan.request.calibration ? grouping_text(done.groupings) : "") +
-                            kept_text(done.layers) + refit_text(done.layers) +
-                            distillation_text(done.distillation) +
-                            (done.comparison ? exactness_text(*done.comparison, plan) : ""),
-                        kReportIndent);
+    console.print_facts(
+        summary_text(plan) + (plan.request.calibration ? grouping_text(done.groupings) : "") +
+            kept_text(done.layers) + refit_text(done.layers) +
+            (done.distillation ? "\ndistilled " + text_of_distilled(*done.distillation) : "") +
+            (done.comparison ? exactness_text(*done.comparison, plan) : ""),
+        kReportIndent);
     if (done.held_out) {
       console.print("\n" + held_out_table(*done.held_out, console));
     }

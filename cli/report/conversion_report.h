@@ -1,22 +1,15 @@
-// A conversion as it goes, and what it reports.
+// What a conversion reports.
 #pragma once
 
-#include <cstdint>
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "cli/measure/compare_logits.h"
 #include "cli/measure/conversion_options.h"
 #include "cli/measure/kv_budget.h"
 #include "cli/shell/console.h"
-#include "cli/shell/progress.h"
 #include "cli/shell/table.h"
-#include "converter/convert/attention_pooler.h"
 #include "converter/convert/conversion_plan.h"
 #include "converter/convert/execute_plan.h"
 #include "converter/convert/similar_grouping.h"
@@ -25,36 +18,6 @@
 #include "formats/model/model.h"
 
 namespace regroup {
-
-// The progress bar of a conversion. Its unit is what takes most of the time: steps of refitting,
-// layers whose pooling is solved, or bytes.
-
-class ConversionProgressBar {
- public:
-  /// Registers with the plan's refiner, if there is one. Keeps references to both arguments.
-  ConversionProgressBar(const Console& console, const ConversionPlan& plan);
-  ConversionProgressBar(const ConversionProgressBar&) = delete;
-  ConversionProgressBar& operator=(const ConversionProgressBar&) = delete;
-  ~ConversionProgressBar();
-
-  /// For use as a ConversionProgress.
-  void wrote(std::uint64_t bytes, std::string_view tensor);
-  void finish() { progress_.finish(); }
-
- private:
-  using Place = std::pair<AttentionRole, std::size_t>;
-
-  static std::map<std::string, Place, std::less<>> solved_tensors(const ConversionPlan& plan);
-  static Progress progress_of(const Console& console, const ConversionPlan& plan, bool solves);
-  void refined(const RefinementStep& step);
-
-  const ConversionPlan& plan_;
-  std::map<std::string, Place, std::less<>> solved_;  // tensors of solved layers
-  Progress progress_;
-  std::set<Place> layers_;  // done or in progress
-};
-
-// The report of a conversion, as text or JSON.
 
 struct ConversionReport {
   const ConvertOptions& options;  ///< with the request that was planned
@@ -79,13 +42,8 @@ void print_report(const ConversionReport& done, const Console& console);
 Table held_out_rows(const HeldOut& report);
 /// How source and result go on after the same words, a row for each.
 Table answers_rows(const HeldOut& report);
-/// All this under a line that names the text.
-std::string held_out_table(const HeldOut& report, const Console& console);
 
 // What a conversion measured of its layers, for its report.
-
-/// Each layer as in its record, with its groups if they were measured over a text.
-Json layers_json(const std::vector<LayerReport>& layers);
 
 /// A row for each layer that was measured over a text: means over its groups.
 Table layers_table(const std::vector<LayerReport>& layers);
@@ -97,10 +55,6 @@ std::string kept_text(const std::vector<LayerReport>& layers);
 /// The same of refitting: the mean error before and after it, and the layer with the largest error
 /// after it. Empty if no layer was refitted.
 std::string refit_text(const std::vector<LayerReport>& layers);
-
-/// A line that begins with a line break: how far the result was from its source before distillation
-/// and after it. Empty if there is none.
-std::string distillation_text(const std::optional<DistillOutcome>& distilled);
 
 /// The share of energy that similar heads and contiguous groups keep in each layer.
 Json groupings_json(const std::vector<LayerGrouping>& groupings);

@@ -46,11 +46,9 @@ std::string mode_text(const UptrainPlan& plan) {
   if (choice.options.size() == 1) {
     return "";
   }
-  std::string needs;
-  for (const MemoryChoice::Option& option : choice.options) {
-    needs += fmt::format("{}{} {}", needs.empty() ? "" : ", ", name_of(option.mode),
-                         need_text(option.need));
-  }
+  const std::string needs = joined(choice.options, ", ", [](const MemoryChoice::Option& option) {
+    return fmt::format("{} {}", name_of(option.mode), need_text(option.need));
+  });
   return fmt::format("\n          mode {}, {}: {}{}", name_of(choice.mode), reason_of(choice),
                      needs, gradients_text(plan));
 }
@@ -82,34 +80,29 @@ Json parts_json(const TrainingMemory& memory) {
 }
 
 Json leaner_json(const std::optional<MemoryShortage>& shortage) {
-  Json list = Json::array();
-  for (const LeanerRun& run : shortage.value_or(MemoryShortage{}).leaner) {
-    list.push_back({{"options", run.options}, {"memory_bytes", run.bytes}});
-  }
-  return list;
+  return json_list(shortage.value_or(MemoryShortage{}).leaner, [](const LeanerRun& run) -> Json {
+    return {{"options", run.options}, {"memory_bytes", run.bytes}};
+  });
 }
 
 Json modes_json(const MemoryChoice& choice) {
-  Json list = Json::array();
-  for (const MemoryChoice::Option& option : choice.options) {
-    list.push_back({{"mode", name_of(option.mode)},
-                    {"memory_bytes", option.need.device},
-                    {"host_memory_bytes", option.need.host},
-                    {"fits", option.fits}});
-  }
-  return list;
+  return json_list(choice.options, [](const MemoryChoice::Option& option) -> Json {
+    return {{"mode", name_of(option.mode)},
+            {"memory_bytes", option.need.device},
+            {"host_memory_bytes", option.need.host},
+            {"fits", option.fits}};
+  });
 }
 
 }  // namespace
 
 std::string memory_text(const UptrainPlan& plan) {
   const TrainingMemory& memory = plan.memory;
-  std::string parts;
-  for (const auto& [bytes, name] : parts_of(memory)) {
-    if (bytes > 0) {
-      parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", name, text_of_bytes(bytes));
-    }
-  }
+  auto needed = parts_of(memory);
+  std::erase_if(needed, [](const auto& part) { return !(part.first > 0); });
+  std::string parts = joined(needed, ", ", [](const auto& part) {
+    return fmt::format("{} {}", part.second, text_of_bytes(part.first));
+  });
   if (memory.not_at_once > 0) {
     parts += fmt::format(", less {} that is not needed at the same time",
                          text_of_bytes(memory.not_at_once));
@@ -122,31 +115,27 @@ std::string memory_text(const UptrainPlan& plan) {
 
 std::string sharding_text(const UptrainPlan& plan) {
   const Sharding& sharding = plan.settings.sharding;
-  std::string needs;
-  for (const ShardingChoice::Option& option : plan.sharding_choice.options) {
-    needs += fmt::format("{}{} {}", needs.empty() ? ": " : "; ", text_of(option.sharding),
-                         need_text(option.memory.chosen().need));
-  }
+  const ShardingChoice& choice = plan.sharding_choice;
+  const auto need_of = [](const ShardingChoice::Option& option) {
+    return fmt::format("{} {}", text_of(option.sharding), need_text(option.memory.chosen().need));
+  };
   return fmt::format("{} ({} each), {}{}", text_of(sharding),
                      sharding.weights ? "a part of the weights" : "all weights",
-                     reason_of_sharding(plan), plan.sharding_choice.automatic ? needs : "");
+                     reason_of_sharding(plan),
+                     choice.automatic ? ": " + joined(choice.options, "; ", need_of) : "");
 }
 
 Json sharding_json(const UptrainPlan& plan) {
-  Json list = Json::array();
-  for (const ShardingChoice::Option& option : plan.sharding_choice.options) {
+  const auto option_json = [](const ShardingChoice::Option& option) -> Json {
     const MemoryChoice::Option& chosen = option.memory.chosen();
-    list.push_back({{"shard", name_of(option.sharding)},
-                    {"replicate", option.sharding.copies},
-                    {"memory_mode", name_of(chosen.mode)},
-                    {"memory_bytes", chosen.need.device},
-                    {"host_memory_bytes", chosen.need.host},
-                    {"fits", chosen.fits}});
-  }
+    return {{"shard", name_of(option.sharding)},     {"replicate", option.sharding.copies},
+            {"memory_mode", name_of(chosen.mode)},   {"memory_bytes", chosen.need.device},
+            {"host_memory_bytes", chosen.need.host}, {"fits", chosen.fits}};
+  };
   return {{"shard", name_of(plan.settings.sharding)},
           {"replicate", plan.settings.sharding.copies},
           {"shard_reason", reason_of_sharding(plan)},
-          {"shard_options", std::move(list)}};
+          {"shard_options", json_list(plan.sharding_choice.options, option_json)}};
 }
 
 Json memory_json(const UptrainPlan& plan) {

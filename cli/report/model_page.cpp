@@ -1,15 +1,10 @@
 #include <algorithm>
-#include <functional>
 #include <map>
 
 #include <fmt/format.h>
 
-#include "cli/report/conversion_facts.h"
 #include "cli/report/conversion_report.h"
-#include "cli/report/model_report.h"
-#include "cli/report/page.h"
 #include "cli/report/pages.h"
-#include "cli/report/training_charts.h"
 #include "cli/shell/text.h"
 #include "formats/model/record_words.h"
 #include "formats/model/serving_cost.h"
@@ -202,8 +197,6 @@ std::vector<Chart> conversion_charts(const RecordedMeasurements& record) {
   return charts;
 }
 
-}  // namespace
-
 void add_heads(Page& page, const ModelSummary& summary, const std::vector<LayerSummary>& layers) {
   std::vector<Chart> charts = head_charts(layers);
   for (const auto& more : {cache_charts(summary), slope_charts(summary)}) {
@@ -242,8 +235,6 @@ void add_conversion(Page& page, const RecordedMeasurements& record) {
     page.add_charts(charts);
   }
 }
-
-namespace {
 
 void add_summary(Page& page, const ModelPage& facts) {
   page.begin_section("summary", "Summary");
@@ -304,15 +295,19 @@ void add_training(Page& page, const TrainingCurve& curve, bool converted) {
 
 }  // namespace
 
-std::string model_page(const ModelPage& facts) {
-  const std::string path = facts.summary.path.string();
-  Page page(path, "regroup inspect");
-  add_summary(page, facts);
+void add_model(Page& page, const ModelPage& facts) {
   add_heads(page, facts.summary, facts.layers);
   add_provenance(page, facts.summary, facts.conversion);
   if (facts.conversion) {
     add_conversion(page, *facts.conversion);
   }
+}
+
+std::string model_page(const ModelPage& facts) {
+  const std::string path = facts.summary.path.string();
+  Page page(path, "regroup inspect");
+  add_summary(page, facts);
+  add_model(page, facts);
   if (facts.training) {
     add_training(page, *facts.training, facts.summary.record.converted());
   }

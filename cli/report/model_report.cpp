@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <functional>
 #include <span>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "cli/report/conversion_facts.h"
-#include "cli/shell/text.h"
-#include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/model/record_words.h"
 #include "formats/spec/config_writers.h"
@@ -117,22 +114,18 @@ std::string parts_text(const ModelSummary& summary) {
     parts.emplace_back(count, part);
   }
   std::sort(parts.begin(), parts.end(), std::greater<>());
-  std::vector<std::string> shares;
-  for (const auto& [count, part] : parts) {
-    shares.push_back(fmt::format("{} {}", part, text_of_count(count)));
-  }
-  return fmt::format("{}", fmt::join(shares, ", "));
+  return joined(parts, ", ", [](const auto& part) {
+    return fmt::format("{} {}", part.second, text_of_count(part.first));
+  });
 }
 
 std::string dtypes_text(const ModelSummary& summary) {
   if (summary.bytes_by_dtype.size() == 1) {
     return summary.dtype;
   }
-  std::vector<std::string> shares;
-  for (const auto& [dtype, bytes] : summary.bytes_by_dtype) {
-    shares.push_back(fmt::format("{} {}", dtype, text_of_bytes(bytes)));
-  }
-  return fmt::format("{}", fmt::join(shares, ", "));
+  return joined(summary.bytes_by_dtype, ", ", [](const auto& share) {
+    return fmt::format("{} {}", share.first, text_of_bytes(share.second));
+  });
 }
 
 std::string slopes_text(const std::vector<double>& slopes) {
@@ -144,15 +137,13 @@ std::string slopes_text(const std::vector<double>& slopes) {
 }
 
 // One line about the attention, or one for each role.
-Facts attention_lines(const ModelSummary& summary) {
-  Facts lines;
+void add_attention(Facts& lines, const ModelSummary& summary) {
   if (summary.roles.empty()) {
     lines.emplace_back("attention", attention_text(summary, summary.attention, summary.kv_heads));
   }
   for (const AttentionSummary& role : summary.roles) {
     lines.emplace_back(name_of(role.role), attention_text(summary, role.attention, role.kv_heads));
   }
-  return lines;
 }
 
 // The recorded conversion, on one or two lines, and what else is recorded.
@@ -163,9 +154,8 @@ void add_conversion(Facts& lines, const ModelSummary& summary) {
   if (end < text.size()) {
     lines.emplace_back("", text.substr(end + 1));
   }
-  for (auto& fact : recorded_measurements(summary.record)) {
-    lines.push_back(std::move(fact));
-  }
+  const Facts measurements = recorded_measurements(summary.record);
+  lines.insert(lines.end(), measurements.begin(), measurements.end());
 }
 
 std::string whole_model_of(const ModelSummary& summary) {
@@ -259,13 +249,11 @@ Json summary_json(const ModelSummary& summary, const CacheLoad& load) {
 Facts summary_facts(const ModelSummary& summary, const CacheLoad& load) {
   Facts lines{
       {"model",
-       fmt::format("{} ({})", printable(summary.path.string(), 0),
+       fmt::format("{} ({})", printable_path(summary.path),
                    summary.architecture.empty() ? "no config" : printable(summary.architecture))},
       {"language", language_model_text(summary)},
       {"layers", layers_text(summary)}};
-  for (auto& line : attention_lines(summary)) {
-    lines.push_back(std::move(line));
-  }
+  add_attention(lines, summary);
   lines.emplace_back("positions", summary.positions);
   lines.emplace_back("slopes",
                      summary.alibi_slopes.empty() ? "" : slopes_text(summary.alibi_slopes.front()));
@@ -280,14 +268,9 @@ Facts summary_facts(const ModelSummary& summary, const CacheLoad& load) {
 
 std::vector<std::string> model_warnings(const ModelSummary& summary) {
   std::vector<std::string> warnings = summary.disagreements;
-  for (std::string& warning : warnings_in(summary.record)) {
-    warnings.push_back(std::move(warning));
-  }
+  const std::vector<std::string> recorded = warnings_in(summary.record);
+  warnings.insert(warnings.end(), recorded.begin(), recorded.end());
   return warnings;
-}
-
-std::string summary_text(const ModelSummary& summary, const CacheLoad& load) {
-  return text_of_facts(summary_facts(summary, load), kFactsIndent);
 }
 
 }  // namespace regroup

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cli/shell/table.h"
@@ -27,16 +26,8 @@ Json summary_json(const ModelSummary& summary, const CacheLoad& load);
 /// In the order to print them.
 Facts summary_facts(const ModelSummary& summary, const CacheLoad& load);
 
-/// Width of the names of facts in summary_text(), in columns.
-inline constexpr std::size_t kFactsIndent = 12;
-
-/// One line per fact, no newline at the end.
-std::string summary_text(const ModelSummary& summary, const CacheLoad& load);
-
 /// Where the checkpoint contradicts itself, then what its record warns of.
 std::vector<std::string> model_warnings(const ModelSummary& summary);
-
-// The differences between two checkpoints, as tables and as JSON.
 
 /// `with_values` adds the columns for differences between values.
 Table differences_table(const std::vector<TensorDifference>& differences, bool with_values = true);
@@ -55,8 +46,6 @@ Json settings_json(const std::vector<JsonDifference>& differences);
 /// there are no differences.
 std::string text_of_counts(const std::vector<TensorDifference>& tensors,
                            const std::vector<JsonDifference>& settings);
-
-// The tensors of a checkpoint, its layers and its statistics, as tables and as JSON.
 
 /// Which tensors to list, and in which order.
 struct TensorChoice {

@@ -1,7 +1,6 @@
 #include "cli/report/page.h"
 
 #include <map>
-#include <string>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -259,8 +258,7 @@ bool is(const Kind& kind, const fs::path& path) {
 void check_path(const Kind& kind, const fs::path& path) {
   std::error_code fault;
   if (path_exists(path) && !(fs::is_regular_file(path, fault) && is(kind, path))) {
-    throw_usage("{}: {}: exists and is not {}", kind.option, printable(path.string(), 0),
-                kind.name);
+    throw_usage("{}: {}: exists and is not {}", kind.option, printable_path(path), kind.name);
   }
 }
 
@@ -274,13 +272,13 @@ void write(const Kind& kind, const fs::path& path, std::string_view text, const 
   } catch (const fs::filesystem_error& fault) {
     std::error_code ignored;
     fs::remove(partial, ignored);
-    throw_environment("{}: cannot write: {}", printable(path.string(), 0), fault.code().message());
+    throw_environment("{}: cannot write: {}", printable_path(path), fault.code().message());
   } catch (...) {
     std::error_code ignored;
     fs::remove(partial, ignored);
     throw;
   }
-  console.note(fmt::format("wrote {}", printable(path.string(), 0)));
+  console.note(fmt::format("wrote {}", printable_path(path)));
 }
 
 }  // namespace

@@ -14,14 +14,11 @@
 
 namespace regroup {
 
-// Escapes text for HTML and SVG: names in a checkpoint must not inject markup into a page.
-
-/// `text` for use between tags and in quoted attributes: applies printable() and replaces & < > " '
-/// by entities.
+/// `text` for use between tags and in quoted attributes of HTML and SVG, so that names in a
+/// checkpoint inject no markup: applies printable() and replaces & < > " ' by entities.
 std::string escaped(std::string_view text);
 
-// A report as one self-contained HTML page without scripts, for light and dark schemes and print.
-
+/// A report as one self-contained HTML page without scripts, for light and dark schemes and print.
 class Page {
  public:
   /// `title` is the subject of the page, `subtitle` the kind of report.
@@ -54,8 +51,6 @@ class Page {
   std::string title_, subtitle_;
   std::vector<Section> sections_;
 };
-
-// Writes reports to files.
 
 /// Writes an HTML page to `path` and prints a note. Replaces an existing HTML page atomically.
 /// Throws kUsage if `path` is anything else, kEnvironment if it cannot be written.

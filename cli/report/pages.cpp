@@ -5,28 +5,27 @@
 
 #include <fmt/format.h>
 
-#include "cli/report/model_report.h"
-#include "cli/report/page.h"
 #include "cli/shell/text.h"
 
 namespace regroup {
 
-std::string diff_page(const DiffPage& facts) {
-  Page page(fmt::format("{} and {}", facts.before, facts.after), "regroup diff");
-  const bool same = facts.tensors.empty() && facts.settings.empty();
+std::string diff_page(const std::string& before, const std::string& after,
+                      const std::vector<TensorDifference>& tensors,
+                      const std::vector<JsonDifference>& settings) {
+  Page page(fmt::format("{} and {}", before, after), "regroup diff");
+  const bool same = tensors.empty() && settings.empty();
   page.begin_section("summary", "Summary");
-  page.add_verdict(
-      same, same ? "No difference."
-                 : fmt::format("They differ: {}.", text_of_counts(facts.tensors, facts.settings)));
-  page.add_facts({{"before", facts.before}, {"after", facts.after}});
-  if (!facts.tensors.empty()) {
+  page.add_verdict(same, same ? "No difference."
+                              : fmt::format("They differ: {}.", text_of_counts(tensors, settings)));
+  page.add_facts({{"before", before}, {"after", after}});
+  if (!tensors.empty()) {
     page.begin_section("tensors", "Tensors");
-    page.add_table(differences_table(facts.tensors),
+    page.add_table(differences_table(tensors),
                    "Tensors that differ; largest and mean are of the absolute difference");
   }
-  if (!facts.settings.empty()) {
+  if (!settings.empty()) {
     page.begin_section("settings", "Settings");
-    page.add_table(settings_table(facts.settings, 0), "Settings that differ");
+    page.add_table(settings_table(settings, 0), "Settings that differ");
   }
   return page.text();
 }
@@ -119,11 +118,7 @@ std::string verify_page(const VerifyPage& facts) {
   if (facts.logits) {
     add_logits(page, *facts.logits);
   }
-  add_heads(page, facts.model.summary, facts.model.layers);
-  add_provenance(page, facts.model.summary, facts.model.conversion);
-  if (facts.model.conversion) {
-    add_conversion(page, *facts.model.conversion);
-  }
+  add_model(page, facts.model);
   return page.text();
 }
 
@@ -158,55 +153,54 @@ std::vector<Series> curves_of(
   return curves;
 }
 
-Chart cache_chart(const ServingPlan& plan) {
-  return {.id = "cache",
-          .title = "KV cache by context",
-          .description =
-              fmt::format("Memory for keys and values of {} in {}; a line for each number of kv "
-                          "heads.",
-                          text_of_sequences(plan.batch), name_of(plan.cache_dtype)),
-          .x = tokens_axis("tokens of each sequence"),
-          .y = memory_axis("KV cache"),
-          .series = curves_of(plan,
-                              [&](const ServingCost& cost, std::uint64_t context) {
-                                return static_cast<double>(plan.batch * cost.cache.at(context));
-                              }),
-          .key = Chart::Key::kEndLabels,
-          .ordered = true};
+// `chart` with these curves and the axis of their contexts.
+Chart with_curves(Chart chart, const ServingPlan& plan,
+                  const std::function<double(const ServingCost&, std::uint64_t)>& value) {
+  chart.x = tokens_axis("tokens of each sequence");
+  chart.series = curves_of(plan, value);
+  chart.key = Chart::Key::kEndLabels;
+  chart.ordered = true;
+  return chart;
 }
 
-Chart memory_chart(const ServingPlan& plan) {
-  return {.id = "memory",
-          .title = "Weights and cache by context",
-          .description = fmt::format("Weights plus the cache of {}, and the available memory.",
-                                     text_of_sequences(plan.batch)),
-          .x = tokens_axis("tokens of each sequence"),
-          .y = memory_axis("weights and cache"),
-          .series = curves_of(plan,
-                              [&](const ServingCost& cost, std::uint64_t context) {
-                                return static_cast<double>(cost.memory(context, plan.batch));
-                              }),
-          .thresholds = {{static_cast<double>(*plan.vram), text_of_bytes(*plan.vram)}},
-          .key = Chart::Key::kEndLabels,
-          .ordered = true};
-}
-
-Chart speed_chart(const ServingPlan& plan) {
-  return {
-      .id = "speed",
-      .title = "Tokens per second at most",
-      .description = fmt::format("Of {} together, if the only limit is memory bandwidth of {}.",
-                                 text_of_sequences(plan.batch), text_of_bandwidth(*plan.bandwidth)),
-      .x = tokens_axis("tokens of each sequence"),
-      .y = {.title = "tokens per second", .scale = Axis::Scale::kLog2},
-      .series = curves_of(plan,
-                          [&](const ServingCost& cost, std::uint64_t context) {
-                            return static_cast<double>(plan.batch) *
-                                   static_cast<double>(*plan.bandwidth) /
-                                   static_cast<double>(cost.bytes_per_step(context, plan.batch));
-                          }),
-      .key = Chart::Key::kEndLabels,
-      .ordered = true};
+std::vector<Chart> charts_of(const ServingPlan& plan) {
+  const std::string sequences = text_of_sequences(plan.batch);
+  const auto batch = static_cast<double>(plan.batch);
+  std::vector<Chart> charts{with_curves(
+      {.id = "cache",
+       .title = "KV cache by context",
+       .description = fmt::format("Memory for keys and values of {} in {}; a line for each number "
+                                  "of kv heads.",
+                                  sequences, name_of(plan.cache_dtype)),
+       .y = memory_axis("KV cache")},
+      plan, [&](const ServingCost& cost, std::uint64_t context) {
+        return static_cast<double>(plan.batch * cost.cache.at(context));
+      })};
+  if (plan.vram) {
+    charts.push_back(with_curves(
+        {.id = "memory",
+         .title = "Weights and cache by context",
+         .description =
+             fmt::format("Weights plus the cache of {}, and the available memory.", sequences),
+         .y = memory_axis("weights and cache"),
+         .thresholds = {{static_cast<double>(*plan.vram), text_of_bytes(*plan.vram)}}},
+        plan, [&](const ServingCost& cost, std::uint64_t context) {
+          return static_cast<double>(cost.memory(context, plan.batch));
+        }));
+  }
+  if (plan.bandwidth) {
+    charts.push_back(with_curves(
+        {.id = "speed",
+         .title = "Tokens per second at most",
+         .description = fmt::format("Of {} together, if the only limit is memory bandwidth of {}.",
+                                    sequences, text_of_bandwidth(*plan.bandwidth)),
+         .y = {.title = "tokens per second", .scale = Axis::Scale::kLog2}},
+        plan, [&](const ServingCost& cost, std::uint64_t context) {
+          return batch * static_cast<double>(*plan.bandwidth) /
+                 static_cast<double>(cost.bytes_per_step(context, plan.batch));
+        }));
+  }
+  return charts;
 }
 
 Facts facts_of(const ServingPlan& plan) {
@@ -242,14 +236,7 @@ std::string plan_page(const ServingPlan& plan) {
   page.add_paragraph(
       "Computed from the shapes of the tensors, not measured. Only weights and cache are counted, "
       "not the other memory and time that an engine needs.");
-  std::vector<Chart> charts{cache_chart(plan)};
-  if (plan.vram) {
-    charts.push_back(memory_chart(plan));
-  }
-  if (plan.bandwidth) {
-    charts.push_back(speed_chart(plan));
-  }
-  page.add_charts(charts);
+  page.add_charts(charts_of(plan));
   for (const PlanTable& table : plan_tables(plan)) {
     page.add_table(table.table, table.caption);
   }

@@ -19,25 +19,11 @@
 
 namespace regroup {
 
-// Page sections about a model that several pages share.
-
-/// Heads by layer, caches and slopes. Adds nothing if there is nothing to chart.
-void add_heads(Page& page, const ModelSummary& summary, const std::vector<LayerSummary>& layers);
-
-/// The provenance recorded in the weights. Adds nothing if none is recorded.
-void add_provenance(Page& page, const ModelSummary& summary,
-                    const std::optional<RecordedMeasurements>& conversion);
-
-/// The energy that layers kept, and the errors before and after refitting.
-void add_conversion(Page& page, const RecordedMeasurements& record);
-
 /// Logarithmic axes of memory in bytes and of tokens.
 Axis memory_axis(const std::string& title);
 Axis tokens_axis(const std::string& title);
 
-// The HTML page of `regroup inspect`. It also shows the records of conversion and training, if they
-// are given.
-
+/// What a page shows of a model.
 struct ModelPage {
   const ModelSummary& summary;
   CacheLoad load = {};
@@ -48,34 +34,32 @@ struct ModelPage {
   std::optional<TrainingCurve> training = std::nullopt;
 };
 
-/// A complete HTML document.
+/// Adds heads by layer, caches and slopes, the record of the weights and what their conversion
+/// measured; nothing of what is not known.
+void add_model(Page& page, const ModelPage& facts);
+
+// Complete HTML documents. Paths are as given on the command line.
+
+/// Of `regroup inspect`: with the records of conversion and training, if they are given.
 std::string model_page(const ModelPage& facts);
 
-// The HTML page of `regroup diff`.
-
-struct DiffPage {
-  std::string before, after;  ///< paths as given on the command line
-  const std::vector<TensorDifference>& tensors;
-  const std::vector<JsonDifference>& settings;
-};
-
-/// A complete HTML document.
-std::string diff_page(const DiffPage& facts);
-
-// The HTML page of `regroup verify`.
+/// Of `regroup diff`.
+std::string diff_page(const std::string& before, const std::string& after,
+                      const std::vector<TensorDifference>& tensors,
+                      const std::vector<JsonDifference>& settings);
 
 struct VerifyPage {
-  std::string source, result;  ///< paths as given on the command line
-  const Verification* found;   ///< null: nothing could be computed again
+  std::string source, result;
+  const Verification* found;  ///< null: nothing could be computed again
   std::optional<LogitsResult> logits = std::nullopt;
   /// The result. The page does not show its tensors, statistics and training.
   ModelPage model;
 };
 
-/// A complete HTML document.
+/// Of `regroup verify`.
 std::string verify_page(const VerifyPage& facts);
 
-/// A complete HTML document.
+/// Of `regroup plan`.
 std::string plan_page(const ServingPlan& plan);
 
 }  // namespace regroup

@@ -161,7 +161,7 @@ Json cost_json(const ServingPlan& plan, const ServingCost& cost) {
   if (plan.vram) {
     report["largest_context"] = or_null(cost.largest_context(*plan.vram, plan.batch));
   }
-  for (const std::uint64_t context : plan.contexts) {
+  report["contexts"] = json_list(plan.contexts, [&](std::uint64_t context) {
     Json at = {{"context", context}, {"cache_bytes", plan.batch * cost.cache.at(context)}};
     if (plan.vram) {
       at["largest_batch"] = cost.largest_batch(*plan.vram, context);
@@ -171,8 +171,8 @@ Json cost_json(const ServingPlan& plan, const ServingCost& cost) {
       at["seconds_per_step"] = seconds;
       at["tokens_per_second"] = static_cast<double>(plan.batch) / seconds;
     }
-    report["contexts"].push_back(std::move(at));
-  }
+    return at;
+  });
   return report;
 }
 
@@ -189,10 +189,9 @@ Json plan_json(const ServingPlan& plan) {
                  {"batch", plan.batch},
                  {"vram", or_null(plan.vram)},
                  {"bandwidth", or_null(plan.bandwidth)},
-                 {"costs", Json::array()}};
-  for (const ServingCost& cost : plan.costs) {
-    report["costs"].push_back(cost_json(plan, cost));
-  }
+                 {"costs", json_list(plan.costs, [&](const ServingCost& cost) {
+                    return cost_json(plan, cost);
+                  })}};
   if (plan.chosen) {
     const ServingCost& cost = plan.costs[*plan.chosen];
     report["choice"] = {

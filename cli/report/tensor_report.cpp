@@ -7,9 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/report/model_report.h"
-#include "cli/shell/text.h"
 #include "formats/base/error.h"
-#include "formats/base/json.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
@@ -112,8 +110,7 @@ Table settings_table(const std::vector<JsonDifference>& differences, std::size_t
 }
 
 Json differences_json(const std::vector<TensorDifference>& differences) {
-  Json list = Json::array();
-  for (const TensorDifference& difference : differences) {
+  return json_list(differences, [](const TensorDifference& difference) {
     Json entry = {{"name", difference.name}, {"differs", kind_of(difference)}};
     for (const auto& [key, tensor] :
          {std::pair{"before", difference.before}, std::pair{"after", difference.after}}) {
@@ -128,14 +125,12 @@ Json differences_json(const std::vector<TensorDifference>& differences) {
       entry["mean_difference"] = difference.values->mean;
       entry["cosine"] = difference.values->cosine;
     }
-    list.push_back(std::move(entry));
-  }
-  return list;
+    return entry;
+  });
 }
 
 Json settings_json(const std::vector<JsonDifference>& differences) {
-  Json list = Json::array();
-  for (const JsonDifference& difference : differences) {
+  return json_list(differences, [](const JsonDifference& difference) {
     Json entry = {{"path", difference.path}};
     if (difference.before) {
       entry["before"] = *difference.before;
@@ -143,9 +138,8 @@ Json settings_json(const std::vector<JsonDifference>& differences) {
     if (difference.after) {
       entry["after"] = *difference.after;
     }
-    list.push_back(std::move(entry));
-  }
-  return list;
+    return entry;
+  });
 }
 
 std::string text_of_counts(const std::vector<TensorDifference>& tensors,
@@ -282,8 +276,7 @@ Table statistics_table(const std::vector<MeasuredTensor>& tensors) {
 }
 
 Json tensors_json(const Checkpoint& checkpoint, const std::vector<const TensorInfo*>& tensors) {
-  Json list = Json::array();
-  for (const TensorInfo* tensor : tensors) {
+  return json_list(tensors, [&](const TensorInfo* tensor) {
     Json entry = {{"name", tensor->name},
                   {"dtype", name_of(tensor->dtype)},
                   {"shape", tensor->shape},
@@ -292,35 +285,31 @@ Json tensors_json(const Checkpoint& checkpoint, const std::vector<const TensorIn
       entry.update(place_json(checkpoint, *tensor));
     } else {
       entry["joined_along"] = tensor->joint;
-      for (const TensorInfo& piece : tensor->pieces) {
-        entry["pieces"].push_back(place_json(checkpoint, piece));
-      }
+      entry["pieces"] = json_list(
+          tensor->pieces, [&](const TensorInfo& piece) { return place_json(checkpoint, piece); });
     }
-    list.push_back(std::move(entry));
-  }
-  return list;
+    return entry;
+  });
 }
 
 Json layers_json(const std::vector<LayerSummary>& layers, std::int64_t head_dim) {
-  Json list = Json::array();
-  for (const LayerSummary& layer : layers) {
-    list.push_back({{"attention", name_of(layer.role)},
-                    {"layer", layer.layer},
-                    {"query_heads", layer.query_heads},
-                    {"kv_heads", layer.kv_heads},
-                    {"config_kv_heads", layer.config_kv_heads},
-                    {"head_dim", head_dim},
-                    {"window", or_null(layer.window)},
-                    {"parameters", layer.parameters},
-                    {"bytes", layer.bytes},
-                    {"kv_bytes_per_token", or_null(layer.kv_bytes_per_token)}});
-  }
-  return list;
+  return json_list(layers, [&](const LayerSummary& layer) -> Json {
+    return {{"attention", name_of(layer.role)},
+            {"layer", layer.layer},
+            {"query_heads", layer.query_heads},
+            {"kv_heads", layer.kv_heads},
+            {"config_kv_heads", layer.config_kv_heads},
+            {"head_dim", head_dim},
+            {"window", or_null(layer.window)},
+            {"parameters", layer.parameters},
+            {"bytes", layer.bytes},
+            {"kv_bytes_per_token", or_null(layer.kv_bytes_per_token)}};
+  });
 }
 
 Json statistics_json(const std::vector<MeasuredTensor>& tensors) {
-  Json list = Json::array();
-  for (const auto& [tensor, found] : tensors) {
+  return json_list(tensors, [](const MeasuredTensor& measured) {
+    const auto& [tensor, found] = measured;
     Json entry = {{"name", tensor->name},
                   {"dtype", name_of(tensor->dtype)},
                   {"shape", tensor->shape},
@@ -333,9 +322,8 @@ Json statistics_json(const std::vector<MeasuredTensor>& tensors) {
                         {"largest", found.largest},
                         {"norm", found.norm}});
     }
-    list.push_back(std::move(entry));
-  }
-  return list;
+    return entry;
+  });
 }
 
 }  // namespace regroup

@@ -1,7 +1,6 @@
 #include "cli/report/training_charts.h"
 
 #include <algorithm>
-#include <string>
 
 #include <fmt/format.h>
 
@@ -48,10 +47,10 @@ void add_line(TrainingCurve& curve, const Json& line) {
 Facts read_recipe(const fs::path& file) {
   constexpr std::uint64_t kMaxRecipeBytes = 1U << 20;
   Facts facts;
-  const Json run = parse_json_object(read_text(file, kMaxRecipeBytes), printable(file.string(), 0));
+  const Json run = parse_json_object(read_text(file, kMaxRecipeBytes), printable_path(file));
   const auto recipe = run.find("recipe");
   if (recipe == run.end() || !recipe->is_object()) {
-    throw_bad_input("{}: no \"recipe\"", printable(file.string(), 0));
+    throw_bad_input("{}: no \"recipe\"", printable_path(file));
   }
   for (const auto& [key, value] : recipe->items()) {
     if (!value.is_null()) {
@@ -78,12 +77,12 @@ TrainingCurve read_training_curve(const fs::path& path) {
                                   text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
     if (!line.is_object() || !line.contains("step") || !line["step"].is_number()) {
       throw_bad_input("{}: line {} is not a JSON object with a number \"step\"",
-                      printable(file.string(), 0), number);
+                      printable_path(file), number);
     }
     add_line(curve, line);
   }
   if (curve.empty()) {
-    throw_bad_input("{}: no step has a loss", printable(file.string(), 0));
+    throw_bad_input("{}: no step has a loss", printable_path(file));
   }
   if (fs::is_directory(path) && path_exists(path / kRecipeFile)) {
     curve.recipe = read_recipe(path / kRecipeFile);
@@ -176,39 +175,30 @@ Chart loss_chart(const std::vector<NamedCurve>& runs) {
   return chart;
 }
 
-// Adds the curves to a chart of one number per step, without series so far.
-Chart step_chart(Chart chart, const std::vector<NamedCurve>& runs, Values values) {
-  const std::string unit = chart.y.title;
-  add_series(chart, runs, values, runs.size() > 1 ? "" : unit.c_str());
+// A chart of one number per step, in `unit`.
+Chart step_chart(const char* id, const char* title, const char* description, const char* unit,
+                 const std::vector<NamedCurve>& runs, Values values) {
+  Chart chart{.id = id,
+              .title = title,
+              .description = description,
+              .x = steps_axis(),
+              .y = {.title = unit, .low = 0.0},
+              .series = {}};
+  add_series(chart, runs, values, runs.size() > 1 ? "" : unit);
   return chart;
 }
 
 }  // namespace
 
 std::vector<Chart> training_charts(const std::vector<NamedCurve>& runs) {
-  std::vector<Chart> charts{
-      loss_chart(runs),
-      step_chart({.id = "learning-rate",
-                  .title = "Learning rate",
-                  .description = "Learning rate by step.",
-                  .x = steps_axis(),
-                  .y = {.title = "learning rate", .low = 0.0},
-                  .series = {}},
-                 runs, &TrainingCurve::learning_rate),
-      step_chart({.id = "gradient-norm",
-                  .title = "Gradient norm",
-                  .description = "Norm of the gradients before clipping, by step.",
-                  .x = steps_axis(),
-                  .y = {.title = "norm", .low = 0.0},
-                  .series = {}},
-                 runs, &TrainingCurve::gradient_norm),
-      step_chart({.id = "speed",
-                  .title = "Speed",
-                  .description = "Tokens per second by step.",
-                  .x = steps_axis(),
-                  .y = {.title = "tokens/s", .low = 0.0},
-                  .series = {}},
-                 runs, &TrainingCurve::speed)};
+  std::vector<Chart> charts{loss_chart(runs),
+                            step_chart("learning-rate", "Learning rate", "Learning rate by step.",
+                                       "learning rate", runs, &TrainingCurve::learning_rate),
+                            step_chart("gradient-norm", "Gradient norm",
+                                       "Norm of the gradients before clipping, by step.", "norm",
+                                       runs, &TrainingCurve::gradient_norm),
+                            step_chart("speed", "Speed", "Tokens per second by step.", "tokens/s",
+                                       runs, &TrainingCurve::speed)};
   std::erase_if(charts, [](const Chart& chart) { return chart.series.empty(); });
   return charts;
 }

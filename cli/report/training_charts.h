@@ -5,15 +5,12 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cli/report/chart.h"
 #include "cli/shell/text.h"
 
 namespace regroup {
-
-// Reads the metrics of a training run from its directory or metrics.jsonl.
 
 /// A value measured at a step.
 struct StepValue {
@@ -47,8 +44,6 @@ std::optional<std::filesystem::path> run_directory_of(const std::filesystem::pat
 /// Reduces `values` to at most `most` values: means of equally many neighbours (the last may be of
 /// fewer).
 std::vector<StepValue> thinned(const std::vector<StepValue>& values, std::size_t most);
-
-// Charts of training runs.
 
 /// A run, and its name in charts of several runs.
 struct NamedCurve {

@@ -2,12 +2,11 @@
 // result.
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
+#include <cstddef>
+#include <functional>
 #include <string>
 
 #include "cli/shell/console.h"
-#include "cli/shell/progress.h"
 #include "formats/base/json.h"
 #include "uptrain/run/distill.h"
 #include "uptrain/run/uptrain.h"
@@ -36,34 +35,10 @@ Json plan_json(const UptrainPlan& plan);
 /// A line on the learning rate that trials have chosen.
 std::string rate_text(const RateChoice& choice);
 
-/// Shows the progress of a run on the console.
-class ConsoleObserver : public UptrainObserver {
- public:
-  ConsoleObserver(const UptrainPlan& plan, const Console& console);
-
-  void on_start(const TrainingProgress& progress) override;
-  void on_step(const StepReport& report) override;
-  void on_metrics(const Json& line) override;
-  void on_evaluating(std::int64_t step, std::int64_t done, std::int64_t all) override;
-  void on_evaluation(std::int64_t step, const Evaluation& evaluation) override;
-  void on_saved(const std::filesystem::path& run, std::int64_t step) override;
-  void on_warning(const std::string& text) override;
-
-  /// The speed of the steps so far, without evaluations and saving.
-  double tokens_per_second() const;
-  Progress& progress() { return progress_; }
-
- private:
-  const UptrainPlan& plan_;
-  const Console& console_;
-  Progress progress_;
-  double smoothed_loss_ = -1.0;
-  double trained_seconds_ = 0.0;
-  std::int64_t trained_tokens_ = 0;
-};
-
-/// Prints the result of a complete run, as text or JSON.
-void report_result(const UptrainPlan& plan, const UptrainResult& result, double tokens_per_second,
-                   bool json, const Console& console);
+/// Calls `train` and shows its progress, then prints the result of the complete run, as text or
+/// JSON. `begun` is called once OUT.run exists.
+void train_and_report(const std::function<UptrainResult(UptrainObserver&)>& train,
+                      const UptrainPlan& plan, const std::function<void()>& begun, bool json,
+                      const Console& console);
 
 }  // namespace regroup

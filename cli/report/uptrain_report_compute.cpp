@@ -1,13 +1,17 @@
 #include "cli/report/uptrain_report.h"
 
 #include <cmath>
+#include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "cli/report/plan_report.h"
+#include "cli/shell/progress.h"
 #include "cli/shell/text.h"
+#include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/model/model.h"
 #include "formats/model/record_words.h"
@@ -65,19 +69,16 @@ std::string teacher_text(const UptrainPlan& plan) {
       teacher.attention_weight > 0
           ? fmt::format(", attention weight {:g}", teacher.attention_weight)
           : "";
-  return fmt::format("teacher   {}, weight {:g}, temperature {:g}{}\n", name,
-                     teacher.distillation.weight, teacher.distillation.temperature, attention);
+  return fmt::format("{}, weight {:g}, temperature {:g}{}", name, teacher.distillation.weight,
+                     teacher.distillation.temperature, attention);
 }
 
 std::string recipe_text(const UptrainPlan& plan) {
   const UptrainSettings& settings = plan.settings;
-  std::string text = fmt::format(
-      "rate      {}\n"
-      "recipe    {} on {} weights, {}; weight decay {:g}, clipping at {:g}\n",
-      schedule_text(plan), name_of(settings.optimizer.kind), name_of(settings.trained),
-      name_of(plan.task.objective), settings.optimizer.decay_of_matrices(),
-      settings.max_gradient_norm);
-  return text + teacher_text(plan);
+  return fmt::format("{} on {} weights, {}; weight decay {:g}, clipping at {:g}",
+                     name_of(settings.optimizer.kind), name_of(settings.trained),
+                     name_of(plan.task.objective), settings.optimizer.decay_of_matrices(),
+                     settings.max_gradient_norm);
 }
 
 // The source of a pretraining length that was not given on the command line.
@@ -85,28 +86,28 @@ std::string published_text(const UptrainSettings& settings) {
   return settings.published.empty()
              ? ""
              : fmt::format(
-                   "          {:g} of {} pretraining tokens, published for {}; --pretrain-tokens "
-                   "overrides this\n",
+                   "{:g} of {} pretraining tokens, published for {}; --pretrain-tokens overrides "
+                   "this",
                    *settings.alpha, with_thousands(*settings.pretrain_tokens), settings.published);
 }
 
-// A line per file if there are several.
-std::string sources_text(const UptrainPlan& plan) {
-  std::string text;
-  for (const UptrainPlan::Source& source : plan.sources) {
-    text += fmt::format("          {:.3g} % from {}, {} tokens, {}\n", 100 * source.share,
-                        printable(source.path.string(), 0), text_of_count(source.tokens),
-                        reading_text(source.epochs));
+// A fact per file if there are several.
+void add_sources(Facts& facts, const UptrainPlan& plan) {
+  if (plan.sources.size() == 1) {
+    return;
   }
-  return plan.sources.size() > 1 ? text : "";
+  for (const UptrainPlan::Source& source : plan.sources) {
+    facts.emplace_back("", fmt::format("{:.3g} % from {}, {} tokens, {}", 100 * source.share,
+                                       printable_path(source.path), text_of_count(source.tokens),
+                                       reading_text(source.epochs)));
+  }
 }
 
 // The share of padding if documents are kept apart.
 std::string padding_text(const UptrainPlan& plan) {
   return plan.settings.documents.separate
-             ? fmt::format(
-                   "          documents kept apart: {:.3g} % of all positions are padding\n",
-                   100 * (1 - plan.filled))
+             ? fmt::format("documents kept apart: {:.3g} % of all positions are padding",
+                           100 * (1 - plan.filled))
              : "";
 }
 
@@ -122,21 +123,19 @@ std::string saving_text(const UptrainPlan& plan) {
 // What evaluations cost; empty without evaluation data.
 std::string evaluations_text(const UptrainPlan& plan) {
   return plan.evaluations
-             ? fmt::format("evaluate  {} times {} tokens of {}, {:.3g} FLOPs\n",
-                           plan.evaluations->count, text_of_count(plan.evaluations->tokens),
-                           printable(plan.settings.eval_data.string(), 0), plan.evaluations->flops)
+             ? fmt::format("{} times {} tokens of {}, {:.3g} FLOPs", plan.evaluations->count,
+                           text_of_count(plan.evaluations->tokens),
+                           printable_path(plan.settings.eval_data), plan.evaluations->flops)
              : "";
 }
 
 Json sources_json(const UptrainPlan& plan) {
-  Json sources = Json::array();
-  for (const UptrainPlan::Source& source : plan.sources) {
-    sources.push_back({{"path", source.path.string()},
-                       {"tokens", source.tokens},
-                       {"share", source.share},
-                       {"epochs", source.epochs}});
-  }
-  return sources;
+  return json_list(plan.sources, [](const UptrainPlan::Source& source) -> Json {
+    return {{"path", source.path.string()},
+            {"tokens", source.tokens},
+            {"share", source.share},
+            {"epochs", source.epochs}};
+  });
 }
 
 Json evaluation_json(const std::optional<Evaluation>& evaluation) {
@@ -148,51 +147,61 @@ Json evaluation_json(const std::optional<Evaluation>& evaluation) {
           {"tokens", evaluation->tokens}};
 }
 
-// The division of a step among ranks, and what travels between them; empty for one rank.
-std::string ranks_text(const UptrainPlan& plan) {
+// The division of a step among several ranks, and what travels between them.
+void add_ranks(Facts& facts, const UptrainPlan& plan) {
   const UptrainSettings& settings = plan.settings;
   if (settings.ranks == 1) {
-    return "";
+    return;
   }
   constexpr double kLink = 50e9;  // bytes per second, as a network of 400 Gbit/s has them
-  return fmt::format(
-      "ranks     {}{}, each {} of a step's {} batches of {}\n"
-      "shard     {}\n"
-      "traffic   {} of weights and {} of gradients{} per rank and step, {:.2g} s at 50 GB/s\n",
-      settings.ranks,
-      settings.sequence_ranks == 1
-          ? std::string()
-          : fmt::format(" in groups of {} that share sequences", settings.sequence_ranks),
-      settings.accumulation / settings.shares(), settings.accumulation, settings.batch,
-      sharding_text(plan), text_of_bytes(plan.traffic.weights),
-      text_of_bytes(plan.traffic.gradients + plan.traffic.copies),
-      plan.traffic.sequences > 0
-          ? fmt::format(", {} of keys and values", text_of_bytes(plan.traffic.sequences))
-          : std::string(),
-      plan.traffic.total() / kLink);
+  facts.emplace_back(
+      "ranks",
+      fmt::format(
+          "{}{}, each {} of a step's {} batches of {}", settings.ranks,
+          settings.sequence_ranks == 1
+              ? ""
+              : fmt::format(" in groups of {} that share sequences", settings.sequence_ranks),
+          settings.accumulation / settings.shares(), settings.accumulation, settings.batch));
+  facts.emplace_back("shard", sharding_text(plan));
+  facts.emplace_back(
+      "traffic",
+      fmt::format("{} of weights and {} of gradients{} per rank and step, {:.2g} s at 50 GB/s",
+                  text_of_bytes(plan.traffic.weights),
+                  text_of_bytes(plan.traffic.gradients + plan.traffic.copies),
+                  plan.traffic.sequences > 0 ? fmt::format(", {} of keys and values",
+                                                           text_of_bytes(plan.traffic.sequences))
+                                             : "",
+                  plan.traffic.total() / kLink));
 }
 
 }  // namespace
 
 std::string plan_text(const UptrainPlan& plan) {
   const UptrainSettings& settings = plan.settings;
-  return fmt::format(
-      "steps     {} of {} tokens ({} of {}), {} tokens in all\n"
-      "{}{}"
-      "data      {} tokens, {}\n"
-      "{}{}{}"
-      "model     {} parameters, {} on {}\n"
-      "compute   {:.3g} FLOPs\n"
-      "{}"
-      "memory    {}\n"
-      "states    {}",
-      with_thousands(plan.schedule.steps), with_thousands(plan.tokens_per_step),
-      text_of_sequences(settings.batch * settings.accumulation),
-      with_thousands(plan.sequence_length), text_of_count(plan.tokens), published_text(settings),
-      ranks_text(plan), text_of_count(plan.data_tokens), reading_text(plan.epochs),
-      sources_text(plan), padding_text(plan), recipe_text(plan), text_of_count(plan.parameters),
-      name_of(settings.precision), settings.device.str(), plan.flops, evaluations_text(plan),
-      memory_text(plan), saving_text(plan));
+  Facts facts{
+      {"steps",
+       fmt::format("{} of {} tokens ({} of {}), {} tokens in all",
+                   with_thousands(plan.schedule.steps), with_thousands(plan.tokens_per_step),
+                   text_of_sequences(settings.batch * settings.accumulation),
+                   with_thousands(plan.sequence_length), text_of_count(plan.tokens))},
+      {"", published_text(settings)}};
+  add_ranks(facts, plan);
+  facts.emplace_back("data", fmt::format("{} tokens, {}", text_of_count(plan.data_tokens),
+                                         reading_text(plan.epochs)));
+  add_sources(facts, plan);
+  const Facts others{
+      {"", padding_text(plan)},
+      {"rate", schedule_text(plan)},
+      {"recipe", recipe_text(plan)},
+      {"teacher", teacher_text(plan)},
+      {"model", fmt::format("{} parameters, {} on {}", text_of_count(plan.parameters),
+                            name_of(settings.precision), settings.device.str())},
+      {"compute", fmt::format("{:.3g} FLOPs", plan.flops)},
+      {"evaluate", evaluations_text(plan)},
+      {"memory", memory_text(plan)},
+      {"states", saving_text(plan)}};
+  facts.insert(facts.end(), others.begin(), others.end());
+  return text_of_facts(facts, kPlanIndent);
 }
 
 Json plan_json(const UptrainPlan& plan) {
@@ -244,57 +253,79 @@ std::string rate_text(const RateChoice& choice) {
       choice.before, choice.after, choice.rate);
 }
 
-ConsoleObserver::ConsoleObserver(const UptrainPlan& plan, const Console& console)
-    : plan_(plan), console_(console), progress_(console, "uptrain", plan.schedule.steps, "steps") {}
-
-void ConsoleObserver::on_start(const TrainingProgress& progress) {
-  progress_.set_start(progress.step);
-  if (progress.step > 0) {
-    console_.note(fmt::format("resuming after step {} of {}", progress.step, plan_.schedule.steps));
-  }
-}
-
-void ConsoleObserver::on_step(const StepReport& report) {
-  trained_seconds_ += report.seconds;
-  trained_tokens_ += report.tokens;
-  if (!report.skipped) {
-    smoothed_loss_ = smoothed_loss_ < 0 ? report.loss : 0.9 * smoothed_loss_ + 0.1 * report.loss;
-  }
-  progress_.update(report.step, fmt::format("loss {:.4f}  {} tokens/s", smoothed_loss_,
-                                            text_of_count(tokens_per_second())));
-}
-
-void ConsoleObserver::on_metrics(const Json& line) {
-  if (console_.progress_format() == ProgressFormat::kJson) {
-    console_.note(line.dump());
-  }
-}
-
-void ConsoleObserver::on_evaluating(std::int64_t step, std::int64_t done, std::int64_t all) {
-  progress_.update(step, fmt::format("evaluating, window {} of {}", done, all));
-}
-
-void ConsoleObserver::on_evaluation(std::int64_t step, const Evaluation& evaluation) {
-  progress_.interrupt_with(fmt::format("step {}: held-out loss {:.4f}, perplexity {:#.6g}", step,
-                                       evaluation.loss, evaluation.perplexity));
-}
-
-void ConsoleObserver::on_saved(const std::filesystem::path& run, std::int64_t step) {
-  if (console_.verbosity() == Verbosity::kVerbose) {
-    progress_.interrupt_with(
-        fmt::format("step {}: state saved in {}", step, printable(run.string(), 0)));
-  }
-}
-
-void ConsoleObserver::on_warning(const std::string& text) {
-  progress_.interrupt_with("warning: " + text);
-}
-
-double ConsoleObserver::tokens_per_second() const {
-  return trained_seconds_ > 0 ? static_cast<double>(trained_tokens_) / trained_seconds_ : 0.0;
-}
-
 namespace {
+
+// Shows the progress of a run on the console.
+class ConsoleObserver : public UptrainObserver {
+ public:
+  ConsoleObserver(const UptrainPlan& plan, const std::function<void()>& begun,
+                  const Console& console)
+      : plan_(plan),
+        begun_(begun),
+        console_(console),
+        progress_(console, "uptrain", plan.schedule.steps, "steps") {}
+
+  void on_start(const TrainingProgress& progress) override {
+    begun_();
+    progress_.set_start(progress.step);
+    if (progress.step > 0) {
+      console_.note(
+          fmt::format("resuming after step {} of {}", progress.step, plan_.schedule.steps));
+    }
+  }
+
+  void on_step(const StepReport& report) override {
+    trained_seconds_ += report.seconds;
+    trained_tokens_ += report.tokens;
+    if (!report.skipped) {
+      smoothed_loss_ = smoothed_loss_ < 0 ? report.loss : 0.9 * smoothed_loss_ + 0.1 * report.loss;
+    }
+    progress_.update(report.step, fmt::format("loss {:.4f}  {} tokens/s", smoothed_loss_,
+                                              text_of_count(tokens_per_second())));
+  }
+
+  void on_metrics(const Json& line) override {
+    if (console_.progress_format() == ProgressFormat::kJson) {
+      console_.note(line.dump());
+    }
+  }
+
+  void on_evaluating(std::int64_t step, std::int64_t done, std::int64_t all) override {
+    progress_.update(step, fmt::format("evaluating, window {} of {}", done, all));
+  }
+
+  void on_evaluation(std::int64_t step, const Evaluation& evaluation) override {
+    progress_.interrupt_with(fmt::format("step {}: held-out loss {:.4f}, perplexity {:#.6g}", step,
+                                         evaluation.loss, evaluation.perplexity));
+  }
+
+  void on_saved(const std::filesystem::path& run, std::int64_t step) override {
+    if (console_.verbosity() == Verbosity::kVerbose) {
+      progress_.interrupt_with(
+          fmt::format("step {}: state saved in {}", step, printable_path(run)));
+    }
+  }
+
+  void on_warning(const std::string& text) override {
+    progress_.interrupt_with("warning: " + text);
+  }
+
+  // The speed of the steps so far, without evaluations and saving.
+  double tokens_per_second() const {
+    return trained_seconds_ > 0 ? static_cast<double>(trained_tokens_) / trained_seconds_ : 0.0;
+  }
+
+  void finish() { progress_.finish(); }
+
+ private:
+  const UptrainPlan& plan_;
+  const std::function<void()>& begun_;
+  const Console& console_;
+  Progress progress_;
+  double smoothed_loss_ = -1.0;
+  double trained_seconds_ = 0.0;
+  std::int64_t trained_tokens_ = 0;
+};
 
 // What its record warns of, and a run after which the model predicts the held-out text worse.
 std::vector<std::string> result_warnings(const UptrainPlan& plan, const UptrainResult& result) {
@@ -309,8 +340,6 @@ std::vector<std::string> result_warnings(const UptrainPlan& plan, const UptrainR
   }
   return warnings;
 }
-
-}  // namespace
 
 void report_result(const UptrainPlan& plan, const UptrainResult& result, double tokens_per_second,
                    bool json, const Console& console) {
@@ -335,6 +364,25 @@ void report_result(const UptrainPlan& plan, const UptrainResult& result, double 
           : fmt::format("loss  {:.4f} in the last steps, on the text it trained on",
                         result.last_loss));
   console.print(fmt::format("wrote {}", printable(output, 0)));
+}
+
+}  // namespace
+
+void train_and_report(const std::function<UptrainResult(UptrainObserver&)>& train,
+                      const UptrainPlan& plan, const std::function<void()>& begun, bool json,
+                      const Console& console) {
+  ConsoleObserver observer(plan, begun, console);
+  try {
+    const UptrainResult result = train(observer);
+    observer.finish();
+    report_result(plan, result, observer.tokens_per_second(), json, console);
+  } catch (const Error& fault) {
+    if (fault.kind() != ErrorKind::kInterruptedSaved) {
+      throw;
+    }
+    throw Error(fault.kind(),
+                fmt::format("{}; run the same command with --resume to continue", fault.what()));
+  }
 }
 
 }  // namespace regroup

@@ -1,6 +1,5 @@
 #include "cli/shell/command.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <spawn.h>
-#include <string_view>
 #include <sys/wait.h>
 #include <system_error>
 #include <unistd.h>
@@ -139,7 +138,7 @@ std::string library_path_of(const fs::path& folder) {
 LibTorchChoice choice_of(const fs::path& folder, std::string_view version) {
   const std::string found = libtorch_version(folder);
   if (!found.empty() && libtorch_interface(found) != libtorch_interface(version)) {
-    return {.mismatch = fmt::format("{} is {}", printable(folder.string(), 0), found)};
+    return {.mismatch = fmt::format("{} is {}", printable_path(folder), found)};
   }
   return {.library_path = library_path_of(folder)};
 }

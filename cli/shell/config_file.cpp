@@ -133,9 +133,7 @@ class AsciiText {
 
 class ConfigFile {
  public:
-  ConfigFile(CLI::App& program, std::string shown) : program_(program), shown_(std::move(shown)) {}
-
-  void apply(const toml::table& table) { apply(program_, table); }
+  explicit ConfigFile(std::string shown) : shown_(std::move(shown)) {}
 
   template <typename... Args>
   [[noreturn]] void refuse(const toml::source_region& where, fmt::format_string<Args...> format,
@@ -144,7 +142,6 @@ class ConfigFile {
                 fmt::format(format, std::forward<Args>(args)...));
   }
 
- private:
   void apply(CLI::App& command, const toml::table& table) {
     if (command.get_allow_config_extras() == CLI::config_extras_mode::capture) {
       return;  // Command::ignore_config_file()
@@ -164,6 +161,7 @@ class ConfigFile {
     }
   }
 
+ private:
   static CLI::App* command_named(CLI::App& command, const std::string& name) {
     for (CLI::App* each : command.get_subcommands([](const CLI::App*) { return true; })) {
       if (each->get_name() == name) {
@@ -300,7 +298,6 @@ class ConfigFile {
     }
   }
 
-  CLI::App& program_;
   std::string shown_;
 };
 
@@ -308,11 +305,11 @@ class ConfigFile {
 
 void apply_config_file(CLI::App& program, const std::filesystem::path& path) {
   const std::string text = read_text(path, kMaxBytes);
-  const std::string shown = printable(path.string(), 0);
-  ConfigFile config(program, shown);
+  const std::string shown = printable_path(path);
+  ConfigFile config(shown);
   const AsciiText ascii(text, shown);
   try {
-    config.apply(toml::parse(ascii.text()));
+    config.apply(program, toml::parse(ascii.text()));
   } catch (const toml::parse_error& fault) {
     if (const std::filesystem::path kind = path.extension();
         kind == ".yaml" || kind == ".yml" || kind == ".json") {

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <string_view>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -28,11 +27,7 @@ bool put_line(std::FILE* stream, std::string_view text) {
 }
 
 // Ignores write errors: a closed stderr must not stop the work.
-void put_message(std::string_view text) {
-  const std::string line = fmt::format("{}\n", text);
-  std::fwrite(line.data(), 1, line.size(), stderr);
-  std::fflush(stderr);
-}
+void put_message(std::string_view text) { static_cast<void>(put_line(stderr, text)); }
 
 // Returns 80 if the width is unknown.
 int columns_of(int descriptor) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <future>
 #include <thread>
 #include <unistd.h>
@@ -13,7 +12,6 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "uptrain/model/device.h"
 
 namespace regroup {
 namespace {

@@ -5,13 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <utility>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "cli/shell/text.h"
 #include "formats/base/error.h"
@@ -162,11 +156,9 @@ std::string shell_quoted(const std::string& text) {
   if (plain) {
     return text;
   }
-  std::string quoted = "'";
-  for (const char c : text) {
-    quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  }
-  return quoted + "'";
+  std::string inner = text;
+  replace_all(inner, "'", "'\\''");
+  return "'" + inner + "'";
 }
 
 namespace {
@@ -178,50 +170,17 @@ std::string shown_name(const std::string& names) {
                              : names.substr(begin, names.find(',', begin) - begin);
 }
 
-// An option with one value, which is passed to `take` as typed.
-Option add(Command command, const std::string& names, const std::string& text, const char* kind,
-           const std::function<void(const std::string& name, const std::string& typed)>& take) {
+}  // namespace
+
+Option add_parsed(
+    Command command, const std::string& names, const std::string& text, const char* kind,
+    const std::function<void(const std::string& name, const std::string& typed)>& take) {
   return command
       .add_option(
           names, [name = shown_name(names), take](const std::string& typed) { take(name, typed); },
           text)
       .value_name(kind);
 }
-
-}  // namespace
-
-namespace number_options {
-
-Option add_counts(Command command, const std::string& names, const std::string& text,
-                  CountRange range,
-                  const std::function<void(const std::vector<std::uint64_t>&)>& assign) {
-  return add(command, names, text, kCounts, [=](const std::string& name, const std::string& typed) {
-    assign(parse_counts(name, typed, range));
-  });
-}
-
-Option add_one_count(Command command, const std::string& names, const std::string& text,
-                     CountRange range, const std::function<void(std::uint64_t)>& assign) {
-  return add(command, names, text, kCount, [=](const std::string& name, const std::string& typed) {
-    assign(parse_count(name, typed, range));
-  });
-}
-
-Option add_one_number(Command command, const std::string& names, const std::string& text,
-                      NumberRange range, const std::function<void(double)>& assign) {
-  return add(command, names, text, kNumber, [=](const std::string& name, const std::string& typed) {
-    assign(parse_number(name, typed, range));
-  });
-}
-
-Option add_one_size(Command command, const std::string& names, const std::string& text,
-                    const std::function<void(std::uint64_t)>& assign) {
-  return add(command, names, text, kSize, [=](const std::string& name, const std::string& typed) {
-    assign(parse_bytes(name, typed));
-  });
-}
-
-}  // namespace number_options
 
 Option add_threads_option(Command command, int& threads, const std::string& text) {
   return add_count(command, "--threads", threads, text, {1, kMostThreads}).default_text("");
@@ -237,8 +196,7 @@ void check_output_name(const std::filesystem::path& path, std::string_view what,
   const std::string ending = whole.extension().string();
   const bool of_a_file = std::find(kFiles.begin(), kFiles.end(), ending) != kFiles.end();
   if (of_a_file && std::find(endings.begin(), endings.end(), ending) == endings.end()) {
-    throw_usage("{}: {} is made, whose name cannot end in {}{}", printable(path.string(), 0), what,
-                ending,
+    throw_usage("{}: {} is made, whose name cannot end in {}{}", printable_path(path), what, ending,
                 endings.size() == 0 ? std::string(": leave that out")
                                     : fmt::format("; allowed is {}", fmt::join(endings, ", ")));
   }

@@ -65,9 +65,6 @@ double parse_number(std::string_view option, std::string_view text, NumberRange 
 /// `text` quoted so that a POSIX shell reads it as one word.
 std::string shell_quoted(const std::string& text);
 
-// Adds options that take numbers. Each has a range, all are parsed by cli/shell/quantity.h, and
-// the error for a number out of range names the option.
-
 // Names of values in the help. cli/shell/config_file.cpp recognises numbers by them.
 inline constexpr const char* kCount = "COUNT";
 inline constexpr const char* kCounts = "COUNT,...";
@@ -75,17 +72,13 @@ inline constexpr const char* kNumber = "NUMBER";
 inline constexpr const char* kSize = "SIZE";
 inline constexpr const char* kSizeOrShare = "SIZE|SHARE";
 
-namespace number_options {
+/// An option with one value of that kind; `take` gets the name of the option, for messages, and the
+/// value as typed.
+Option add_parsed(
+    Command command, const std::string& names, const std::string& text, const char* kind,
+    const std::function<void(const std::string& name, const std::string& typed)>& take);
 
-Option add_counts(Command command, const std::string& names, const std::string& text,
-                  CountRange range,
-                  const std::function<void(const std::vector<std::uint64_t>&)>& assign);
-Option add_one_count(Command command, const std::string& names, const std::string& text,
-                     CountRange range, const std::function<void(std::uint64_t)>& assign);
-Option add_one_number(Command command, const std::string& names, const std::string& text,
-                      NumberRange range, const std::function<void(double)>& assign);
-Option add_one_size(Command command, const std::string& names, const std::string& text,
-                    const std::function<void(std::uint64_t)>& assign);
+namespace number_options {
 
 template <std::integral Integer>
 std::string text_of_default(const Integer& value) {
@@ -114,9 +107,10 @@ template <typename Value>
 Option add_count(Command command, const std::string& names, Value& value, const std::string& text,
                  CountRange range = {}) {
   using Integer = typename number_options::ValueIn<Value>::Type;
-  return number_options::add_one_count(
-             command, names, text, range,
-             [&value](std::uint64_t count) { value = static_cast<Integer>(count); })
+  const auto take = [&value, range](const std::string& name, const std::string& typed) {
+    value = static_cast<Integer>(parse_count(name, typed, range));
+  };
+  return add_parsed(command, names, text, kCount, take)
       .default_text(number_options::text_of_default(value));
 }
 
@@ -124,10 +118,11 @@ Option add_count(Command command, const std::string& names, Value& value, const 
 template <std::integral Integer>
 Option add_counts(Command command, const std::string& names, std::vector<Integer>& values,
                   const std::string& text, CountRange range = {}) {
-  return number_options::add_counts(command, names, text, range,
-                                    [&values](const std::vector<std::uint64_t>& counts) {
-                                      values.assign(counts.begin(), counts.end());
-                                    })
+  const auto take = [&values, range](const std::string& name, const std::string& typed) {
+    const std::vector<std::uint64_t> counts = parse_counts(name, typed, range);
+    values.assign(counts.begin(), counts.end());
+  };
+  return add_parsed(command, names, text, kCounts, take)
       .default_text(fmt::format("{}", fmt::join(values, ",")));
 }
 
@@ -135,23 +130,25 @@ Option add_counts(Command command, const std::string& names, std::vector<Integer
 template <typename Value>
 Option add_number(Command command, const std::string& names, Value& value, const std::string& text,
                   NumberRange range) {
-  return number_options::add_one_number(command, names, text, range,
-                                        [&value](double number) { value = number; })
+  const auto take = [&value, range](const std::string& name, const std::string& typed) {
+    value = parse_number(name, typed, range);
+  };
+  return add_parsed(command, names, text, kNumber, take)
       .default_text(number_options::text_of_default(value));
 }
 
 /// Bytes with a unit: "24GiB". The help shows no default unless default_text() is called.
 template <typename Value>
 Option add_size(Command command, const std::string& names, Value& value, const std::string& text) {
-  return number_options::add_one_size(command, names, text,
-                                      [&value](std::uint64_t bytes) { value = bytes; });
+  return add_parsed(command, names, text, kSize,
+                    [&value](const std::string& name, const std::string& typed) {
+                      value = parse_bytes(name, typed);
+                    });
 }
 
 /// --threads, the same in every command. `threads` stays 0 for one per core.
 Option add_threads_option(Command command, int& threads,
                           const std::string& text = "CPU threads (default: one per core)");
-
-// Checks that the extension of an output fits what is written.
 
 /// Throws kUsage if `path` has a known file extension that is not one of `endings`: a directory
 /// named x.gguf is a mistake. `what` is the kind of output, for the message.

@@ -26,6 +26,14 @@ namespace {
 
 extern "C" void on_parent_end(int) { request_interrupt(SIGTERM); }
 
+void set_handler(int signal, void (*handler)(int)) {
+  struct sigaction action{};
+  action.sa_handler = handler;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;  // reads and writes continue: work stops between its steps
+  sigaction(signal, &action, nullptr);
+}
+
 }  // namespace
 
 void stop_with_parent() {
@@ -36,11 +44,7 @@ void stop_with_parent() {
   }
   // A signal of its own: it comes several times if the parent has threads, which end one by one,
   // and a second SIGTERM ends the program at once.
-  struct sigaction action{};
-  action.sa_handler = on_parent_end;
-  sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGUSR1, &action, nullptr);
+  set_handler(SIGUSR1, on_parent_end);
   ::prctl(PR_SET_PDEATHSIG, SIGUSR1);
   if (std::to_string(::getppid()) != parent) {  // it ended before the call
     request_interrupt(SIGTERM);
@@ -96,16 +100,12 @@ extern "C" void on_interrupt(int number) {
 }  // namespace
 
 void install_interrupt_handlers() {
-  struct sigaction action{};
-  action.sa_handler = on_interrupt;
-  sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;  // reads and writes continue: work stops between its steps
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  set_handler(SIGINT, on_interrupt);
+  set_handler(SIGTERM, on_interrupt);
   struct sigaction hangup{};
   sigaction(SIGHUP, nullptr, &hangup);
   if (hangup.sa_handler != SIG_IGN) {  // nohup ignores it
-    sigaction(SIGHUP, &action, nullptr);
+    set_handler(SIGHUP, on_interrupt);
   }
   // A file size limit becomes an error of write() and does not end the process. So does a closed
   // pipe, see secure_standard_streams().

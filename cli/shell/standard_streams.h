@@ -5,22 +5,16 @@
 
 namespace regroup {
 
-// Settings of glibc's malloc.
-
 /// Keeps freed memory in the process for later allocations instead of returning it to the kernel,
 /// which would have to clear the pages again. A training step frees and allocates the same
 /// gigabytes; reading headers does the same with megabytes. Applies to the whole process.
 void keep_freed_memory();
-
-// Stops the program with the process that started it.
 
 /// If REGROUP_PARENT is the number of the parent process, the end of the parent requests a stop as
 /// SIGTERM does. Otherwise the variable is another process's, and nothing is done. The Python
 /// package sets it: it starts programs in sessions of their own, which a terminal or notebook that
 /// is closed does not end.
 void stop_with_parent();
-
-// Guards stdin, stdout and stderr.
 
 /// Call it first. If stdin, stdout or stderr is closed, opens /dev/null in its place, so that no
 /// other file gets that descriptor: output would be written into it, perhaps into weights. Reading

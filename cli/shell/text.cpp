@@ -4,11 +4,6 @@
 #include <array>
 #include <cmath>
 #include <functional>
-#include <string_view>
-#include <utility>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "formats/base/printable.h"
 
@@ -126,19 +121,15 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }
 
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent) {
-  std::string result;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    std::string line(text.substr(begin, end - begin));
+  return joined(split(text, '\n'), "\n", [&](std::string_view whole) {
+    std::string line(whole), broken;
     for (std::size_t at; (at = break_of(line, columns, indent)) < line.size();) {
-      result += line.substr(0, at) + "\n";
+      broken += line.substr(0, at) + "\n";
       const std::size_t next = line.find_first_not_of(' ', at);
       line = std::string(indent, ' ') + (next == line.npos ? "" : line.substr(next));
     }
-    result += line + (end < text.size() ? "\n" : "");
-    begin = end + 1;
-  }
-  return result;
+    return broken + line;
+  });
 }
 
 std::string text_of_bytes(double bytes) {
@@ -179,12 +170,9 @@ std::string text_of_heads(const std::vector<std::int64_t>& heads) {
     std::sort(sorted.begin(), sorted.end(), std::greater<>());
     runs = runs_of(sorted);
   }
-  std::vector<std::string> texts;
-  for (const auto& [count, layers] : runs) {
-    texts.push_back(fmt::format("{} x {}", count, layers));
-  }
-  return fmt::format("{} (heads x layers{})", fmt::join(texts, ", "),
-                     many ? ", not in their order" : "");
+  return joined(runs, ", ",
+                [](const auto& run) { return fmt::format("{} x {}", run.first, run.second); }) +
+         fmt::format(" (heads x layers{})", many ? ", not in their order" : "");
 }
 
 std::string text_of_facts(const Facts& facts, std::size_t indent) {

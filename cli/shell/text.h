@@ -8,6 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "formats/base/json.h"
 
 namespace regroup {
@@ -45,6 +48,26 @@ std::string code_points(std::string_view text, std::size_t first, std::size_t co
 /// continuation lines. A number stays on the line of its unit, and words that are too long stay
 /// whole.
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent);
+
+/// What `text_of` makes of each of `items`, with `separator` between them.
+template <typename Items, typename TextOf>
+std::string joined(const Items& items, std::string_view separator, const TextOf& text_of) {
+  std::vector<std::string> texts;
+  for (const auto& item : items) {
+    texts.push_back(text_of(item));
+  }
+  return fmt::format("{}", fmt::join(texts, separator));
+}
+
+/// A list of what `json_of` makes of each of `items`.
+template <typename Items, typename JsonOf>
+Json json_list(const Items& items, const JsonOf& json_of) {
+  Json list = Json::array();
+  for (const auto& item : items) {
+    list.push_back(json_of(item));
+  }
+  return list;
+}
 
 /// A report as JSON in ASCII: control and non-ASCII characters are escaped, which protects
 /// terminals, and bytes that are not UTF-8 are replaced. NaN and infinities, which JSON lacks,

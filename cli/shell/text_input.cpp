@@ -13,15 +13,11 @@ void add_jsonl_option(Command command, std::optional<bool>& json_lines) {
 
 void add_text_input(Command command, TextInput& input, const std::string& purpose) {
   command.add_option("--text", input.files, purpose);
-  command
-      .add_option("--tokenizer", input.tokenizer,
-                  "the tokenizer of --text, as in regroup tokenize (default: the model's)")
-      .default_text("");
+  command.add_option("--tokenizer", input.tokenizer,
+                     "the tokenizer of --text, as in regroup tokenize (default: the model's)");
   add_jsonl_option(command, input.json_lines);
-  command
-      .add_option("--field", input.field,
-                  "--text of JSON: the field that holds the document (default: text)")
-      .default_text("");
+  command.add_option("--field", input.field,
+                     "--text of JSON: the field that holds the document (default: text)");
 }
 
 void check_one_input(bool data, const TextInput& text) {

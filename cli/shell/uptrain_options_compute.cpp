@@ -1,9 +1,7 @@
 #include "cli/shell/uptrain_options.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "cli/shell/command.h"
 #include "cli/shell/devices.h"
 #include "cli/shell/option_needs.h"
 #include "cli/shell/quantity.h"
@@ -83,11 +81,9 @@ namespace {
 
 // "--train kv (12.1 GiB), --dtype bf16 (9.8 GiB)".
 std::string list_of(const std::vector<LeanerRun>& runs) {
-  std::vector<std::string> texts;
-  for (const LeanerRun& run : runs) {
-    texts.push_back(fmt::format("{} ({})", run.options, text_of_bytes(run.bytes)));
-  }
-  return fmt::format("{}", fmt::join(texts, ", "));
+  return joined(runs, ", ", [](const LeanerRun& run) {
+    return fmt::format("{} ({})", run.options, text_of_bytes(run.bytes));
+  });
 }
 
 std::string advice(double available, const std::vector<LeanerRun>& leaner) {
