@@ -114,21 +114,21 @@ std::vector<CommandFacts> whole_commands(const CommandFacts& program) {
 namespace {
 
 constexpr std::size_t kColumns = 80;
-constexpr std::size_t kIndent = 24;  // of descriptions
+constexpr std::size_t kDescriptionIndent = 24;  // of descriptions
 
 // A name, and to its right, or below it if it is long, what it is.
 std::string entry(const std::string& name, const std::string& description) {
   const std::string left = "  " + name;
-  const bool beside = width_of(left) + 2 <= kIndent;
-  const std::string head =
-      beside ? fmt::format("{:<{}}", left, kIndent) : left + "\n" + std::string(kIndent, ' ');
-  return wrapped(head + description, kColumns, kIndent) + "\n";
+  const bool beside = width_of(left) + 2 <= kDescriptionIndent;
+  const std::string head = beside ? fmt::format("{:<{}}", left, kDescriptionIndent)
+                                  : left + "\n" + std::string(kDescriptionIndent, ' ');
+  return wrapped(head + description, kColumns, kDescriptionIndent) + "\n";
 }
 
 // "mean|first|random|lowrank"; empty if that is too long for the left column.
 std::string choices_of(const OptionFacts& option) {
   const std::string choices = fmt::format("{}", fmt::join(option.choices, "|"));
-  return choices.size() > 2 * kIndent ? "" : choices;
+  return choices.size() > 2 * kDescriptionIndent ? "" : choices;
 }
 
 // "--pool mean|first|random|lowrank", "-o, --output PATH", "SOURCE".

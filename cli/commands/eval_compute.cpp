@@ -255,7 +255,7 @@ void print_eval_report(const EvalOptions& options, const EvalRequest& request,
 }
 
 // Tokens in the windows of all supported contexts. Throws kBadInput if the file is too short.
-std::uint64_t tokens_to_read(const EvalRequest& request) {
+std::uint64_t evaluated_tokens(const EvalRequest& request) {
   std::int64_t tokens = 0;
   for (const std::int64_t context : request.contexts) {
     if (obstacle_to(request.source.spec, context).empty()) {
@@ -336,7 +336,7 @@ void run_eval(const EvalOptions& options, const Console& console) {
     run_logits(options, request, console);
     return;
   }
-  const std::uint64_t tokens = tokens_to_read(request);
+  const std::uint64_t tokens = evaluated_tokens(request);
   const Transformer model = load_transformer(request.source, request.type, request.device);
   Progress progress(console, "eval", tokens, "tokens");
   const std::vector<ContextResult> results = evaluate_contexts(options, request, model, progress);

@@ -28,7 +28,9 @@
 #include "formats/base/printable.h"
 #include "formats/model/model.h"
 #include "formats/version.h"
+#include "uptrain/model/device.h"
 #include "uptrain/run/run_record.h"
+#include "uptrain/run/training_speed.h"
 #include "uptrain/run/uptrain_plan.h"
 #include "uptrain/train/rank_agreement.h"
 #include "uptrain/train/run_directory.h"
@@ -211,6 +213,21 @@ void check_origins(const UptrainSettings& settings, const Model& source, bool of
   check_data_origin(source, settings.eval_data, console);
 }
 
+// The time of the whole run: that of large matrix products of twice as many operations, whose speed
+// takes a second to measure. Empty for short runs.
+std::string expected_text(const UptrainPlan& plan) {
+  constexpr double kMinute = 60.0, kShort = 1e11;  // less than a minute on any machine
+  if (plan.flops < kShort) {
+    return "";
+  }
+  const UptrainSettings& settings = plan.settings;
+  const double product =
+      matmul_flops_per_second(scalar_type_of(settings.precision), settings.device);
+  const double flops = plan.flops + (plan.evaluations ? plan.evaluations->flops : 0.0);
+  const double seconds = 2.0 * flops / (product * static_cast<double>(settings.ranks));
+  return seconds < kMinute ? "" : fmt::format("expected  about {}", text_of_duration(seconds));
+}
+
 void plan_and_train(UptrainOptions& options, const Launch& launch,
                     std::unique_ptr<ProcessGroup> ranks, const Console& console) {
   UptrainSettings& settings = options.settings;
@@ -252,6 +269,9 @@ void plan_and_train(UptrainOptions& options, const Launch& launch,
     return;
   }
   console.note(plan_text(plan), kPlanIndent);
+  if (const std::string expected = expected_text(plan); !expected.empty()) {
+    console.note(expected);
+  }
   if (plan.rate_trials) {
     choose_rate_aloud(plan, source, data, ranks.get(), console);
   }

@@ -81,8 +81,8 @@ struct Chart {
   std::string id;  ///< letters, digits and hyphens; unique within a document
   std::string title;
   std::string description;  ///< one sentence
-  Axis x, y;
-  std::vector<Series> series;
+  Axis x = {}, y = {};
+  std::vector<Series> series = {};
   std::vector<Threshold> thresholds = {};
   Key key = Key::kLegend;
   bool ordered = false;  ///< series are steps of one quantity: their colours are a gradient

@@ -196,7 +196,8 @@ Facts conversion_facts(const ConversionRecord& record, std::string_view architec
     facts.emplace_back("positions",
                        change_of(record.source_positions, shown(record.positions.stored)));
     facts.emplace_back("dtype", shown(record.dtype.stored));
-    facts.emplace_back("source", shown(record.source_fingerprint.stored));
+    const std::string source = shown(record.source_fingerprint.stored);
+    facts.emplace_back("source", source.empty() ? "" : "fingerprint " + source);
     facts.emplace_back("converted by", "regroup " + shown(record.version.stored));
   }
   add_measured_facts(facts, record);

@@ -280,6 +280,7 @@ void add_training(Page& page, const TrainingCurve& curve, bool converted) {
   page.add_facts({{"steps", with_thousands(curve.loss.size())},
                   {"tokens", count(curve.tokens)},
                   {"time in steps", curve.seconds > 0 ? text_of_duration(curve.seconds) : ""},
+                  {"training loss", first(curve.loss) + last(curve.loss)},
                   {"held-out loss", first(curve.evaluation) + last(curve.evaluation)},
                   {"skipped steps", curve.skipped > 0 ? with_thousands(curve.skipped) : ""}});
   page.add_charts(training_charts({{"", curve}}));

@@ -113,6 +113,7 @@ std::string verify_page(const VerifyPage& facts) {
   Page page(facts.result, "regroup verify");
   if (facts.found != nullptr) {
     add_verdict(page, facts);
+    page.add_warnings(model_warnings(facts.model.summary));
     add_differences(page, *facts.found);
   }
   if (facts.logits) {

@@ -238,34 +238,32 @@ int five_bits(const Block& block, std::size_t fifths, std::size_t i) {
 }
 
 // A block's scale, and its minimum for types that have one.
-struct Halves {
+struct BlockScale {
   double scale = 0.0;
   double minimum = 0.0;
 };
 
-double q4_0(const Block& block, Halves halves, std::size_t i) {
-  return halves.scale * (nibble(block, 2, i) - 8);
+double q4_0(const Block& block, BlockScale by, std::size_t i) {
+  return by.scale * (nibble(block, 2, i) - 8);
 }
 
-double q4_1(const Block& block, Halves halves, std::size_t i) {
-  return rounded(halves.scale * nibble(block, 4, i) + halves.minimum);
+double q4_1(const Block& block, BlockScale by, std::size_t i) {
+  return rounded(by.scale * nibble(block, 4, i) + by.minimum);
 }
 
-double q5_0(const Block& block, Halves halves, std::size_t i) {
-  return halves.scale * (five_bits(block, 2, i) - 16);
+double q5_0(const Block& block, BlockScale by, std::size_t i) {
+  return by.scale * (five_bits(block, 2, i) - 16);
 }
 
-double q5_1(const Block& block, Halves halves, std::size_t i) {
-  return rounded(halves.scale * five_bits(block, 4, i) + halves.minimum);
+double q5_1(const Block& block, BlockScale by, std::size_t i) {
+  return rounded(by.scale * five_bits(block, 4, i) + by.minimum);
 }
 
-double q8_0(const Block& block, Halves halves, std::size_t i) {
-  return halves.scale * block.i8(2 + i);
-}
+double q8_0(const Block& block, BlockScale by, std::size_t i) { return by.scale * block.i8(2 + i); }
 
-double q2_k(const Block& block, Halves halves, std::size_t i) {
-  return rounded(halves.scale * block.low(i / 16) * quarter(block, 16, i) -
-                 halves.minimum * block.high(i / 16));
+double q2_k(const Block& block, BlockScale by, std::size_t i) {
+  return rounded(by.scale * block.low(i / 16) * quarter(block, 16, i) -
+                 by.minimum * block.high(i / 16));
 }
 
 // 8 bytes hold the low 4 bits of 16 scales of 6 bits, the 4 bytes after them the high 2 bits.
@@ -274,9 +272,9 @@ int q3_k_scale(const Block& block, std::size_t group) {
   return (low | block.two_bits(104 + group % 4, group / 4 * 2) << 4) - 32;
 }
 
-double q3_k(const Block& block, Halves halves, std::size_t i) {
+double q3_k(const Block& block, BlockScale by, std::size_t i) {
   const int third_bit = block.bit(i % 32, i / 32);  // if it is 0, 4 is subtracted
-  return halves.scale * q3_k_scale(block, i / 16) * (quarter(block, 32, i) - 4 * (1 - third_bit));
+  return by.scale * q3_k_scale(block, i / 16) * (quarter(block, 32, i) - 4 * (1 - third_bit));
 }
 
 struct ScaleAndMinimum {
@@ -301,31 +299,30 @@ int paired_nibble(const Block& block, std::size_t quants, std::size_t i) {
   return i % 64 < 32 ? block.low(at) : block.high(at);
 }
 
-double q4_k(const Block& block, Halves halves, std::size_t i) {
+double q4_k(const Block& block, BlockScale by, std::size_t i) {
   const ScaleAndMinimum group = packed_scale(block, i / 32);
-  return rounded(halves.scale * group.scale * paired_nibble(block, 16, i) -
-                 halves.minimum * group.minimum);
+  return rounded(by.scale * group.scale * paired_nibble(block, 16, i) - by.minimum * group.minimum);
 }
 
-double q5_k(const Block& block, Halves halves, std::size_t i) {
+double q5_k(const Block& block, BlockScale by, std::size_t i) {
   const ScaleAndMinimum group = packed_scale(block, i / 32);
   const int quant = paired_nibble(block, 48, i) | block.bit(16 + i % 32, i / 32) << 4;
-  return rounded(halves.scale * group.scale * quant - halves.minimum * group.minimum);
+  return rounded(by.scale * group.scale * quant - by.minimum * group.minimum);
 }
 
-double q6_k(const Block& block, Halves halves, std::size_t i) {
+double q6_k(const Block& block, BlockScale by, std::size_t i) {
   const std::size_t at = i / 128 * 64 + i % 64;  // 64 bytes hold 128 elements
   const int low = i % 128 < 64 ? block.low(at) : block.high(at);
   const int quant = low | quarter(block, 128, i) << 4;
-  return halves.scale * block.i8(192 + i / 16) * (quant - 32);
+  return by.scale * block.i8(192 + i / 16) * (quant - 32);
 }
 
 // Reads the elements of which `kValue` computes each. The halves are at these bytes.
 template <auto kValue, std::size_t kScale, std::size_t kMinimum = kScale>
 void read_elements(const Block& block, std::span<double> values) {
-  const Halves halves{block.half(kScale), block.half(kMinimum)};
+  const BlockScale by{block.half(kScale), block.half(kMinimum)};
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = kValue(block, halves, i);
+    values[i] = kValue(block, by, i);
   }
 }
 

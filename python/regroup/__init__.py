@@ -77,6 +77,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> str:
     """`__version__`: that of the installed package, or of the program that a checkout runs."""
     if name != "__version__":

@@ -35,7 +35,7 @@ TEST_CASE("a record's text names pooling and grouping and calibration and refit"
   CHECK(fact(solved(), "calibration") == "8,192 tokens (statistics 4c1d)");
   CHECK(fact(solved(), "refit") ==
         "200 steps of 1,024 tokens on each attention, on a text of 131,072 tokens");
-  CHECK(fact(solved(), "source") == "0f3a");
+  CHECK(fact(solved(), "source") == "fingerprint 0f3a");
   CHECK_THAT(conversion_text(solved()),
              ContainsSubstring("(lowrank, similar) by regroup 0.1.0\n") &&
                  ContainsSubstring("calibration 8,192 tokens") &&
