@@ -126,7 +126,7 @@ std::string answers_text(const std::optional<std::vector<HeldOutAnswer>>& answer
   std::string text;
   for (const HeldOutAnswer& answer : answers.value_or(std::vector<HeldOutAnswer>())) {
     text += fmt::format("\n    > {}\n    source: {}\n    {}: {}\n", text_of_answer(answer.prompt),
-                        text_of_answer(answer.source), trained ? "before training" : "this model",
+                        text_of_answer(answer.source), trained ? "converted" : "this model",
                         text_of_answer(answer.result));
   }
   return text.empty() ? "" : "\nHow they go on after the same words:\n" + text;

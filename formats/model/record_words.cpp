@@ -108,7 +108,7 @@ std::optional<HeldOut> shown_held_out(const ConversionRecord& record) {
   std::optional<HeldOut> shown = record.held_out.value;
   if (shown && shown->models && record.trained()) {
     for (HeldOutModel& row : *shown->models) {
-      row.model = row.model == "result" ? "before training" : row.model;
+      row.model = row.model == "result" ? "converted" : row.model;
     }
   }
   return shown;

@@ -35,7 +35,7 @@ std::string text_of_training(const TrainingRecord& training);
 std::string text_of_held_out(const HeldOut& held_out);
 
 /// The comparison as it is shown. If the model was trained since, what was the result is called
-/// "before training".
+/// "converted".
 std::optional<HeldOut> shown_held_out(const ConversionRecord& record);
 
 /// A sentence on what the result has lost of what the source knew, if its predictions on text that

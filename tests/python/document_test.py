@@ -10,7 +10,7 @@ import program
 import regroup
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SHORT = "context=32, batch=1, pretrain_steps=40"
+SHORT = "steps=2, sequence=32, batch=1"
 # The weights are random.
 SHORT_TEXT = "allow_any_text=True, distill_steps=2, refit_tokens=2048, refit_context=128"
 
@@ -38,7 +38,7 @@ class Document(unittest.TestCase):
         self.assertGreaterEqual(len(blocks), 3)
         names = {}
         for block in blocks:
-            block = block.replace("pretrain_steps=500000", SHORT)
+            block = block.replace("alpha=0.0005", SHORT)
             exec(block.replace('text="corpus.txt")', f'text="corpus.txt", {SHORT_TEXT})'), names)
         self.assertEqual(len(names["losses"]), 2)
 

@@ -194,7 +194,7 @@ void advise_held_out(UptrainPlan& plan) {
 void advise_length(UptrainPlan& plan, const ModelSpec& spec) {
   const UptrainSettings& settings = plan.settings;
   const auto published = published_pretraining(spec);
-  if (!published || !settings.pretrain_steps || settings.steps) {
+  if (!published || !settings.alpha || !settings.pretrain_steps) {
     return;
   }
   const double share = static_cast<double>(plan.tokens) / static_cast<double>(published->tokens);

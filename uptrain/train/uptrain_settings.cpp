@@ -44,7 +44,8 @@ void check_length(Faults& faults, const UptrainSettings& settings) {
   if (settings.steps) {
     faults.at_least(1, "steps", *settings.steps);
     faults.require(!settings.alpha && totals == 0,
-                   "steps excludes alpha and the pretraining length");
+                   "--steps sets the length alone: leave out --alpha, --pretrain-steps and "
+                   "--pretrain-tokens");
     return;
   }
   faults.require(settings.alpha.has_value(),

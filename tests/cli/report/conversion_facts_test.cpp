@@ -91,7 +91,7 @@ TEST_CASE("a record's text has measurements and training and earlier steps and w
   CHECK(fact(all, "architecture") == "GPT2 -> LlamaForCausalLM");
   CHECK(fact(all, "kept") ==
         "60.0 % of the energy (sum of squares) of keys, 50.0 % of values, mean of layers");
-  CHECK(fact(all, "held out") == "source 3.0000, result 3.5000 nats per token on 64 tokens");
+  CHECK(fact(all, "held out") == "source 3.0000, converted 3.5000 nats per token on 64 tokens");
   CHECK(fact(all, "distilled") ==
         "divergence from the source 0.9000 -> 0.3000 nats per token on held-out text");
   CHECK(fact(all, "checksums") == "of 1 tensors");

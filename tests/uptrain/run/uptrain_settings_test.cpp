@@ -143,7 +143,8 @@ TEST_CASE("steps and alpha exclude each other", "[uptrain]") {
   UptrainSettings settings = short_run(directory.path(), "llama_mha", 5);
   CHECK_NOTHROW(settings.validate());
   settings.alpha = 0.05;
-  CHECK_THAT(refusal_of([&] { settings.validate(); }), is_wrong_usage("steps excludes alpha"));
+  CHECK_THAT(refusal_of([&] { settings.validate(); }),
+             is_wrong_usage("--steps sets the length alone"));
 }
 
 TEST_CASE("sequences longer than the learned positions are refused", "[uptrain]") {
