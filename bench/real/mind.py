@@ -77,8 +77,9 @@ class Model:
 
 
 def cases_of(folder, task, limit):
-    found = json.loads((folder / task / "task.json").read_text(encoding="utf-8"))
-    cases = [case for case in found["examples"] if "target_scores" in case]
+    files = sorted((folder / task).rglob("task.json"))  # of the task, or of its parts
+    found = [case for file in files for case in json.loads(file.read_text(encoding="utf-8")).get("examples", [])]
+    cases = [case for case in found if "target_scores" in case]
     step = max(1, len(cases) // limit)
     return [("Q: " + case["input"].strip() + "\nA:", case["target_scores"]) for case in cases[::step][:limit]]
 
@@ -113,16 +114,18 @@ def row_of(options, path, chats, texts, tasks):
 
 
 def print_table(rows, texts, tasks):
-    count = len(questions())
+    """Each row as soon as it is measured; the first is the source."""
+    count, source = len(questions()), None
     heads = ["model", f"right of {count}", "own text", *texts] + (["BIG-bench", *tasks] if tasks else [])
-    print("| " + " | ".join(heads) + " |\n|---" + "|--:" * (len(heads) - 1) + "|")
+    print("| " + " | ".join(heads) + " |\n|---" + "|--:" * (len(heads) - 1) + "|", flush=True)
     for row in rows:
+        source = source or row
         cells = [row["model"], f"{row['right']} ({share(row['right'], count)} %)", f"{row['divergence']:.3f}"]
-        cells += [f"{row['losses'][name] - rows[0]['losses'][name]:+.3f}" for name in texts]
+        cells += [f"{row['losses'][name] - source['losses'][name]:+.3f}" for name in texts]
         if tasks:
             totals = [sum(part) for part in zip(*row["choices"].values())]
             cells += [share(*totals)] + [f"{100 * right / cases:.0f}" for right, cases in row["choices"].values()]
-        print("| " + " | ".join(cells) + " |")
+        print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def main():
@@ -142,8 +145,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         chats = pathlib.Path(folder) / "chats.bin"
         report_of(options, "sample", options.source, "-o", chats, "--chats", "--tokens", 8192, "--batch", 16, "--seed", 7)
-        rows = [row_of(options, path, chats, texts, tasks) for path in [options.source, *options.results]]
-    print_table(rows, texts, tasks)
+        paths = [options.source, *options.results]
+        print_table((row_of(options, path, chats, texts, tasks) for path in paths), texts, tasks)
 
 
 if __name__ == "__main__":
