@@ -114,7 +114,7 @@ std::vector<CommandFacts> whole_commands(const CommandFacts& program) {
 namespace {
 
 constexpr std::size_t kColumns = 80;
-constexpr std::size_t kDescriptionIndent = 24;  // of descriptions
+constexpr std::size_t kDescriptionIndent = 24;
 
 // A name, and to its right, or below it if it is long, what it is.
 std::string entry(const std::string& name, const std::string& description) {

@@ -246,9 +246,8 @@ void add_summary(Page& page, const ModelPage& facts) {
                                with_thousands(held_out->tokens.value_or(0)), when));
     page.add_paragraph(fmt::format(
         "Loss in nats per token. Divergence: how far predictions are from the source's (KL, nats "
-        "per token), on the given text{}. Cosine: of the final hidden states. mean: plain "
-        "averaging "
-        "of the heads.",
+        "per token), on the given text{}. Cosine: of the final hidden states. mean: the "
+        "plain mean of the heads.",
         held_out->own_tokens ? " and on text that the source wrote" : ""));
     if (held_out->answers && !held_out->answers->empty()) {
       page.add_table(answers_rows(*held_out),

@@ -276,15 +276,24 @@ void read_tokens(Vocabulary& vocabulary, const GgufMetadata& metadata) {
   }
 }
 
-void read_types(Vocabulary& vocabulary, const GgufMetadata& metadata) {
-  const auto array = metadata.array("tokenizer.ggml.token_type");
-  const auto types = array ? array->integers() : std::nullopt;
-  if (!types || types->size() != vocabulary.tokens.size()) {
-    throw_bad_input("{}: tokenizer.ggml.token_type does not list a type for each of {} tokens",
-                    metadata.where(), vocabulary.tokens.size());
+// `found`, the list under `key`, has a number for each token, which is called `what`.
+template <typename Numbers>
+Numbers one_for_each_token(const std::optional<Numbers>& found, const char* key, const char* what,
+                           const Vocabulary& vocabulary, const GgufMetadata& metadata) {
+  if (!found || found->size() != vocabulary.tokens.size()) {
+    throw_bad_input("{}: {} does not list a {} for each of {} tokens", metadata.where(), key, what,
+                    vocabulary.tokens.size());
   }
-  for (std::size_t id = 0; id < types->size(); ++id) {
-    const std::int64_t type = types->at(id);
+  return *found;
+}
+
+void read_types(Vocabulary& vocabulary, const GgufMetadata& metadata) {
+  constexpr const char* kKey = "tokenizer.ggml.token_type";
+  const auto array = metadata.array(kKey);
+  const auto types = one_for_each_token(array ? array->integers() : std::nullopt, kKey, "type",
+                                        vocabulary, metadata);
+  for (std::size_t id = 0; id < types.size(); ++id) {
+    const std::int64_t type = types.at(id);
     if (type < 1 || type > 6) {
       throw_bad_input("{}: tokenizer.ggml.token_type[{}] is {}, types are 1 to 6", metadata.where(),
                       id, type);
@@ -294,14 +303,12 @@ void read_types(Vocabulary& vocabulary, const GgufMetadata& metadata) {
 }
 
 void read_scores(Vocabulary& vocabulary, const GgufMetadata& metadata) {
-  const auto array = metadata.array("tokenizer.ggml.scores");
-  const auto scores = array ? array->numbers() : std::nullopt;
-  if (!scores || scores->size() != vocabulary.tokens.size()) {
-    throw_bad_input("{}: tokenizer.ggml.scores does not list a score for each of {} tokens",
-                    metadata.where(), vocabulary.tokens.size());
-  }
-  for (std::size_t id = 0; id < scores->size(); ++id) {
-    const auto score = static_cast<float>(scores->at(id));
+  constexpr const char* kKey = "tokenizer.ggml.scores";
+  const auto array = metadata.array(kKey);
+  const auto scores = one_for_each_token(array ? array->numbers() : std::nullopt, kKey, "score",
+                                         vocabulary, metadata);
+  for (std::size_t id = 0; id < scores.size(); ++id) {
+    const auto score = static_cast<float>(scores.at(id));
     if (!std::isfinite(score)) {
       throw_bad_input("{}: tokenizer.ggml.scores[{}] is {}, a finite number is needed",
                       metadata.where(), id, score);

@@ -304,7 +304,7 @@ TokenFile TokenFile::open(const std::filesystem::path& path, std::string name) {
   std::optional<MegatronIndex> index = MegatronIndex::beside(path);
   std::filesystem::path data = path;
   TokenFile tokens(File::open(index ? data.replace_extension(".bin") : data));
-  tokens.name_ = name.empty() ? printable(tokens.path().string(), 0) : std::move(name);
+  tokens.name_ = name.empty() ? printable_path(tokens.path()) : std::move(name);
   if (index) {
     tokens.index_ = std::move(index);
     tokens.check_megatron_index();

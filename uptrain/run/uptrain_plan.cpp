@@ -175,7 +175,7 @@ void advise_held_out(UptrainPlan& plan) {
     if (std::filesystem::equivalent(source.path, plan.settings.eval_data, missing)) {
       plan.notes.push_back(fmt::format(
           "--eval-data is {}, which the run trains on: its loss shows nothing of other text",
-          printable(source.path.string(), 0)));
+          printable_path(source.path)));
     }
   }
   const double most = std::ranges::max(plan.sources, {}, &UptrainPlan::Source::epochs).epochs;
@@ -200,11 +200,9 @@ void advise_length(UptrainPlan& plan, const ModelSpec& spec) {
   const double share = static_cast<double>(plan.tokens) / static_cast<double>(published->tokens);
   if (share < *settings.alpha / 2) {
     plan.notes.push_back(fmt::format(
-        "this run trains on {:.1g} of the tokens of the pretraining, not on {:g}: {} was "
-        "pretrained "
-        "in larger steps, with {:g} billion tokens; without --pretrain-steps, --alpha counts "
-        "tokens",
-        share, *settings.alpha, published->model, static_cast<double>(published->tokens) / 1e9));
+        "this run trains on {:.1g} of the tokens of the pretraining, not on {:g}: the {:g} billion "
+        "of {} came in larger steps; without --pretrain-steps, --alpha counts tokens",
+        share, *settings.alpha, static_cast<double>(published->tokens) / 1e9, published->model));
   }
 }
 

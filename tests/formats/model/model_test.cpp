@@ -68,7 +68,8 @@ TEST_CASE("a config alone is a model whose tensors have no file", "[formats]") {
   const TemporaryDirectory directory;
   const Model whole = open_model(put_model(directory / "whole", tiny_llama()));
   put_file(directory / "config" / "config.json", whole.config_text);
-  put_file(directory / "whole" / "other.json", whole.config_text);  // beside weights
+  // The weights in its directory are not those of a config with another name.
+  put_file(directory / "whole" / "other.json", whole.config_text);
   for (const char* name : {"config", "config/config.json", "whole/other.json"}) {
     CAPTURE(name);
     const Model outline = open_model_outline(directory / name);

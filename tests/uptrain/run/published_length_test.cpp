@@ -72,7 +72,7 @@ TEST_CASE("an alpha of steps that are far smaller than the pretraining's has a n
     return Json(plan_uptraining(settings, source, data).notes).dump();
   };
   CHECK_THAT(notes(), ContainsSubstring("trains on 0.0001 of the tokens of the pretraining, not on "
-                                        "0.05: Llama 2 7B"));
+                                        "0.05: the 2000 billion of Llama 2 7B"));
   settings.accumulation = 512;  // four million tokens in a step
   CHECK_THAT(notes(), !ContainsSubstring("of the tokens of the pretraining"));
 }
