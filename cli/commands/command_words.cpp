@@ -199,6 +199,9 @@ std::vector<std::string> without_help_command(const CLI::App& program,
   std::vector<std::string> resolved(words.begin(), help);
   const CLI::App* app = &program;
   for (auto word = help + 1; word != words.end(); ++word) {
+    if (*word == "--help" || *word == "-h") {
+      continue;
+    }
     const CLI::App* named = command_named(*app, *word);
     if (named == nullptr) {
       throw_usage("help: {} (see regroup --help)", unknown_command(*app, *word));

@@ -220,7 +220,8 @@ void add_refit_options(Command command, ConvertOptions::Refit& options) {
                   "output of the source's on this text")
       .excludes("--text");
   add_count(command, "--refit-steps", options.steps,
-            "steps for each attention (default: 200; with --text, by --effort)")
+            "steps for each attention (default: 200; with --text, by --effort; 0: none)",
+            {0, kMostCount})
       .default_text("");
   add_count(command, "--refit-batch", options.batch,
             "windows in a step (default: 2; for encoders, 1,024 tokens together, at most 16)",

@@ -1,7 +1,11 @@
 // regroup sample MODEL -o TOKENS, and regroup sample MODEL --prompt TEXT
 #include "uptrain/run/sample.h"
 
+#include <algorithm>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +31,8 @@
 namespace regroup {
 namespace {
 
+using TokenSpan = std::span<const std::uint32_t>;
+
 struct SampleOptions {
   std::string model;
   std::string output;
@@ -45,6 +51,28 @@ struct SampleOptions {
 std::string shown(const std::string& text) {
   return joined(split(text, '\n'), "\n", [](std::string_view line) { return printable(line, 0); });
 }
+
+// A text that is printed while it grows, up to its last word, which may still change.
+class GrowingText {
+ public:
+  explicit GrowingText(const Console& console) : console_(console) {}
+
+  void show(const std::string& text) {
+    const std::size_t end = text.find_last_of(" \n");
+    if (end != text.npos && end > printed_.size() && text.starts_with(printed_)) {
+      console_.print_part(shown(text.substr(printed_.size(), end - printed_.size())));
+      printed_ = text.substr(0, end);
+    }
+  }
+
+  void finish(const std::string& text) const {
+    console_.print(shown(text.substr(std::min(printed_.size(), text.size()))));
+  }
+
+ private:
+  const Console& console_;
+  std::string printed_;
+};
 
 Precision precision_of(const SampleOptions& options, c10::Device device, const Console& console) {
   const Precision precision = options.precision.value_or(fast_precision(device));
@@ -68,6 +96,28 @@ void put_prompt(const std::string& prompt, const Tokenizer& tokenizer,
   }
 }
 
+// How the model goes on after `text`, of which `decoded` makes the text to print. Printed meanwhile
+// if `growing` is not null, else with a progress bar.
+std::vector<std::uint32_t> go_on(const Model& source, const Continuation& text,
+                                 const SampleOptions& options, const Console& console,
+                                 const std::function<std::string(TokenSpan)>& decoded,
+                                 GrowingText* growing) {
+  const c10::Device device = parse_device(options.device);
+  const Precision precision = precision_of(options, device, console);
+  const auto written = [&](const ContinuationObserver& after_token) {
+    return continue_texts(source, {&text, 1}, precision, device, after_token, interrupt_requested())
+        .front();
+  };
+  if (growing != nullptr) {
+    return written([&](TokenSpan tokens) { growing->show(decoded(tokens)); });
+  }
+  Progress progress(console, "write", text.tokens, "tokens");
+  std::vector<std::uint32_t> tokens =
+      written([&](TokenSpan so_far) { progress.update(so_far.size()); });
+  progress.finish();
+  return tokens;
+}
+
 // Prints the prompt and how the model goes on, or its answer. Given numbers of tokens and
 // temperatures are those of --tokens and --temperature.
 void run_prompt(const SampleOptions& options, bool tokens_given, bool temperature_given,
@@ -86,25 +136,26 @@ void run_prompt(const SampleOptions& options, bool tokens_given, bool temperatur
                                               "continues the prompt with --plain",
                                               chat->name)
                                 : ""));
-  const c10::Device device = parse_device(options.device);
-  Progress progress(console, "write", text.tokens, "tokens");
-  std::uint64_t done = 0;
+  const auto decoded = [&](TokenSpan written) {
+    std::vector<std::uint32_t> all = chat ? std::vector<std::uint32_t>() : text.prompt;
+    all.insert(all.end(), written.begin(), written.end());
+    return tokenizer->decode(all);
+  };
+  GrowingText growing(console);
+  const bool grows = console.shows_results() && !options.json;
   const std::vector<std::uint32_t> written =
-      continue_texts(
-          source, {&text, 1}, precision_of(options, device, console), device,
-          [&] { progress.update(++done); }, interrupt_requested())
-          .front();
-  progress.finish();
-  text.prompt.insert(text.prompt.end(), written.begin(), written.end());
-  const std::string whole = tokenizer->decode(chat ? written : text.prompt);
-  console.print(options.json ? text_of_json({{"model", options.model},
-                                             {"prompt", options.prompt},
-                                             {"text", whole},
-                                             {"chat", chat ? Json(chat->name) : Json()},
-                                             {"tokens", written.size()},
-                                             {"temperature", text.temperature},
-                                             {"seed", text.seed}})
-                             : shown(whole));
+      go_on(source, text, options, console, decoded, grows ? &growing : nullptr);
+  const std::string whole = decoded(written);
+  if (!options.json) {
+    return growing.finish(whole);
+  }
+  console.print(text_of_json({{"model", options.model},
+                              {"prompt", options.prompt},
+                              {"text", whole},
+                              {"chat", chat ? Json(chat->name) : Json()},
+                              {"tokens", written.size()},
+                              {"temperature", text.temperature},
+                              {"seed", text.seed}}));
 }
 
 void run_sample(const SampleOptions& options, const Console& console) {

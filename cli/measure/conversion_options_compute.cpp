@@ -1,5 +1,6 @@
 #include "cli/measure/conversion_options.h"
 
+#include "cli/shell/option_needs.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
 #include "cli/shell/text.h"
@@ -25,6 +26,9 @@ std::string solving_device(const ConvertOptions& options) {
 std::shared_ptr<AttentionRefiner> make_refiner(const Model& source, const ConvertOptions& options,
                                                const std::atomic<bool>& stop) {
   check_computable("--refit", source);
+  if (options.refit.steps == 0) {
+    refuse_without_effect("--refit", "--refit-steps is 0");
+  }
   set_compute_threads(options.threads);
   RefitSettings settings;
   settings.windows.context = options.refit.context;

@@ -67,8 +67,8 @@ std::vector<HeldOutAnswer> answers_of(const Model& source, const ConvertOptions&
   std::uint64_t done = 0;
   const auto answers = [&](const Model& model) {
     return continue_texts(
-        model, questions, fast_precision(device), device, [&] { progress.update(++done); },
-        interrupt_requested());
+        model, questions, fast_precision(device), device,
+        [&](std::span<const std::uint32_t>) { progress.update(++done); }, interrupt_requested());
   };
   const auto of_source = answers(source), of_result = answers(result);
   progress.finish();

@@ -374,8 +374,11 @@ void check_refit_options(const Model& source, const ConvertOptions& options) {
     return;
   }
   const bool batches = options.text.distills() || options.given("--kv-budget");
+  const bool none = options.given("--refit-steps") && options.refit.steps == 0;
   for (const char* option : {"--refit-steps", "--refit-lr", "--refit-batch"}) {
-    if (options.given(option) && !(batches && option == std::string_view("--refit-batch"))) {
+    const bool used = (batches && option == std::string_view("--refit-batch")) ||
+                      (none && option == std::string_view("--refit-steps"));
+    if (options.given(option) && !used) {
       refuse_without_effect(
           option, refits ? "this model cannot be refitted" : "refitting needs --refit-steps here");
     }

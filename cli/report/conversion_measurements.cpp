@@ -22,16 +22,6 @@ std::string decimals_of(const std::optional<double>& number) {
 
 }  // namespace
 
-Table answers_rows(const HeldOut& report) {
-  Table table;
-  table.add_texts({"after", "source", "result"});
-  for (const HeldOutAnswer& answer : report.answers.value_or(std::vector<HeldOutAnswer>())) {
-    table.add_row({text_of_answer(answer.prompt), text_of_answer(answer.source),
-                   text_of_answer(answer.result)});
-  }
-  return table;
-}
-
 Table held_out_rows(const HeldOut& report) {
   const std::vector<HeldOutModel> models = report.models.value_or(std::vector<HeldOutModel>{});
   const bool predicts = std::any_of(models.begin(), models.end(),

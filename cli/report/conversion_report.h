@@ -40,8 +40,6 @@ void print_report(const ConversionReport& done, const Console& console);
 
 /// A row for each model.
 Table held_out_rows(const HeldOut& report);
-/// How source and result go on after the same words, a row for each.
-Table answers_rows(const HeldOut& report);
 
 // What a conversion measured of its layers, for its report.
 

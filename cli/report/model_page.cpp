@@ -236,6 +236,17 @@ void add_conversion(Page& page, const RecordedMeasurements& record) {
   }
 }
 
+void add_answers(Page& page, const std::vector<HeldOutAnswer>& answers, const std::string& when) {
+  if (!answers.empty()) {
+    page.add_paragraph(fmt::format("How source and result go on after the same words{}:", when));
+  }
+  for (const HeldOutAnswer& answer : answers) {
+    page.add_facts({{"after", text_of_answer(answer.prompt)},
+                    {"source", text_of_answer(answer.source)},
+                    {"result", text_of_answer(answer.result)}});
+  }
+}
+
 void add_summary(Page& page, const ModelPage& facts) {
   page.begin_section("summary", "Summary");
   page.add_warnings(model_warnings(facts.summary));
@@ -249,10 +260,7 @@ void add_summary(Page& page, const ModelPage& facts) {
         "per token), on the given text{}. Cosine: of the final hidden states. mean: the "
         "plain mean of the heads.",
         held_out->own_tokens ? " and on text that the source wrote" : ""));
-    if (held_out->answers && !held_out->answers->empty()) {
-      page.add_table(answers_rows(*held_out),
-                     "How source and result go on after the same words" + when);
-    }
+    add_answers(page, held_out->answers.value_or(std::vector<HeldOutAnswer>()), when);
   }
   Facts lines;
   for (auto& [name, value] : summary_facts(facts.summary, facts.load)) {

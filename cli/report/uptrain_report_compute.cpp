@@ -97,9 +97,9 @@ void add_sources(Facts& facts, const UptrainPlan& plan) {
     return;
   }
   for (const UptrainPlan::Source& source : plan.sources) {
-    facts.emplace_back("", fmt::format("{:.3g} % from {}, {} tokens, {}", 100 * source.share,
-                                       printable_path(source.path), text_of_count(source.tokens),
-                                       reading_text(source.epochs)));
+    facts.emplace_back(
+        "", fmt::format("{:.3g} % from {}, {} tokens, {}", 100 * source.share, source.name,
+                        text_of_count(source.tokens), reading_text(source.epochs)));
   }
 }
 
@@ -131,7 +131,7 @@ std::string evaluations_text(const UptrainPlan& plan) {
 
 Json sources_json(const UptrainPlan& plan) {
   return json_list(plan.sources, [](const UptrainPlan::Source& source) -> Json {
-    return {{"path", source.path.string()},
+    return {{"path", source.name},
             {"tokens", source.tokens},
             {"share", source.share},
             {"epochs", source.epochs}};

@@ -20,14 +20,15 @@ namespace regroup {
 namespace {
 
 // Returns whether all of it was written.
-bool put_line(std::FILE* stream, std::string_view text) {
-  const std::string line = std::string(text) + '\n';
-  return std::fwrite(line.data(), 1, line.size(), stream) == line.size() &&
+bool put(std::FILE* stream, std::string_view text) {
+  return std::fwrite(text.data(), 1, text.size(), stream) == text.size() &&
          std::fflush(stream) == 0;
 }
 
 // Ignores write errors: a closed stderr must not stop the work.
-void put_message(std::string_view text) { static_cast<void>(put_line(stderr, text)); }
+void put_message(std::string_view text) {
+  static_cast<void>(put(stderr, std::string(text) + '\n'));
+}
 
 // Returns 80 if the width is unknown.
 int columns_of(int descriptor) {
@@ -95,8 +96,10 @@ std::string Console::tinted(Tint tint, std::string_view text) const {
                                          : std::string(text);
 }
 
-void Console::print(std::string_view text) const {
-  if (!put_line(stdout, text)) {
+void Console::print(std::string_view text) const { print_part(std::string(text) + '\n'); }
+
+void Console::print_part(std::string_view text) const {
+  if (!put(stdout, text)) {
     if (errno == EPIPE) {  // `| head` has what it wants
       request_interrupt(SIGPIPE);
       throw Error(ErrorKind::kInterrupted, "standard output: nobody reads it any more");

@@ -49,6 +49,8 @@ class Console {
 
   /// Writes a result and a newline to stdout. Throws kEnvironment if that fails.
   void print(std::string_view text) const;
+  /// The same without the newline, for a result that grows.
+  void print_part(std::string_view text) const;
   /// Writes a result of several lines. On a terminal, long lines are broken between words and the
   /// continuation lines are indented by `indent` columns.
   void print_facts(std::string_view text, std::size_t indent) const;

@@ -205,6 +205,16 @@ bool has_metadata(std::string_view metadata, std::string_view key) {
   return without_metadata(metadata, key) != metadata;
 }
 
+std::string metadata_value(std::string_view metadata, std::string_view key) {
+  const std::string start = std::string(key) + ":";
+  while (const auto line = next_line(metadata)) {
+    if (line->starts_with(start)) {
+      return std::string(without_quotes(trimmed(line->substr(start.size()))));
+    }
+  }
+  return "";
+}
+
 std::string without_metadata(std::string_view metadata, std::string_view key) {
   std::string others;
   bool dropped = false;

@@ -215,10 +215,11 @@ std::string model_card(const Json& config, const ModelSpec& spec, std::string_vi
   }
   const std::string version = plain_word(record.version.value);
   const std::string heads = heads_text(spec.kv_heads);
+  const std::string name = metadata_value(metadata, "model_name");
   return front_matter(config, spec, metadata, code) +
          fmt::format("\n# {} with {} key and value head{}\n\nMade by regroup{}.\n",
-                     card_word(spec.architecture), heads, heads == "1" ? "" : "s",
-                     version == kNotRecorded ? "" : " " + version) +
+                     card_word(name.empty() ? spec.architecture : name), heads,
+                     heads == "1" ? "" : "s", version == kNotRecorded ? "" : " " + version) +
          (converted ? conversion_section(record, spec) : "") +
          training_section(record.training.value) + history_section(record) +
          loading_section(config, spec, metadata, code);
@@ -277,8 +278,13 @@ void write_model_card(const Model& source, const fs::path& directory,
   const bool repeated =
       !copied.empty() && keeps_record(config, source.config) && copied == source_card();
   if (const std::string name = hub_name_of(source.path); !name.empty()) {
-    metadata = fmt::format("base_model: {}\n{}", yaml_text(name),
-                           without_metadata(metadata, "base_model"));
+    const std::string others = without_metadata(metadata, "base_model");
+    metadata = fmt::format(
+        "base_model: {}\n{}{}", yaml_text(name),
+        has_metadata(others, "model_name")
+            ? ""
+            : fmt::format("model_name: {}\n", yaml_text(name.substr(name.rfind('/') + 1))),
+        others);
   }
   const std::string card = model_card(config, spec, metadata, code_of(directory, config));
   if (card.empty()) {

@@ -53,6 +53,9 @@ std::string lasting_metadata(const GgufMetadata& gguf);
 /// Whether `metadata`, such lines, has a value for `key`.
 bool has_metadata(std::string_view metadata, std::string_view key);
 
+/// The value of `key` in `metadata`, without quotes; empty if there is none or a list.
+std::string metadata_value(std::string_view metadata, std::string_view key);
+
 /// `metadata` without `key`.
 std::string without_metadata(std::string_view metadata, std::string_view key);
 

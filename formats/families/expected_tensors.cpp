@@ -180,7 +180,49 @@ void throw_faults(const std::vector<std::string>& faults, const Checkpoint& chec
   }
 }
 
+void compare_kv_heads(const ModelSpec& spec, const Checkpoint& checkpoint, AttentionRole role,
+                      std::vector<std::string>& faults) {
+  const std::vector<std::int64_t> stored = kv_heads_from_shapes(spec, checkpoint, role);
+  const std::vector<std::int64_t>& said = spec.kv_heads_of(role);
+  const std::string of_role = spec.has_encoder() ? fmt::format("{} ", name_of(role)) : "";
+  const auto add = [&](const std::string& where, std::size_t layer) {
+    faults.push_back(fmt::format("{}{}: the config says {} kv heads, the tensors hold {}", of_role,
+                                 where, said[layer], stored[layer]));
+  };
+  if (stored.size() > 1 && all_equal(stored) && all_equal(said) && stored != said) {
+    return add("every layer", 0);
+  }
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    if (stored[i] != said[i]) {
+      add(fmt::format("layer {}", i), i);
+    }
+  }
+}
+
+// The shapes that do not fit, or the kv heads if nothing else is wrong with them.
+std::vector<std::string> attention_faults(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  std::vector<std::string> faults =
+      faults_in(expected_attention_tensors(spec), checkpoint, /*may_lack=*/false);
+  if (faults.empty()) {
+    return faults;
+  }
+  try {
+    const auto stored = expected_attention_tensors(with_stored_heads(spec, checkpoint));
+    return faults_in(stored, checkpoint, false).empty() ? kv_head_faults(spec, checkpoint) : faults;
+  } catch (const Error&) {  // the shapes give no number of heads
+    return faults;
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> kv_head_faults(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  std::vector<std::string> faults;
+  for (const AttentionRole role : spec.roles()) {
+    compare_kv_heads(spec, checkpoint, role, faults);
+  }
+  return faults;
+}
 
 std::vector<ExpectedTensor> expected_attention_tensors(const ModelSpec& spec) {
   std::vector<ExpectedTensor> tensors;
@@ -230,10 +272,11 @@ void check_tensors(const ModelSpec& spec, const Checkpoint& checkpoint) {
 }
 
 void check_attention_shapes(const ModelSpec& spec, const Checkpoint& checkpoint) {
-  throw_faults(faults_in(expected_attention_tensors(spec), checkpoint, false), checkpoint);
+  throw_faults(attention_faults(spec, checkpoint), checkpoint);
 }
 
 void check_all_shapes(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  check_attention_shapes(spec, checkpoint);
   throw_faults(faults_in(expected_tensors(spec), checkpoint, false), checkpoint);
 }
 

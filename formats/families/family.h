@@ -51,6 +51,10 @@ std::string_view family_of_architecture(std::string_view architecture);
 /// Where a setting that is not computable may replace tensors by others, only on shapes.
 std::vector<std::string> tensor_faults(const ModelSpec& spec, const Checkpoint& checkpoint);
 
+/// The layers whose number of kv heads is another by the tensors' shapes than by the config, a
+/// sentence each, or one if all differ alike. Throws as kv_heads_from_shapes() does.
+std::vector<std::string> kv_head_faults(const ModelSpec& spec, const Checkpoint& checkpoint);
+
 /// Throws kBadInput if there are any, or if attention tensors are missing.
 void check_tensors(const ModelSpec& spec, const Checkpoint& checkpoint);
 

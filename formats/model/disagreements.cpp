@@ -14,20 +14,7 @@
 namespace regroup {
 namespace {
 
-void compare_heads(const ModelSpec& spec, const Checkpoint& checkpoint, AttentionRole role,
-                   std::vector<std::string>& found) {
-  const std::vector<std::int64_t> stored = kv_heads_from_shapes(spec, checkpoint, role);
-  const std::vector<std::int64_t>& said = spec.kv_heads_of(role);
-  const std::string of_role = spec.has_encoder() ? fmt::format("{} ", name_of(role)) : "";
-  for (std::size_t i = 0; i < stored.size(); ++i) {
-    if (stored[i] != said[i]) {
-      found.push_back(fmt::format("{}layer {}: the config says {} kv heads, the tensors hold {}",
-                                  of_role, i, said[i], stored[i]));
-    }
-  }
-}
-
-// Kv heads are compared above, and a base model may lack its head.
+// Kv heads are compared apart, and a base model may lack its head.
 void add_tensor_faults(const ModelSpec& spec, const Checkpoint& checkpoint,
                        std::vector<std::string>& found) {
   constexpr std::size_t kShown = 8;
@@ -46,10 +33,7 @@ void add_tensor_faults(const ModelSpec& spec, const Checkpoint& checkpoint,
 
 std::vector<std::string> disagreements_in(const ModelSpec& spec, const Checkpoint& checkpoint,
                                           const Json& config) {
-  std::vector<std::string> found;
-  for (const AttentionRole role : spec.roles()) {
-    compare_heads(spec, checkpoint, role, found);
-  }
+  std::vector<std::string> found = kv_head_faults(spec, checkpoint);
   add_tensor_faults(spec, checkpoint, found);
   found.insert(found.end(), spec.contradictions.begin(), spec.contradictions.end());
   std::vector<std::string> misread = misread_by_loaders(spec, config);

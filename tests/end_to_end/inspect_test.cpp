@@ -144,7 +144,7 @@ TEST_CASE("inspect warns if config and tensors disagree and uses the tensors", "
   const ProgramResult result = run_program({"inspect", directory.path().string()});
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.out, ContainsSubstring("12 query heads, 4 kv heads"));
-  CHECK_THAT(result.err, ContainsSubstring("warning: layer 0: the config says 12 kv heads"));
+  CHECK_THAT(result.err, ContainsSubstring("warning: every layer: the config says 12 kv heads"));
 }
 
 TEST_CASE("control bytes from a file never reach the terminal", "[end_to_end]") {

@@ -238,7 +238,7 @@ std::int64_t room_of(const Model& source, const Continuation& text) {
 
 std::vector<std::uint32_t> continue_text(const Transformer& model, const Continuation& text,
                                          std::int64_t room, std::optional<std::int64_t> end,
-                                         const std::function<void()>& after_token,
+                                         const ContinuationObserver& after_token,
                                          const std::atomic<bool>& stop) {
   at::Generator generator = generator_of(text.seed, model.device());
   const std::vector<std::int64_t> ids(text.prompt.begin(), text.prompt.end());
@@ -255,7 +255,7 @@ std::vector<std::uint32_t> continue_text(const Transformer& model, const Continu
       break;
     }
     written.push_back(static_cast<std::uint32_t>(id));
-    call_if_given(after_token);
+    call_if_given(after_token, std::span<const std::uint32_t>(written));
     if (std::ssize(written) < room) {
       logits = read_tokens(model, next.to(model.device()), cache, 1);
     }
@@ -268,7 +268,7 @@ std::vector<std::uint32_t> continue_text(const Transformer& model, const Continu
 std::vector<std::vector<std::uint32_t>> continue_texts(const Model& source,
                                                        std::span<const Continuation> texts,
                                                        Precision precision, c10::Device device,
-                                                       const std::function<void()>& after_token,
+                                                       const ContinuationObserver& after_token,
                                                        const std::atomic<bool>& stop) {
   check_writes_text(source);
   const std::optional<std::int64_t> end = end_token_of(source);

@@ -54,6 +54,9 @@ struct Continuation {
   std::uint64_t seed = 0;
 };
 
+/// Receives the tokens of a continuation so far, after each one.
+using ContinuationObserver = std::function<void(std::span<const std::uint32_t> written)>;
+
 /// Whether a model writes text token by token.
 bool writes_text(const Model& source);
 
@@ -63,7 +66,7 @@ bool writes_text(const Model& source);
 std::vector<std::vector<std::uint32_t>> continue_texts(const Model& source,
                                                        std::span<const Continuation> texts,
                                                        Precision precision, c10::Device device,
-                                                       const std::function<void()>& after_token,
+                                                       const ContinuationObserver& after_token,
                                                        const std::atomic<bool>& stop);
 
 /// Receives one sequence, settings.context tokens.

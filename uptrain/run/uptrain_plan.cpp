@@ -109,8 +109,9 @@ std::vector<UptrainPlan::Source> sources_of(const UptrainPlan& plan, const DataL
   const std::int64_t samples = plan.tokens / plan.sequence_length;
   std::vector<UptrainPlan::Source> sources;
   for (std::size_t i = 0; i < data.files().size(); ++i) {
-    sources.push_back({data.files()[i].path(), data.files()[i].size(), data.share_of(i),
-                       data.passes_through(i, samples)});
+    const TokenFile& file = data.files()[i];
+    sources.push_back(
+        {file.path(), file.name(), file.size(), data.share_of(i), data.passes_through(i, samples)});
   }
   return sources;
 }
@@ -175,7 +176,7 @@ void advise_held_out(UptrainPlan& plan) {
     if (std::filesystem::equivalent(source.path, plan.settings.eval_data, missing)) {
       plan.notes.push_back(fmt::format(
           "--eval-data is {}, which the run trains on: its loss shows nothing of other text",
-          printable_path(source.path)));
+          source.name));
     }
   }
   const double most = std::ranges::max(plan.sources, {}, &UptrainPlan::Source::epochs).epochs;

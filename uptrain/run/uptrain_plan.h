@@ -41,6 +41,7 @@ struct UptrainPlan {
   double epochs = 0.0;           ///< passes over them, the average if they have weights
   struct Source {
     std::filesystem::path path;
+    std::string name;  ///< printable: of the text, if the file holds the tokens of --text
     std::int64_t tokens = 0;
     double share = 0.0;   ///< of all samples
     double epochs = 0.0;  ///< passes over it

@@ -244,9 +244,12 @@ TEST_CASE("the base model is known for models of a hub cache", "[converter]") {
   put_model(snapshot, golden_model("llama_mha"));
   put_file(snapshot / "README.md", "---\nbase_model: other/older\nlicense: mit\n---\n");
   convert(snapshot, directory / "result", {.kv_heads = {2}});
-  CHECK(card_of(directory / "result").starts_with("---\nbase_model: org/tiny\nlicense: mit\n"));
+  const std::string card = card_of(directory / "result");
+  CHECK(card.starts_with("---\nbase_model: org/tiny\nmodel_name: tiny\nlicense: mit\n"));
+  CHECK_THAT(card, ContainsSubstring("# tiny with "));
   convert(directory / "result", directory / "again", {.kv_heads = {1}});
-  CHECK(card_of(directory / "again").starts_with("---\nbase_model: org/tiny\nlicense: mit\n"));
+  CHECK(card_of(directory / "again")
+            .starts_with("---\nbase_model: org/tiny\nmodel_name: tiny\nlicense: mit\n"));
 }
 
 TEST_CASE("a card shows losses that were recorded, and no text that is not a plain word",

@@ -153,11 +153,15 @@ TEST_CASE("kv heads that do not divide the query heads are refused", "[formats]"
   }
 }
 
-TEST_CASE("all K and V tensors that disagree with the config are listed", "[formats]") {
-  const Error refusal = refusal_of_model(tiny_llama().set("num_key_value_heads", "4"));
-  CHECK_THAT(refusal,
-             is_bad_input("model.layers.0.self_attn.k_proj.weight is [24, 6]",
-                          "the config says [8, 6]", "model.layers.1.self_attn.v_proj.weight"));
+TEST_CASE("all attention tensors that disagree with the config are listed", "[formats]") {
+  CHECK_THAT(refusal_of_model(tiny_llama().set("head_dim", "4")),
+             is_bad_input("model.layers.0.self_attn.q_proj.weight is [24, 6]",
+                          "the config says [48, 6]", "model.layers.0.self_attn.v_proj.weight"));
+}
+
+TEST_CASE("a wrong number of kv heads in the config is told as such", "[formats]") {
+  CHECK_THAT(refusal_of_model(tiny_llama().set("num_key_value_heads", "4")),
+             is_bad_input("every layer: the config says 4 kv heads, the tensors hold 12"));
 }
 
 TEST_CASE("layers without K or V are listed", "[formats]") {

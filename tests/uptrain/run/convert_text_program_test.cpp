@@ -242,6 +242,39 @@ TEST_CASE("the rate of distillation and the weight of attentions are those asked
   CHECK(done.json()["distill"]["attention_weight"] == 3.0);
 }
 
+TEST_CASE("sample shows a growing text on a terminal, and the same in a file", "[uptrain]") {
+  TextConversion files;
+  files.train();
+  const std::vector<std::string> arguments{"sample", files.model, "--prompt", "3 4", "--tokenizer",
+                                           "bytes",  "--tokens",  "60",       "-q"};
+  const ProgramResult piped = run_program(arguments);
+  REQUIRE(piped.exit_code == 0);
+  CHECK(piped.out.starts_with("3 4"));
+  CHECK(std::ranges::count(piped.out, ' ') > 4);
+  std::string shown = run_on_terminal(arguments, 80).out;
+  std::erase(shown, '\r');
+  CHECK(shown == piped.out);
+}
+
+TEST_CASE("convert: refitting can be left out with a text, and has no effect without one",
+          "[uptrain]") {
+  const TextConversion files;
+  const std::vector<std::string> none{
+      "convert", "--allow-any-text", files.model, files.output, "--kv-heads",
+      "1",       "--refit-steps",    "0"};
+  std::vector<std::string> thorough = none;
+  thorough.insert(thorough.end(), {"--text", files.text, "--tokenizer", "bytes", "--effort",
+                                   "thorough", "--distill-steps", "2", "--refit-context", "32"});
+  const ProgramResult done = run_program(thorough);
+  CHECK(done.exit_code == 0);
+  CHECK_THAT(done.err, !ContainsSubstring("refit"));
+  std::vector<std::string> refits = none;
+  refits.insert(refits.end(), {"--refit", files.text});
+  const ProgramResult refused = run_program(refits);
+  CHECK(refused.exit_code == kExitUsage);
+  CHECK_THAT(refused.err, ContainsSubstring("--refit has no effect: --refit-steps is 0"));
+}
+
 TEST_CASE("a result that cannot be distilled is made without, or refused if asked for",
           "[uptrain]") {
   const TextConversion files;
