@@ -189,8 +189,9 @@ void add_text_options(Command command, ConvertOptions::Text& options) {
           "--effort", options.effort,
           "how much work --text and --sample do: quick (distillation on 32k tokens), normal (on "
           "262k; where nothing can be distilled, 100 steps of refitting instead), thorough (300 "
-          "steps of refitting, then distillation on 524k)")
-      .one_of({"quick", "normal", "thorough"});
+          "steps of refitting, then distillation on 524k), or distillation on so many tokens, such "
+          "as 4M")
+      .value_name(kEffort);
   add_number(
       command, "--own-text", options.own_share,
       "share of the text that the source writes itself, as chats if its chat template is of a "

@@ -43,7 +43,7 @@ struct ConvertOptions {
     TextInput input;
     bool samples = false;                       ///< --sample: the source writes the text
     std::optional<double> own_share;            ///< of the text; none: half, if it writes text
-    std::string effort = "normal";              ///< quick, normal or thorough
+    std::string effort = "normal";              ///< quick, normal, thorough or a number of tokens
     std::optional<std::int64_t> tokens;         ///< to convert with; none: by the effort
     std::optional<std::int64_t> distill_steps;  ///< none: by the effort
     std::optional<double> distill_rate;         ///< see DistillSettings

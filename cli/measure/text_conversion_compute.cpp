@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <string_view>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "cli/measure/made_tokens.h"
 #include "cli/shell/option_needs.h"
 #include "cli/shell/progress.h"
+#include "cli/shell/quantity.h"
 #include "cli/shell/standard_streams.h"
 #include "cli/shell/text.h"
 #include "converter/convert/attention_pooler.h"
@@ -49,9 +51,24 @@ constexpr std::array kEfforts{Effort{"quick", 32'768, 4'096, 32'768, 0, false},
 
 constexpr std::int64_t kMostJudgingTokens = 4'096;
 
+// The effort that distils on so many tokens: as quick or normal, whichever is nearer below.
+Effort effort_by_tokens(const std::string& typed) {
+  constexpr std::int64_t kFewest = 1'024;
+  const auto tokens =
+      static_cast<std::int64_t>(parse_count("--effort", typed, {kFewest, kMostCount}));
+  Effort effort = kEfforts[tokens < kEfforts[1].tokens ? 0 : 1];
+  effort.tokens = effort.distill_tokens = tokens;
+  return effort;
+}
+
 Effort effort_of(const ConvertOptions::Text& text) {
-  Effort effort = *std::find_if(kEfforts.begin(), kEfforts.end(),
-                                [&](const Effort& each) { return each.name == text.effort; });
+  const auto named =
+      std::ranges::find_if(kEfforts, [&](const auto& each) { return each.name == text.effort; });
+  if (named == kEfforts.end() && !std::isdigit(static_cast<unsigned char>(text.effort.front()))) {
+    throw_usage("--effort: {} is none of quick, normal and thorough, and no number of tokens",
+                printable(text.effort));
+  }
+  Effort effort = named == kEfforts.end() ? effort_by_tokens(text.effort) : *named;
   effort.tokens = text.tokens.value_or(effort.tokens);
   return effort;
 }
@@ -469,6 +486,20 @@ std::string work_on(const PreparedText& text, const ConvertOptions& options) {
                      tokens_in(text.windows), own, tokens_in(text.held_out), refit, distillation);
 }
 
+// Tokens that were read before teach little.
+void advise_more_text(const PreparedText& text, const ConvertOptions& options,
+                      const Console& console) {
+  constexpr double kMostPasses = 4.0;
+  const double passes = static_cast<double>(text.distill_steps * options.refit.batch) /
+                        static_cast<double>(text.windows);
+  if (passes > kMostPasses) {
+    console.note(fmt::format(
+        "note: distillation reads the text {:.0f} times: more text, or a larger share that the "
+        "source writes (--own-text), gains more than more steps",
+        passes));
+  }
+}
+
 }  // namespace
 
 PreparedText prepare_text(const Model& source, ConvertOptions& options, Console& console) {
@@ -501,6 +532,7 @@ PreparedText prepare_text(const Model& source, ConvertOptions& options, Console&
     options.request.pooling.distillation = distillation_recipe(text, options);
   }
   console.note(work_on(text, options));
+  advise_more_text(text, options, console);
   if (options.calibrates() && !options.dry_run) {
     options.calibration = calibrate_on_text(source, options, text, console);
   }

@@ -261,7 +261,7 @@ class ConfigFile {
   std::string text_of(const CLI::Option& option, const std::string& name,
                       const toml::node& node) const {
     const std::string type = option.get_type_name();
-    const bool number = type == kCount || type == kCounts || type == kNumber;
+    const bool number = type == kCount || type == kCounts || type == kEffort || type == kNumber;
     if (const auto* text = node.as_string()) {
       if (text->get().empty() || printable(text->get(), 0) != text->get()) {
         refuse(node.source(), "{}: {}", name,

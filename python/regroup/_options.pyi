@@ -73,7 +73,7 @@ class ConvertOptions(ProgramOptions, total=False):
     jsonl: bool | None
     field: str | None
     sample: bool | None
-    effort: Literal["quick", "normal", "thorough"] | None
+    effort: Literal["quick", "normal", "thorough"] | int | str | None
     own_text: float | None
     distill_steps: int | None
     distill_lr: float | None

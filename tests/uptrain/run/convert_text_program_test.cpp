@@ -193,6 +193,12 @@ TEST_CASE("distillation trains on as many tokens as the effort says", "[uptrain]
   const Json config =
       Json::parse(bytes_of_file(std::filesystem::path(files.output) / "config.json"));
   CHECK(config["regroup"]["distill"]["steps"] == 32);  // 32,768 / (4 * 256)
+  const ProgramResult planned =
+      run_program({"convert", "--allow-any-text", files.model, files.output + "2", "--kv-heads",
+                   "1", "--text", files.text, "--tokenizer", "bytes", "--effort", "4M", "--dry-run",
+                   "--refit-context", "256", "--refit-batch", "4"});
+  CHECK_THAT(planned.err, ContainsSubstring("distillation: 4096 steps") &&
+                              ContainsSubstring("distillation reads the text"));
 }
 
 TEST_CASE("attentions are refitted where nothing is distilled", "[uptrain]") {
@@ -433,7 +439,9 @@ TEST_CASE("a text that does not fit the model is refused before anything is comp
   refused({"--tokenizer", "bytes", "--field", "body"}, "no input is JSON");
   refused({"--tokenizer", "bytes"}, "too few", "4096");
   refused({"--tokenizer", "bytes", "--refit", files.text}, "--text");
-  refused({"--tokenizer", "bytes", "--effort", "least"}, "--effort");
+  refused({"--tokenizer", "bytes", "--effort", "least"}, "quick, normal and thorough");
+  refused({"--tokenizer", "bytes", "--effort", "4G"}, "--effort");
+  refused({"--tokenizer", "bytes", "--effort", "12"}, "from 1,024");
   for (const char* effort : {"quick", "normal"}) {  // which distil, and do not refit
     CAPTURE(effort);
     const ProgramResult useless = run_program(
