@@ -195,8 +195,8 @@ TEST_CASE("distillation trains on as many tokens as the effort says", "[uptrain]
   CHECK(config["regroup"]["distill"]["steps"] == 32);  // 32,768 / (4 * 256)
   const ProgramResult planned =
       run_program({"convert", "--allow-any-text", files.model, files.output + "2", "--kv-heads",
-                   "1", "--text", files.text, "--tokenizer", "bytes", "--effort", "4M", "--dry-run",
-                   "--refit-context", "256", "--refit-batch", "4"});
+                   "1", "--text", files.text, "--tokenizer", "bytes", "--effort", "4M",
+                   "--own-text", "0", "--dry-run", "--refit-context", "256", "--refit-batch", "4"});
   CHECK_THAT(planned.err, ContainsSubstring("distillation: 4096 steps") &&
                               ContainsSubstring("distillation reads the text"));
 }
