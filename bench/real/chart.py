@@ -1,4 +1,4 @@
-"""Rows of real.py as one SVG: how far each conversion is from its source, on a logarithmic axis. Colours follow the reader's theme."""
+"""SVGs of this folder's measurements: rows of real.py, and lines of curve.py. Colours follow the reader's theme."""
 
 import math
 from xml.sax.saxutils import escape
@@ -7,9 +7,12 @@ WIDTH, LEFT, RIGHT, TOP, ROW, BOTTOM = 720, 200, 70, 64, 26, 48
 STYLE = """
 svg { background: #ffffff; font: 13px system-ui, sans-serif }
 text { fill: #1c1f24 } .minor { fill: #57606a } .grid { stroke: #d9dde3 } .mark { fill: #0b62c4 }
+.line { fill: none; stroke-width: 1.8 } .c0 { stroke: #57606a } .c1 { stroke: #b42318 } .c2 { stroke: #0b62c4 } .c3 { stroke: #1a7f37 }
+.c4 { stroke: #8250df }
 @media (prefers-color-scheme: dark) {
 svg { background: #14171c } text { fill: #e8eaed } .minor { fill: #a3abb5 } .grid { stroke: #333a44 }
-.mark { fill: #79b8ff }
+.mark { fill: #79b8ff } .c0 { stroke: #b8c0ca } .c1 { stroke: #ff8a80 } .c2 { stroke: #79b8ff } .c3 { stroke: #6fdd8b }
+.c4 { stroke: #c297ff }
 }
 """
 
@@ -51,4 +54,45 @@ def svg(title, axis, rows):
         parts.append(f"<circle class='mark' cx='{column(value):.1f}' cy='{y:.1f}' r='5'/>")
         parts.append(text(column(value) + 10, y + 4, f"{value:.3g}"))
     parts.append(text((LEFT + WIDTH - RIGHT) / 2, bottom + 36, axis, "class='minor' text-anchor='middle'"))
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def panel(left, title, lines, label, top):
+    """A panel of 340 by 300 at `left`: `lines` of pairs (tokens, value), tokens on a logarithmic axis, values from 0 to `top`."""
+    tokens = sorted({x for _, points in lines for x, _ in points})
+    low, high = math.log10(tokens[0]), math.log10(tokens[-1])
+
+    def place(x, y):
+        return left + 50 + (math.log10(x) - low) / (high - low) * 270, 290 - min(y / top, 1) * 220
+
+    parts = [text(left + 16, 54, title, "font-weight='600'")]
+    for x in tokens:
+        parts.append(f"<path class='grid' d='M{place(x, 0)[0]:.1f} 70V290'/>")
+        parts.append(text(place(x, 0)[0], 306, label(x), "class='minor' text-anchor='middle'"))
+    for part in range(5):
+        y = place(tokens[0], top * part / 4)[1]
+        parts.append(f"<path class='grid' d='M{left + 50} {y:.1f}H{left + 320}'/>")
+        parts.append(text(left + 44, y + 4, f"{top * part / 4:.3g}", "class='minor' text-anchor='end'"))
+    for number, (_, points) in enumerate(lines):
+        path = "L".join("{:.1f} {:.1f}".format(*place(x, y)) for x, y in sorted(points))
+        parts.append(f"<path class='line c{number}' d='M{path}'/>")
+        for x, y in points:
+            parts.append("<circle class='line c{}' cx='{:.1f}' cy='{:.1f}' r='3'/>".format(number, *place(x, y)))
+    return parts
+
+
+def curves(title, panels, label):
+    """`panels`: two of a title, the largest value and lines; a line is a name and pairs (tokens, value)."""
+    parts = [
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 370" width="720" height="370" role="img">',
+        f"<title>{escape(title)}</title><style>{STYLE}</style>",
+        text(16, 28, title, "font-size='16' font-weight='600'"),
+    ]
+    for number, (heading, top, lines) in enumerate(panels):
+        parts += panel(360 * number, heading, lines, label, top)
+    x = 16
+    for number, (name, _) in enumerate(panels[0][2]):
+        parts.append(f"<path class='line c{number}' d='M{x} 344H{x + 22}'/>")
+        parts.append(text(x + 28, 348, name))
+        x += 44 + 7.5 * len(name)
     return "\n".join([*parts, "</svg>", ""])

@@ -14,7 +14,7 @@ SOURCE is a Hugging Face directory with a chat template. A point is METHOD:TOKEN
 
 The given text is read four times at most; the source's own text takes the rest. Each point is measured as by mind.py and kept in
 WORK/points.jsonl; points that are there are not measured again. Prints a table in Markdown. --jobs points are measured at a time;
-none is begun --seconds after the start.
+none is begun --seconds after the start. --svg draws right answers and divergence by tokens, a line for each method.
 """
 
 import argparse
@@ -25,6 +25,7 @@ import subprocess
 import threading
 import time
 
+import chart
 import mind
 
 CONTEXT = 512
@@ -116,6 +117,20 @@ def table(rows):
     return "\n".join(lines)
 
 
+def drawing(rows):
+    methods = [method for method in dict.fromkeys(row["method"] for row in rows) if method != "source"]
+    source = next(row for row in rows if row["method"] == "source")
+
+    def lines(key):
+        return [(name, [(row["tokens"], row[key]) for row in rows if row["method"] == name and row["tokens"]]) for name in methods]
+
+    panels = [
+        (f"right answers (source: {source['right']})", 80, lines("right")),
+        ("divergence from the source on its own text", 2.4, lines("divergence")),
+    ]
+    return chart.curves("What comes back with how many tokens of training", panels, lambda tokens: f"{tokens // 1024}k")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=pathlib.Path)
@@ -125,6 +140,7 @@ def main():
     parser.add_argument("--points", default="")
     parser.add_argument("--own-tokens", type=int, default=2**22, help="that the source writes")
     parser.add_argument("--tokens", type=int, default=8192, help="to measure, of each text")
+    parser.add_argument("--svg", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--device", default="cpu")
@@ -139,6 +155,8 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         list(pool.map(lambda point: curve.measure(*point), points))
     print(table(curve.rows()))
+    if options.svg:
+        options.svg.write_text(drawing(curve.rows()))
 
 
 if __name__ == "__main__":
