@@ -29,6 +29,7 @@ import chart
 import mind
 
 CONTEXT = 512
+NAMES = {"mean": "mean", "given": "given text", "own": "half its own text", "all": "all weights"}
 REPEATS = 4  # of the given text, at most
 
 
@@ -122,7 +123,8 @@ def drawing(rows):
     source = next(row for row in rows if row["method"] == "source")
 
     def lines(key):
-        return [(name, [(row["tokens"], row[key]) for row in rows if row["method"] == name and row["tokens"]]) for name in methods]
+        points = {name: [(row["tokens"], row[key]) for row in rows if row["method"] == name and row["tokens"]] for name in methods}
+        return [(NAMES.get(name, name.replace("%", " % of the cache")), points[name]) for name in methods]
 
     panels = [
         (f"right answers (source: {source['right']})", 80, lines("right")),
