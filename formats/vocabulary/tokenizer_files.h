@@ -51,7 +51,9 @@ struct StoredAddedToken {
 /// them as a special token. Throws kBadInput for malformed files, and for a token with two ids.
 std::vector<StoredAddedToken> added_tokens_beside(const std::filesystem::path& directory);
 
-/// The token as an entry of tokenizer.json's "added_tokens".
+/// An entry of tokenizer.json's "added_tokens" as a token, and a token as an entry. The former
+/// throws kBadInput for what is no token.
+StoredAddedToken listed_token(const SortedJson& token, const std::string& where);
 nlohmann::json json_of(const StoredAddedToken& token);
 
 /// The text of the token with a role ("bos", "eos", …) that tokenizer_config.json or

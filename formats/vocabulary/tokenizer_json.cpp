@@ -1,174 +1,24 @@
-// A tokenizer.json as a GGUF vocabulary: byte-pair merges and words.
+// A GGUF file's vocabulary as the files of a Hugging Face directory: tokenizer.json and what is
+// beside it.
 #include <algorithm>
+#include <array>
 #include <unordered_set>
 #include <utility>
 
 #include "formats/base/error.h"
-#include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/vocabulary/tokenizer_files.h"
-#include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
-
-// Reads BPE tokenizers: tokenizer.json, byte-level or SentencePiece style.
-
-namespace {
-
-// A space inside a token of a merge would be ambiguous; byte-level BPE spells it differently.
-std::string with_encoded_spaces(std::string part) {
-  replace_all(part, " ", "\u0120");
-  return part;
-}
-
-// Returns "left right" for a merge that is spelled so or as ["left", "right"].
-std::string merge_text(const SortedJson& merge, const std::string& where) {
-  if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-    return with_encoded_spaces(merge[0].get<std::string>()) + " " +
-           with_encoded_spaces(merge[1].get<std::string>());
-  }
-  const std::string text = merge.is_string() ? merge.get<std::string>() : "";
-  const std::size_t space = text.find(' ');
-  if (space == std::string::npos || space == 0 || space + 1 == text.size()) {
-    throw_bad_input("{}: the merge {} is not a pair of tokens", where, printable_json(merge));
-  }
-  return text;
-}
-
-std::vector<std::string> merges_of(const SortedJson& model, const std::string& where) {
-  const SortedJson& listed = member_of(model, "merges");
-  if (!listed.is_array()) {
-    throw_bad_input("{}: model.merges is not a list", where);
-  }
-  std::vector<std::string> merges;
-  for (const SortedJson& merge : listed) {
-    merges.push_back(merge_text(merge, where));
-  }
-  return merges;
-}
-
-void put_vocab(VocabularyBuilder& builder, const SortedJson& vocab, const std::string& where) {
-  if (!vocab.is_object() || vocab.empty()) {
-    throw_bad_input("{}: there is no vocabulary of tokens and their ids", where);
-  }
-  for (const auto& [text, id] : vocab.items()) {
-    if (!id.is_number_integer()) {
-      throw_bad_input("{}: token {} has the id {}, a whole number is needed", where,
-                      printable(text, 60), printable_json(id));
-    }
-    builder.put(id.get<std::int64_t>(), text, TokenType::kNormal, 0.0F, where);
-  }
-}
-
-bool is_byte_token(std::string_view text) {
-  return text.size() == 6 && text.starts_with("<0x") && text.ends_with('>');
-}
-
-// A SentencePiece model that was converted to BPE in tokenizer.json has lost its scores. Earlier
-// merges get higher scores, which restores the order.
-void score_by_merges(VocabularyBuilder& builder, const std::vector<std::string>& merges) {
-  const auto worst = -static_cast<float>(merges.size());
-  const auto tokens = static_cast<std::uint32_t>(builder.vocabulary().tokens.size());
-  for (std::uint32_t id = 0; id < tokens; ++id) {
-    if (builder.type(id) == TokenType::kNormal) {
-      builder.set_score(id, worst);
-    }
-  }
-  for (std::size_t rank = merges.size(); rank-- > 0;) {  // the best score is set last and stays
-    const std::size_t space = merges[rank].find(' ');
-    std::string whole = merges[rank];
-    const auto id = builder.find(whole.erase(space, 1));
-    if (id && builder.type(*id) == TokenType::kNormal) {
-      builder.set_score(*id, -static_cast<float>(rank));
-    }
-  }
-}
-
-// What each merge makes. Runs of one character are left out: their order is not that of scores.
-std::vector<std::string> made_tokens(const std::vector<std::string>& merges) {
-  std::vector<std::string> tokens;
-  for (std::string merge : merges) {
-    merge.erase(merge.find(' '), 1);
-    if (!repeats_one_character(merge)) {
-      tokens.push_back(std::move(merge));
-    }
-  }
-  return tokens;
-}
-
-void mark_bytes_and_unknown(VocabularyBuilder& builder, const std::string& unknown) {
-  const std::vector<std::string>& tokens = builder.vocabulary().tokens;
-  for (std::uint32_t id = 0; id < tokens.size(); ++id) {
-    if (is_byte_token(tokens[id])) {
-      builder.set_type(id, TokenType::kByte);
-    }
-  }
-  if (const auto id = builder.find(unknown)) {
-    builder.set_type(*id, TokenType::kUnknown);
-  }
-}
-
-}  // namespace
-
-std::optional<VocabularyBuilder> read_tokenizer_json(const SortedJson& tokenizer,
-                                                     const std::string& where, std::int64_t rows) {
-  const SortedJson& model = member_of(tokenizer, "model");
-  const std::string type = token_text(model, "type");
-  if (!model.is_object() || (type != "BPE" && !(type.empty() && model.contains("merges")))) {
-    return std::nullopt;
-  }
-  const bool like_sentencepiece = flag_in(model, "byte_fallback").value_or(false);
-  VocabularyBuilder builder(rows, like_sentencepiece);
-  put_vocab(builder, member_of(model, "vocab"), where);
-  std::vector<std::string> merges = merges_of(model, where);
-  Vocabulary& vocabulary = builder.vocabulary();
-  if (like_sentencepiece) {
-    vocabulary.model = "llama";
-    vocabulary.pre = "default";
-    mark_bytes_and_unknown(builder, token_text(model, "unk_token"));
-    score_by_merges(builder, merges);
-    return builder;
-  }
-  vocabulary.model = "gpt2";
-  vocabulary.merges = std::move(merges);
-  vocabulary.pre = pre_tokenizer_name(tokenizer);
-  if (vocabulary.pre.empty()) {
-    vocabulary.pre = "default";
-    vocabulary.notes.emplace_back(
-        "llama.cpp's name for how this tokenizer splits text is unknown (the key "
-        "tokenizer.ggml.pre); \"default\" may split differently");
-  }
-  return builder;
-}
-
-void note_other_merges(Vocabulary& vocabulary, const SortedJson& tokenizer,
-                       const std::string& where) {
-  if (vocabulary.model != "llama") {
-    return;
-  }
-  std::vector<std::string> stated = merges_of(member_of(tokenizer, "model"), where), made;
-  try {
-    for (const auto& [left, right] : merges_by_score(vocabulary, where)) {
-      made.push_back(std::string(left).append(" ").append(right));
-    }
-  } catch (const Error&) {
-    made.clear();  // no order at all
-  }
-  const bool same_order = made_tokens(made) == made_tokens(stated);
-  std::ranges::sort(made);
-  std::ranges::sort(stated);
-  if (!same_order || made != stated) {
-    vocabulary.notes.emplace_back(
-        "llama.cpp merges whatever makes a token, by score; tokenizer.json has other merges, so "
-        "llama.cpp may split words differently");
-  }
-}
-
-// GGUF vocabularies as parts of a tokenizer.json.
 
 namespace {
 
 using nlohmann::json;
+
+// The parts that differ between the kinds of vocabularies.
+struct TokenizerParts {
+  json model, normalizer = nullptr, pre_tokenizer = nullptr, decoder = nullptr;
+};
 
 constexpr std::size_t kByteTokens = 256;
 
@@ -293,8 +143,6 @@ bool has_capitals(const Vocabulary& vocabulary) {
   return false;
 }
 
-}  // namespace
-
 TokenizerParts byte_level_parts(const Vocabulary& vocabulary, std::string_view where) {
   const PreTokenization* pre = find_pre_tokenization(vocabulary.pre);
   if (pre == nullptr) {
@@ -370,6 +218,7 @@ TokenizerParts unigram_parts(const Vocabulary& vocabulary, std::string_view wher
   return parts;
 }
 
+// Also gives the tokens of `vocabulary` the original's spelling.
 TokenizerParts word_piece_parts(Vocabulary& vocabulary, std::string_view where) {
   const bool lower = vocabulary.lower_case.value_or(!has_capitals(vocabulary));
   vocabulary.tokens = word_pieces(vocabulary, where);
@@ -390,6 +239,162 @@ TokenizerParts word_piece_parts(Vocabulary& vocabulary, std::string_view where) 
   parts.pre_tokenizer = {{"type", "BertPreTokenizer"}};
   parts.decoder = {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}};
   return parts;
+}
+
+std::string text_of_role(const Vocabulary& vocabulary, const std::string& role) {
+  const auto id = vocabulary.special_id(role);
+  return id ? vocabulary.tokens[*id] : "";
+}
+
+json added_tokens_of(const Vocabulary& vocabulary) {
+  json added = json::array();
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const TokenType type = vocabulary.type(id);
+    const bool special = type == TokenType::kControl || type == TokenType::kUnknown;
+    if (special || type == TokenType::kUserDefined) {
+      added.push_back(json_of({.id = static_cast<std::int64_t>(id),
+                               .content = vocabulary.tokens[id],
+                               .special = special,
+                               .where = {}}));
+    }
+  }
+  return added;
+}
+
+TokenizerParts parts_of(Vocabulary& vocabulary, std::string_view where) {
+  if (vocabulary.model == "gpt2") {
+    return byte_level_parts(vocabulary, where);
+  }
+  if (vocabulary.model == "llama") {
+    return scored_parts(vocabulary, where);
+  }
+  return vocabulary.model == "t5" ? unigram_parts(vocabulary, where)
+                                  : word_piece_parts(vocabulary, where);
+}
+
+// The token before a document and the token after it, as the file says; empty for none.
+struct EdgeTokens {
+  std::string first, last;
+};
+
+EdgeTokens edge_tokens_of(const Vocabulary& vocabulary) {
+  EdgeTokens edges;
+  const bool bert = vocabulary.model == "bert";
+  if (vocabulary.add_bos.value_or(false)) {
+    edges.first = text_of_role(vocabulary, bert && vocabulary.special_id("cls") ? "cls" : "bos");
+  }
+  if (vocabulary.add_eos.value_or(bert || vocabulary.model == "t5")) {
+    edges.last = text_of_role(vocabulary, bert ? "sep" : "eos");
+  }
+  return edges;
+}
+
+json post_processor_of(const Vocabulary& vocabulary) {
+  const EdgeTokens edges = edge_tokens_of(vocabulary);
+  if (edges.first.empty() && edges.last.empty()) {
+    return nullptr;
+  }
+  json single = json::array(), pair = json::array(), special = json::object();
+  const auto put = [&](json& list, const std::string& token, int sequence) {
+    if (!token.empty()) {
+      list.push_back({{"SpecialToken", {{"id", token}, {"type_id", sequence}}}});
+      const auto found = std::ranges::find(vocabulary.tokens, token);
+      const auto id = static_cast<std::uint64_t>(found - vocabulary.tokens.begin());
+      special[token] = {
+          {"id", token}, {"ids", json::array({id})}, {"tokens", json::array({token})}};
+    }
+  };
+  const auto put_text = [](json& list, const char* name, int sequence) {
+    list.push_back({{"Sequence", {{"id", name}, {"type_id", sequence}}}});
+  };
+  put(single, edges.first, 0);
+  put_text(single, "A", 0);
+  put(single, edges.last, 0);
+  pair = single;
+  const bool bert = vocabulary.model == "bert";
+  put(pair, bert ? "" : edges.first, 1);
+  put_text(pair, "B", 1);
+  put(pair, edges.last, 1);
+  return {{"type", "TemplateProcessing"},
+          {"single", std::move(single)},
+          {"pair", std::move(pair)},
+          {"special_tokens", std::move(special)}};
+}
+
+}  // namespace
+
+json tokenizer_json_of(const Vocabulary& stored, std::string_view where) {
+  Vocabulary vocabulary = stored;
+  TokenizerParts parts = parts_of(vocabulary, where);
+  return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
+          {"added_tokens", added_tokens_of(vocabulary)},
+          {"normalizer", std::move(parts.normalizer)},
+          {"pre_tokenizer", std::move(parts.pre_tokenizer)},
+          {"post_processor", post_processor_of(vocabulary)},
+          {"decoder", std::move(parts.decoder)},
+          {"model", std::move(parts.model)}};
+}
+
+namespace {
+
+// The keys of the other tokens that end a generation, such as the end of a turn.
+constexpr std::array<std::string_view, 2> kMoreEnds{"tokenizer.ggml.eot_token_id",
+                                                    "tokenizer.ggml.eom_token_id"};
+
+// The class is the generic one: a model's own class would build a tokenizer anew from parts.
+json tokenizer_config_of(const Vocabulary& vocabulary) {
+  json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                 {"clean_up_tokenization_spaces", false}};
+  for (const auto& [role, id] : vocabulary.special_ids) {
+    config[role + "_token"] = vocabulary.tokens[id];
+  }
+  if (vocabulary.add_bos) {
+    config["add_bos_token"] = *vocabulary.add_bos;
+  }
+  if (vocabulary.add_eos) {
+    config["add_eos_token"] = *vocabulary.add_eos;
+  }
+  if (!vocabulary.chat_template.empty()) {
+    config["chat_template"] = vocabulary.chat_template;
+  }
+  return config;
+}
+
+json generation_config_of(const Vocabulary& vocabulary, const GgufMetadata& metadata) {
+  json config = json::object();
+  for (const char* role : {"bos", "eos", "pad"}) {
+    if (const auto id = vocabulary.special_id(role)) {
+      config[fmt::format("{}_token_id", role)] = *id;
+    }
+  }
+  json ends = json::array();
+  if (config.contains("eos_token_id")) {
+    ends.push_back(config["eos_token_id"]);
+  }
+  for (const std::string_view key : kMoreEnds) {
+    const auto id = metadata.count(key);
+    const bool known = id && *id < static_cast<std::int64_t>(vocabulary.tokens.size());
+    if (known && std::find(ends.begin(), ends.end(), json(*id)) == ends.end()) {
+      ends.push_back(*id);
+    }
+  }
+  if (ends.size() > 1) {
+    config["eos_token_id"] = std::move(ends);
+  }
+  return config;
+}
+
+}  // namespace
+
+std::vector<NamedText> tokenizer_files_of(const GgufMetadata& metadata) {
+  const Vocabulary vocabulary = vocabulary_in(metadata);
+  const json tokenizer = tokenizer_json_of(vocabulary, metadata.where());
+  const auto text_of = [](const json& value) { return value.dump(2) + "\n"; };
+  return {{"tokenizer.json", text_of(tokenizer)},
+          {"tokenizer_config.json", text_of(tokenizer_config_of(vocabulary))},
+          {"generation_config.json", text_of(generation_config_of(vocabulary, metadata))}};
 }
 
 }  // namespace regroup
