@@ -90,6 +90,17 @@ const PreTokenization* find_pre_tokenization(std::string_view name);
 /// All names, separated by spaces.
 std::string pre_tokenization_names();
 
+// What encodes in a tokenizer.json: its members "normalizer", "pre_tokenizer" and "model". `vocab`
+// is an object from token to id.
+
+/// Byte-level BPE. `merges` is a list of pairs.
+nlohmann::json byte_level_tokenizer(nlohmann::json vocab, nlohmann::json merges,
+                                    const PreTokenization& pre);
+
+/// BERT's WordPiece. If `strip_accents` is null, accents go where text is lower-cased.
+nlohmann::json word_piece_tokenizer(nlohmann::json vocab, std::string_view unknown, bool lower_case,
+                                    nlohmann::json strip_accents);
+
 // GPT-2's way to write bytes as characters, so that every byte is printable.
 
 /// Each byte of `text` as its character: "é " becomes "Ã©Ġ".

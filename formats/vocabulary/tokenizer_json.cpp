@@ -15,11 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-// The parts that differ between the kinds of vocabularies.
-struct TokenizerParts {
-  json model, normalizer = nullptr, pre_tokenizer = nullptr, decoder = nullptr;
-};
-
 constexpr std::size_t kByteTokens = 256;
 
 // An object from token to id.
@@ -66,7 +61,7 @@ bool has_byte_tokens(const Vocabulary& vocabulary, std::string_view where) {
   return found == kByteTokens;
 }
 
-json bpe_model(const Vocabulary& vocabulary, json merges) {
+json bpe_model(json vocab, json merges) {
   return {{"type", "BPE"},
           {"dropout", nullptr},
           {"unk_token", nullptr},
@@ -75,11 +70,9 @@ json bpe_model(const Vocabulary& vocabulary, json merges) {
           {"fuse_unk", false},
           {"byte_fallback", false},
           {"ignore_merges", false},
-          {"vocab", token_ids_of(vocabulary.tokens)},
+          {"vocab", std::move(vocab)},
           {"merges", std::move(merges)}};
 }
-
-constexpr std::uint32_t kLongestWord = 100;  // BERT's, in characters
 
 json metaspace(std::string_view prepend, bool split) {
   return {{"type", "Metaspace"},
@@ -143,7 +136,10 @@ bool has_capitals(const Vocabulary& vocabulary) {
   return false;
 }
 
-TokenizerParts byte_level_parts(const Vocabulary& vocabulary, std::string_view where) {
+// The parts that differ between the kinds of vocabularies: normalizer, pre-tokenizer, model and
+// decoder.
+
+json byte_level_parts(const Vocabulary& vocabulary, std::string_view where) {
   const PreTokenization* pre = find_pre_tokenization(vocabulary.pre);
   if (pre == nullptr) {
     throw_bad_input(
@@ -152,22 +148,16 @@ TokenizerParts byte_level_parts(const Vocabulary& vocabulary, std::string_view w
         where, vocabulary.pre.empty() ? "missing" : printable(vocabulary.pre, 60),
         pre_tokenization_names());
   }
-  TokenizerParts parts;
-  parts.model = bpe_model(vocabulary, vocabulary.merges);
-  parts.model["ignore_merges"] = pre->whole_words;
-  parts.pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", pre->steps()}};
-  if (pre->composes) {
-    parts.normalizer = {{"type", "NFC"}};
-  }
-  parts.decoder = {{"type", "ByteLevel"},
-                   {"add_prefix_space", true},
-                   {"trim_offsets", true},
-                   {"use_regex", true}};
+  json parts = byte_level_tokenizer(token_ids_of(vocabulary.tokens), vocabulary.merges, *pre);
+  parts["decoder"] = {{"type", "ByteLevel"},
+                      {"add_prefix_space", true},
+                      {"trim_offsets", true},
+                      {"use_regex", true}};
   return parts;
 }
 
 // SentencePiece's BPE. The text is one word, whose spaces are marks.
-TokenizerParts scored_parts(const Vocabulary& vocabulary, std::string_view where) {
+json scored_parts(const Vocabulary& vocabulary, std::string_view where) {
   json merges = json::array();
   for (const auto& [left, right] : merges_by_score(vocabulary, where)) {
     if (left.find(' ') == std::string_view::npos && right.find(' ') == std::string_view::npos) {
@@ -176,68 +166,55 @@ TokenizerParts scored_parts(const Vocabulary& vocabulary, std::string_view where
       merges.push_back({left, right});
     }
   }
-  TokenizerParts parts;
-  parts.model = bpe_model(vocabulary, std::move(merges));
-  parts.model["unk_token"] = vocabulary.tokens[unknown_id_of(vocabulary, where)];
-  parts.model["fuse_unk"] = true;
-  parts.model["byte_fallback"] = has_byte_tokens(vocabulary, where);
+  json model = bpe_model(token_ids_of(vocabulary.tokens), std::move(merges));
+  model["unk_token"] = vocabulary.tokens[unknown_id_of(vocabulary, where)];
+  model["fuse_unk"] = true;
+  model["byte_fallback"] = has_byte_tokens(vocabulary, where);
   const bool prefix = vocabulary.add_space_prefix.value_or(true);
   json steps = json::array();
   if (prefix) {
     steps.push_back({{"type", "Prepend"}, {"prepend", kSpaceOfPieces}});
   }
   steps.push_back(replacement_of({{"String", " "}}, kSpaceOfPieces));
-  parts.normalizer = {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
   json decoders = {replacement_of({{"String", kSpaceOfPieces}}, " "),
                    {{"type", "ByteFallback"}},
                    {{"type", "Fuse"}}};
   if (prefix) {
     decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
   }
-  parts.decoder = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
-  return parts;
+  return {{"normalizer", {{"type", "Sequence"}, {"normalizers", std::move(steps)}}},
+          {"pre_tokenizer", nullptr},
+          {"model", std::move(model)},
+          {"decoder", {{"type", "Sequence"}, {"decoders", std::move(decoders)}}}};
 }
 
-TokenizerParts unigram_parts(const Vocabulary& vocabulary, std::string_view where) {
+json unigram_parts(const Vocabulary& vocabulary, std::string_view where) {
   json pieces = json::array();
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
     pieces.push_back({vocabulary.tokens[id], static_cast<double>(vocabulary.scores[id])});
   }
-  TokenizerParts parts;
-  parts.model = {{"type", "Unigram"},
-                 {"unk_id", unknown_id_of(vocabulary, where)},
-                 {"vocab", std::move(pieces)},
-                 {"byte_fallback", has_byte_tokens(vocabulary, where)}};
+  json model = {{"type", "Unigram"},
+                {"unk_id", unknown_id_of(vocabulary, where)},
+                {"vocab", std::move(pieces)},
+                {"byte_fallback", has_byte_tokens(vocabulary, where)}};
   const bool prefix = vocabulary.add_space_prefix.value_or(false);
-  parts.normalizer = {{"type", "Sequence"}, {"normalizers", unigram_normalizers(vocabulary)}};
   // Without extra spaces, a space at the beginning is the prefix; else it follows one.
   const bool once = vocabulary.removes_extra_spaces.value_or(false);
-  parts.pre_tokenizer =
-      metaspace(prefix && once ? "always" : "never", splits_at_spaces(vocabulary));
-  parts.decoder = metaspace(prefix ? "always" : "never", true);
-  return parts;
+  return {{"normalizer", {{"type", "Sequence"}, {"normalizers", unigram_normalizers(vocabulary)}}},
+          {"pre_tokenizer",
+           metaspace(prefix && once ? "always" : "never", splits_at_spaces(vocabulary))},
+          {"model", std::move(model)},
+          {"decoder", metaspace(prefix ? "always" : "never", true)}};
 }
 
 // Also gives the tokens of `vocabulary` the original's spelling.
-TokenizerParts word_piece_parts(Vocabulary& vocabulary, std::string_view where) {
+json word_piece_parts(Vocabulary& vocabulary, std::string_view where) {
   const bool lower = vocabulary.lower_case.value_or(!has_capitals(vocabulary));
   vocabulary.tokens = word_pieces(vocabulary, where);
-  TokenizerParts parts;
-  parts.model = {{"type", "WordPiece"},
-                 {"unk_token", vocabulary.tokens[unknown_id_of(vocabulary, where)]},
-                 {"continuing_subword_prefix", "##"},
-                 {"max_input_chars_per_word", kLongestWord},
-                 {"vocab", token_ids_of(vocabulary.tokens)}};
-  parts.normalizer = {{"type", "BertNormalizer"},
-                      {"clean_text", true},
-                      {"handle_chinese_chars", true},
-                      {"strip_accents", nullptr},
-                      {"lowercase", lower}};
-  if (vocabulary.strip_accents) {
-    parts.normalizer["strip_accents"] = *vocabulary.strip_accents;
-  }
-  parts.pre_tokenizer = {{"type", "BertPreTokenizer"}};
-  parts.decoder = {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}};
+  json parts = word_piece_tokenizer(
+      token_ids_of(vocabulary.tokens), vocabulary.tokens[unknown_id_of(vocabulary, where)], lower,
+      vocabulary.strip_accents ? json(*vocabulary.strip_accents) : json());
+  parts["decoder"] = {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}};
   return parts;
 }
 
@@ -261,7 +238,7 @@ json added_tokens_of(const Vocabulary& vocabulary) {
   return added;
 }
 
-TokenizerParts parts_of(Vocabulary& vocabulary, std::string_view where) {
+json parts_of(Vocabulary& vocabulary, std::string_view where) {
   if (vocabulary.model == "gpt2") {
     return byte_level_parts(vocabulary, where);
   }
@@ -323,18 +300,41 @@ json post_processor_of(const Vocabulary& vocabulary) {
 
 }  // namespace
 
+json byte_level_tokenizer(json vocab, json merges, const PreTokenization& pre) {
+  json model = bpe_model(std::move(vocab), std::move(merges));
+  model["ignore_merges"] = pre.whole_words;
+  return {{"normalizer", pre.composes ? json{{"type", "NFC"}} : json()},
+          {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", pre.steps()}}},
+          {"model", std::move(model)}};
+}
+
+json word_piece_tokenizer(json vocab, std::string_view unknown, bool lower_case,
+                          json strip_accents) {
+  constexpr std::uint32_t kLongestWord = 100;  // BERT's, in characters
+  return {{"normalizer",
+           {{"type", "BertNormalizer"},
+            {"clean_text", true},
+            {"handle_chinese_chars", true},
+            {"strip_accents", std::move(strip_accents)},
+            {"lowercase", lower_case}}},
+          {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+          {"model",
+           {{"type", "WordPiece"},
+            {"unk_token", unknown},
+            {"continuing_subword_prefix", "##"},
+            {"max_input_chars_per_word", kLongestWord},
+            {"vocab", std::move(vocab)}}}};
+}
+
 json tokenizer_json_of(const Vocabulary& stored, std::string_view where) {
   Vocabulary vocabulary = stored;
-  TokenizerParts parts = parts_of(vocabulary, where);
-  return {{"version", "1.0"},
-          {"truncation", nullptr},
-          {"padding", nullptr},
-          {"added_tokens", added_tokens_of(vocabulary)},
-          {"normalizer", std::move(parts.normalizer)},
-          {"pre_tokenizer", std::move(parts.pre_tokenizer)},
-          {"post_processor", post_processor_of(vocabulary)},
-          {"decoder", std::move(parts.decoder)},
-          {"model", std::move(parts.model)}};
+  json tokenizer = parts_of(vocabulary, where);
+  tokenizer["version"] = "1.0";
+  tokenizer["truncation"] = nullptr;
+  tokenizer["padding"] = nullptr;
+  tokenizer["added_tokens"] = added_tokens_of(vocabulary);
+  tokenizer["post_processor"] = post_processor_of(vocabulary);
+  return tokenizer;
 }
 
 namespace {
