@@ -48,9 +48,8 @@ struct Outcome {
 Outcome read(std::string_view text) {
   JsonReader json(text, "text:");
   try {
-    Outcome outcome{true, value_of(json, json.next()), ""};
-    REQUIRE(json.next().kind == JsonKind::kEnd);
-    return outcome;
+    Document document = value_of(json, json.next());
+    return {json.next().kind == JsonKind::kEnd, std::move(document), ""};
   } catch (const Error& fault) {
     return {false, {}, fault.what()};
   }
