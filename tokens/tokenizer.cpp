@@ -101,7 +101,7 @@ DocumentEnds ends_of(const Tokenizer& tokenizer, bool has_post_processor, const 
 }
 
 std::unique_ptr<Tokenizer> open_file(const fs::path& path) {
-  return is_gguf_file(path)            ? open_gguf_tokenizer(path)
+  return is_gguf_file(path)            ? make_gguf_tokenizer(gguf_metadata_of(path))
          : path.extension() == ".json" ? open_tokenizer_json(path)
                                        : open_sentencepiece(path);
 }
@@ -188,10 +188,6 @@ std::unique_ptr<Tokenizer> make_gguf_tokenizer(const GgufMetadata& metadata) {
   tokenizer->set_ends(ends);
   tokenizer->set_chat_template(vocabulary.chat_template);
   return tokenizer;
-}
-
-std::unique_ptr<Tokenizer> open_gguf_tokenizer(const std::filesystem::path& file) {
-  return make_gguf_tokenizer(gguf_metadata_of(file));
 }
 
 }  // namespace regroup

@@ -93,7 +93,7 @@ class Tokenizer {
 /// name and is given by its path is what it is in its directory: the files beside it add tokens
 /// (added_tokens_beside()), and tokenizer_config.json decides about BOS and EOS. If it does not
 /// say, SentencePiece models add both; a tokenizer.json adds what its post-processor adds, and at
-/// least the EOS that a config names; open_gguf_tokenizer() says what GGUF files add; bytes have
+/// least the EOS that a config names; make_gguf_tokenizer() says what GGUF files add; bytes have
 /// none. A config.json says how many rows the model has. Throws kBadInput if `name` is none of
 /// these, for a tokenizer that is malformed or not supported, and for a tokenizer.model whose ids
 /// are known not to be the model's. Throws kUsage in a build without the library that is needed,

@@ -41,13 +41,10 @@ std::unique_ptr<Tokenizer> with_added_tokens(std::unique_ptr<Tokenizer> inner,
                                              const std::vector<StoredAddedToken>& added,
                                              bool sections_begin);
 
-/// Opens the tokenizer of a GGUF file: byte-level BPE, SentencePiece's BPE, Unigram or WordPiece.
-/// BOS and EOS are the file's: EOS is added if there is one, BOS if the file or the kind of
-/// tokenizer says so. Throws kBadInput for malformed and unknown vocabularies, kUsage in a build
-/// that does not read tokenizer.json.
-std::unique_ptr<Tokenizer> open_gguf_tokenizer(const std::filesystem::path& file);
-
-/// The same from the metadata.
+/// The tokenizer of a GGUF file: byte-level BPE, SentencePiece's BPE, Unigram or WordPiece. BOS and
+/// EOS are the file's: EOS is added if there is one, BOS if the file or the kind of tokenizer says
+/// so. Throws kBadInput for malformed and unknown vocabularies, kUsage in a build that does not
+/// read tokenizer.json.
 std::unique_ptr<Tokenizer> make_gguf_tokenizer(const GgufMetadata& metadata);
 
 }  // namespace regroup

@@ -76,22 +76,25 @@ std::optional<Member> find_member(const std::vector<Member>& members, std::strin
   return found == members.end() ? std::nullopt : std::optional(*found);
 }
 
+// `text` with `put` in place of its bytes from `begin` to `end`.
+std::string with_range(std::string_view text, std::size_t begin, std::size_t end,
+                       std::string_view put) {
+  return std::string(text.substr(0, begin)).append(put).append(text.substr(end));
+}
+
 std::string quoted(const std::string& key) { return nlohmann::json(key).dump(); }
 
 std::string append_member(std::string_view object, const std::vector<Member>& members,
                           const std::string& key, std::string_view value) {
   const std::string added = quoted(key) + ": " + std::string(value);
   if (members.empty()) {
-    const std::size_t inside = object.find('{') + 1;
-    return std::string(object.substr(0, inside)) + added +
-           std::string(object.substr(object.rfind('}')));
+    return with_range(object, object.find('{') + 1, object.rfind('}'), added);
   }
   // Reuse the white space before the last key (a newline and indentation, or a space).
   const std::size_t last = members.back().key_begin;
   const std::size_t gap = object.find_last_not_of(" \t\r\n", last - 1) + 1;
   const std::size_t end = members.back().value_end;
-  return std::string(object.substr(0, end)) + "," + std::string(object.substr(gap, last - gap)) +
-         added + std::string(object.substr(end));
+  return with_range(object, end, end, "," + std::string(object.substr(gap, last - gap)) + added);
 }
 
 std::string changed_elements(
@@ -276,23 +279,18 @@ std::string with_member(std::string_view object, const std::vector<std::string>&
   const std::vector<Member> members = Scanner(object).members();
   const std::string& key = path.front();
   const auto member = find_member(members, key);
-  if (path.size() == 1 && !member) {
-    return append_member(object, members, key, value);
-  }
-  if (path.size() == 1) {
-    return std::string(object.substr(0, member->value_begin)) + std::string(value) +
-           std::string(object.substr(member->value_end));
-  }
   const std::vector<std::string> rest(path.begin() + 1, path.end());
   if (!member) {
-    return append_member(object, members, key, with_member("{}", rest, value));
+    return append_member(object, members, key,
+                         rest.empty() ? std::string(value) : with_member("{}", rest, value));
   }
   const auto child = object.substr(member->value_begin, member->value_end - member->value_begin);
-  if (!child.starts_with('{')) {
+  if (!rest.empty() && !child.starts_with('{')) {
     throw_bad_input("JSON member {} is not an object, so {} cannot be set in it", printable(key),
                     printable(rest.front()));
   }
-  return with_member(object, {key}, with_member(child, rest, value));
+  return with_range(object, member->value_begin, member->value_end,
+                    rest.empty() ? std::string(value) : with_member(child, rest, value));
 }
 
 std::string without_member(std::string_view object, std::string_view key) {
@@ -302,7 +300,7 @@ std::string without_member(std::string_view object, std::string_view key) {
       const bool first = i == 0, only = members.size() == 1;
       const std::size_t begin = first ? members[i].key_begin : members[i - 1].value_end;
       const std::size_t end = first && !only ? members[i + 1].key_begin : members[i].value_end;
-      return std::string(object.substr(0, begin)) + std::string(object.substr(end));
+      return with_range(object, begin, end, "");
     }
   }
   return std::string(object);
@@ -320,8 +318,7 @@ std::string with_each_element(
   const std::string changed =
       path.size() == 1 ? changed_elements(value, change)
                        : with_each_element(value, {path.begin() + 1, path.end()}, change);
-  return std::string(object.substr(0, member->value_begin)) + changed +
-         std::string(object.substr(member->value_end));
+  return with_range(object, member->value_begin, member->value_end, changed);
 }
 
 Json number_or_null(std::optional<double> value) {

@@ -29,13 +29,34 @@ constexpr std::size_t kMaxIndexDepth = 64;
 constexpr std::size_t kMaxIndexedTensors = 500'000;
 constexpr std::size_t kMaxShards = 10'000;
 
-class WeightMapReader : public JsonEvents {
+// The JSON type of a value, as messages call it.
+std::string_view type_of(JsonKind kind) {
+  switch (kind) {
+    case JsonKind::kNull: return "null";
+    case JsonKind::kBoolean: return "boolean";
+    case JsonKind::kString: return "string";
+    case JsonKind::kObject: return "object";
+    case JsonKind::kArray: return "array";
+    default: return "number";
+  }
+}
+
+class WeightMapReader {
  public:
   WeightMapReader(std::string_view text, std::string_view where)
       : text_(text), where_(where), tensors_(std::min(text.size() / kUsualEntry, kEnough)) {}
 
   WeightIndex read() {
-    read_json_events(text_, *this);
+    JsonReader json(text_, fmt::format("{}:", where_));
+    for (JsonEvent event = json.next(); event.kind != JsonKind::kEnd; event = json.next()) {
+      if (event.kind == JsonKind::kKey) {
+        take_key(event.text);
+      } else if (event.kind == JsonKind::kObjectEnd || event.kind == JsonKind::kArrayEnd) {
+        --depth_;
+      } else {
+        take_value(event);
+      }
+    }
     if (!members_.contains("weight_map")) {
       throw_bad_input("{}: weight_map is missing, an object is needed", where_);
     }
@@ -45,23 +66,13 @@ class WeightMapReader : public JsonEvents {
     return std::move(found_);
   }
 
-  bool null() override { return take("null"); }
-  bool boolean(bool) override { return take("boolean"); }
-  bool whole_number(std::uint64_t number) override {
-    if (depth_ == 2 && member_ == "metadata" && inner_ == "total_size" && !found_.total_size) {
-      found_.total_size = number;
-    }
-    return take("number");
-  }
-  bool other_number(std::string_view) override { return take("number"); }
-  bool string(std::string_view text) override {
-    return in_weight_map() ? shard(text) : take("string");
-  }
-  bool start_object() override { return open("object"); }
-  bool start_array() override { return open("array"); }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
-  bool key(std::string_view name) override {
+ private:
+  static constexpr std::size_t kUsualEntry = 128;  // bytes
+  static constexpr std::size_t kEnough = 1 << 16;  // entries
+
+  bool in_weight_map() const { return depth_ == 2 && member_ == "weight_map"; }
+
+  void take_key(std::string_view name) {
     if (depth_ == 1) {
       member_ = name;
       refuse_unless_new(members_.insert(member_).second, name);
@@ -71,45 +82,31 @@ class WeightMapReader : public JsonEvents {
     if (in_weight_map()) {
       take_tensor(name);
     }
-    return true;
-  }
-  bool broken(std::size_t position, std::string_view why) override {
-    throw_bad_input("{}: not valid JSON at byte {}: {}", where_, position, why);
   }
 
- private:
-  static constexpr std::size_t kUsualEntry = 128;  // bytes
-  static constexpr std::size_t kEnough = 1 << 16;  // entries
-
-  bool in_weight_map() const { return depth_ == 2 && member_ == "weight_map"; }
-
-  bool take(std::string_view type) {
-    if (depth_ == 0 && type != "object") {
-      throw_bad_input("{}: holds a JSON {}, an object is needed", where_, type);
+  void take_value(const JsonEvent& value) {
+    const bool object = value.kind == JsonKind::kObject;
+    if (depth_ == 0 && !object) {
+      throw_bad_input("{}: holds a JSON {}, an object is needed", where_, type_of(value.kind));
     }
-    if (depth_ == 1 && member_ == "weight_map" && type != "object") {
+    if (depth_ == 1 && member_ == "weight_map" && !object) {
       throw_bad_input("{}: weight_map is not an object", where_);
     }
     if (in_weight_map()) {
-      throw_bad_input("{}: weight_map entry {} is not a string", where_, printable(inner_));
+      if (value.kind != JsonKind::kString) {
+        throw_bad_input("{}: weight_map entry {} is not a string", where_, printable(inner_));
+      }
+      shard(value.text);
+    } else if (value.kind == JsonKind::kWholeNumber && depth_ == 2 && member_ == "metadata" &&
+               inner_ == "total_size" && !found_.total_size) {
+      found_.total_size = value.number;
     }
-    return true;
-  }
-
-  bool open(std::string_view type) {
-    take(type);
-    if (++depth_ > kMaxIndexDepth) {
+    if ((object || value.kind == JsonKind::kArray) && ++depth_ > kMaxIndexDepth) {
       throw_bad_input("{}: JSON nested deeper than {}", where_, kMaxIndexDepth);
     }
-    return true;
   }
 
-  bool close() {
-    --depth_;
-    return true;
-  }
-
-  bool shard(std::string_view file) {
+  void shard(std::string_view file) {
     if (found_.shards.empty() || found_.shards[last_].file != file) {
       const auto [known, is_new] = number_of_.emplace(file, found_.shards.size());
       if (is_new && found_.shards.size() == kMaxShards) {
@@ -121,7 +118,6 @@ class WeightMapReader : public JsonEvents {
       last_ = known->second;
     }
     found_.shards[last_].tensors.push_back(tensor_);
-    return true;
   }
 
   // A name without escapes stays a view of the text.

@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "formats/base/error.h"
-#include "formats/tensors/tensor_reader.h"
 
 namespace regroup {
 
@@ -181,8 +180,6 @@ void encode_from_double(DType dtype, std::span<const double> values, std::span<s
   }
 }
 
-bool can_decode(DType dtype) { return is_pooling_dtype(dtype) || can_dequantise(dtype); }
-
 bool can_encode(DType dtype) { return is_pooling_dtype(dtype) || dtype == DType::kQ8_0; }
 
 double largest_number(DType dtype) {
@@ -197,22 +194,6 @@ double largest_number(DType dtype) {
 
 std::size_t bytes_of_elements(DType dtype, std::size_t elements) {
   return elements / block_elements(dtype) * block_bytes(dtype);
-}
-
-void decode_numbers(DType dtype, std::span<const std::byte> bytes, std::span<double> values) {
-  if (is_block_type(dtype)) {
-    dequantise_to_double(dtype, bytes, values);
-  } else {
-    decode_to_double(dtype, bytes, values);
-  }
-}
-
-void encode_numbers(DType dtype, std::span<const double> values, std::span<std::byte> bytes) {
-  if (dtype == DType::kQ8_0) {
-    quantise_to_q8_0(values, bytes);
-  } else {
-    encode_from_double(dtype, values, bytes);
-  }
 }
 
 }  // namespace regroup

@@ -94,8 +94,8 @@ void encode_from_double(DType dtype, std::span<const double> values, std::span<s
 
 // Converts stored elements to and from doubles: floats of all widths and ggml's block types.
 
-/// Whether decode_numbers() reads the type: F16, BF16, F32, F64 and the types for which
-/// can_dequantise() is true.
+/// Whether decode_numbers() reads the type: F16, BF16, F32, F64, Q4_0 to Q8_0, Q2_K to Q6_K and
+/// MXFP4. Of ggml's other block types (IQ, TQ, NVFP4, Q1_0, Q2_0) only names and sizes are known.
 bool can_decode(DType dtype);
 
 /// Whether encode_numbers() writes the type: F16, BF16, F32, F64, Q8_0.
@@ -111,7 +111,8 @@ std::size_t bytes_of_elements(DType dtype, std::size_t elements);
 /// wrong length.
 void decode_numbers(DType dtype, std::span<const std::byte> bytes, std::span<double> values);
 
-/// Writes numbers, each rounded once. Throws kUsage for a type that cannot be encoded.
+/// Writes numbers, each rounded once. Throws kUsage for a type that cannot be encoded or a wrong
+/// length, kBadInput for values that are not finite or too large for Q8_0.
 void encode_numbers(DType dtype, std::span<const double> values, std::span<std::byte> bytes);
 
 }  // namespace regroup

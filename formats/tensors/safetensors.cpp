@@ -18,28 +18,58 @@ namespace {
 constexpr std::size_t kMaxRank = 64;
 constexpr std::size_t kUsualRank = 2;
 
+// What an error calls a value that is not the needed one.
+std::string shown(const JsonEvent& value) {
+  switch (value.kind) {
+    case JsonKind::kNull: return "null";
+    case JsonKind::kBoolean: return "a boolean";
+    case JsonKind::kWholeNumber: return fmt::format("the number {}", value.number);
+    case JsonKind::kOtherNumber: return fmt::format("the number {}", printable(value.text));
+    case JsonKind::kString: return fmt::format("the string \"{}\"", printable(value.text, 40));
+    case JsonKind::kObject: return "an object";
+    default: return "an array";
+  }
+}
+
 // Fills in tensors from a header in one pass, without building a document. Throws kBadInput for
 // anything other than
 // {name: {dtype, shape, data_offsets}, "__metadata__": {string: string}}.
-class SafetensorsHeaderParser : private JsonEvents {
+class SafetensorsHeaderParser {
  public:
-  SafetensorsHeaderParser(std::string_view where, std::vector<TensorInfo>& tensors,
+  SafetensorsHeaderParser(std::string_view header, std::string_view where,
+                          std::vector<TensorInfo>& tensors,
                           std::map<std::string, std::string>& metadata)
-      : where_(where), tensors_(tensors), metadata_(metadata) {}
-
-  void parse(std::string_view header) {
+      : json_(header, fmt::format("{}: the header is", where)),
+        where_(where),
+        tensors_(tensors),
+        metadata_(metadata) {
     constexpr std::size_t kUsualEntry = 100;  // bytes
     constexpr std::size_t kEnough = 4096;     // entries
     tensors_.reserve(std::min(header.size() / kUsualEntry, kEnough));
-    read_json_events(header, *this);
+  }
+
+  void parse() {
+    if (const JsonEvent value = json_.next(); value.kind != JsonKind::kObject) {
+      throw_bad_input("{}: the header holds {}, one JSON object is needed", where_, shown(value));
+    }
+    bool seen_metadata = false;
+    while (const auto name = next_key()) {
+      if (*name != kMetadata) {
+        read_entry(*name);
+      } else if (std::exchange(seen_metadata, true)) {
+        throw_bad_input("{}: duplicate entry {}", where_, *name);
+      } else {
+        read_metadata();
+      }
+    }
+    json_.next();  // nothing follows
     check_names();
   }
 
  private:
-  // The position of the next event in the header.
-  enum class State { kStart, kTop, kEntry, kMetadata, kShape, kOffsets, kDone };
   enum Field : std::size_t { kDType, kShape, kOffsets };
   static constexpr std::array<std::string_view, 3> kFields{"dtype", "shape", "data_offsets"};
+  static constexpr std::string_view kMetadata = "__metadata__";
 
   // Throws kBadInput that names the entry.
   template <typename... Args>
@@ -48,156 +78,111 @@ class SafetensorsHeaderParser : private JsonEvents {
                     fmt::format(format, std::forward<Args>(args)...));
   }
 
-  bool null() override { reject("null"); }
-  bool boolean(bool /*value*/) override { reject("a boolean"); }
-  bool other_number(std::string_view spelling) override {
-    reject(fmt::format("the number {}", printable(spelling)));
+  // Valid until the next event; nothing at the end of the object.
+  std::optional<std::string_view> next_key() {
+    const JsonEvent event = json_.next();
+    return event.kind == JsonKind::kKey ? std::optional(event.text) : std::nullopt;
   }
 
-  bool whole_number(std::uint64_t value) override {
-    if (state_ == State::kShape &&
-        value <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-      if (entry_.shape.size() == kMaxRank) {
-        refuse("more than {} dimensions", kMaxRank);
+  void begin_object(std::string_view name) {
+    if (const JsonEvent value = json_.next(); value.kind != JsonKind::kObject) {
+      throw_bad_input("{}: entry {} holds {}, an object is needed", where_, printable(name),
+                      shown(value));
+    }
+  }
+
+  void read_metadata() {
+    begin_object(kMetadata);
+    while (const auto found = next_key()) {
+      const std::string key(*found);
+      const JsonEvent value = json_.next();
+      if (value.kind != JsonKind::kString) {
+        throw_bad_input("{}: __metadata__ key {} holds {}, a string is needed", where_,
+                        printable(key), shown(value));
       }
-      entry_.shape.push_back(static_cast<std::int64_t>(value));
-      return true;
-    }
-    if (state_ == State::kOffsets && offset_count_ < offsets_.size()) {
-      offsets_[offset_count_++] = value;
-      return true;
-    }
-    reject(fmt::format("the number {}", value));
-  }
-
-  bool string(std::string_view value) override {
-    if (state_ == State::kMetadata) {
       if (metadata_.size() == kMaxSafetensorsKeys) {
         throw_bad_input("{}: more than {} __metadata__ keys", where_, kMaxSafetensorsKeys);
       }
-      if (!metadata_.emplace(metadata_key_, value).second) {
-        throw_bad_input("{}: duplicate __metadata__ key {}", where_, printable(metadata_key_));
+      if (!metadata_.emplace(key, value.text).second) {
+        throw_bad_input("{}: duplicate __metadata__ key {}", where_, printable(key));
       }
-      return true;
     }
-    if (state_ != State::kEntry || field_ != kDType) {
-      reject(fmt::format("the string \"{}\"", printable(value, 40)));
-    }
-    const auto dtype = dtype_from_name(value);
-    if (!dtype) {
-      refuse("unknown dtype {}", printable(value));
-    }
-    entry_.dtype = *dtype;
-    return true;
   }
 
-  bool start_object() override {
-    if (state_ == State::kStart) {
-      state_ = State::kTop;
-    } else if (state_ == State::kTop) {
-      state_ = entry_.name == "__metadata__" ? State::kMetadata : State::kEntry;
-    } else {
-      reject("an object");
-    }
-    return true;
-  }
-
-  bool key(std::string_view value) override {
-    if (state_ == State::kMetadata) {
-      metadata_key_ = value;
-    } else if (state_ == State::kTop) {
-      begin_entry(value);
-    } else {
-      begin_field(value);
-    }
-    return true;
-  }
-
-  bool end_object() override {
-    if (state_ == State::kEntry) {
-      finish_entry();
-      state_ = State::kTop;
-    } else {
-      state_ = state_ == State::kMetadata ? State::kTop : State::kDone;
-    }
-    return true;
-  }
-
-  bool start_array() override {
-    if (state_ != State::kEntry || field_ == kDType) {
-      reject("an array");
-    }
-    state_ = field_ == kShape ? State::kShape : State::kOffsets;
-    return true;
-  }
-
-  bool end_array() override {
-    if (state_ == State::kOffsets && offset_count_ != offsets_.size()) {
-      reject(fmt::format("{} numbers", offset_count_));
-    }
-    state_ = State::kEntry;
-    return true;
-  }
-
-  bool broken(std::size_t position, std::string_view why) override {
-    throw_bad_input("{}: the header is not valid JSON at byte {}: {}", where_, position, why);
-  }
-
-  // Throws: `found` is not allowed in the current state.
-  [[noreturn]] void reject(std::string_view found) const {
-    switch (state_) {
-      case State::kStart:
-      case State::kDone:
-        throw_bad_input("{}: the header holds {}, one JSON object is needed", where_, found);
-      case State::kTop:
-        throw_bad_input("{}: entry {} holds {}, an object is needed", where_,
-                        printable(entry_.name), found);
-      case State::kMetadata:
-        throw_bad_input("{}: __metadata__ key {} holds {}, a string is needed", where_,
-                        printable(metadata_key_), found);
-      case State::kEntry:
-        refuse("{} holds {}, {} is needed", kFields[field_], found,
-               field_ == kDType ? "a string" : "an array");
-      case State::kShape:
-        refuse("shape holds {}, whole numbers from 0 to 2^63-1 are needed", found);
-      case State::kOffsets: refuse("data_offsets holds {}, two whole numbers are needed", found);
-    }
-    throw_bad_input("{}: unexpected {}", where_, found);
-  }
-
-  void begin_entry(std::string_view name) {
-    if (name != "__metadata__") {
-      if (tensors_.size() == kMaxSafetensorsTensors) {
-        throw_bad_input("{}: more than {} tensors", where_, kMaxSafetensorsTensors);
-      }
-    } else if (std::exchange(seen_metadata_, true)) {
-      throw_bad_input("{}: duplicate entry {}", where_, name);
+  void read_entry(std::string_view name) {
+    if (tensors_.size() == kMaxSafetensorsTensors) {
+      throw_bad_input("{}: more than {} tensors", where_, kMaxSafetensorsTensors);
     }
     entry_ = TensorInfo{};
     entry_.name = name;
     entry_.shape.reserve(kUsualRank);
-    offset_count_ = 0;
-    seen_ = {};
+    begin_object(entry_.name);
+    std::array<bool, kFields.size()> seen{};
+    while (const auto key = next_key()) {
+      const auto* const field = std::ranges::find(kFields, *key);
+      if (field == kFields.end()) {
+        refuse("unknown field {}", printable(*key));
+      }
+      if (std::exchange(seen[field - kFields.begin()], true)) {
+        refuse("duplicate field {}", *key);
+      }
+      read_field(static_cast<Field>(field - kFields.begin()));
+    }
+    const auto* const missing = std::ranges::find(seen, false);
+    if (missing != seen.end()) {
+      refuse("field {} is missing", kFields[missing - seen.begin()]);
+    }
+    check_bytes();
+    tensors_.push_back(std::move(entry_));
   }
 
-  void begin_field(std::string_view name) {
-    const auto* const field = std::ranges::find(kFields, name);
-    if (field == kFields.end()) {
-      refuse("unknown field {}", printable(name));
+  void read_field(Field field) {
+    const JsonEvent value = json_.next();
+    if (value.kind != (field == kDType ? JsonKind::kString : JsonKind::kArray)) {
+      refuse("{} holds {}, {} is needed", kFields[field], shown(value),
+             field == kDType ? "a string" : "an array");
     }
-    field_ = static_cast<Field>(field - kFields.begin());
-    if (std::exchange(seen_[field_], true)) {
-      refuse("duplicate field {}", name);
+    if (field == kShape) {
+      read_shape();
+    } else if (field == kOffsets) {
+      read_offsets();
+    } else if (const auto dtype = dtype_from_name(value.text)) {
+      entry_.dtype = *dtype;
+    } else {
+      refuse("unknown dtype {}", printable(value.text));
     }
   }
 
-  void finish_entry() {
-    const auto* const missing = std::ranges::find(seen_, false);
-    if (missing != seen_.end()) {
-      refuse("field {} is missing", kFields[missing - seen_.begin()]);
+  void read_shape() {
+    constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+    for (JsonEvent size = json_.next(); size.kind != JsonKind::kArrayEnd; size = json_.next()) {
+      if (size.kind != JsonKind::kWholeNumber || size.number > kMost) {
+        refuse("shape holds {}, whole numbers from 0 to 2^63-1 are needed", shown(size));
+      }
+      if (entry_.shape.size() == kMaxRank) {
+        refuse("more than {} dimensions", kMaxRank);
+      }
+      entry_.shape.push_back(static_cast<std::int64_t>(size.number));
     }
-    entry_.begin = offsets_[0];
-    entry_.end = offsets_[1];
+  }
+
+  void read_offsets() {
+    std::array<std::uint64_t, 2> offsets{};
+    std::size_t count = 0;
+    for (JsonEvent each = json_.next(); each.kind != JsonKind::kArrayEnd; each = json_.next()) {
+      if (each.kind != JsonKind::kWholeNumber || count == offsets.size()) {
+        refuse("data_offsets holds {}, two whole numbers are needed", shown(each));
+      }
+      offsets[count++] = each.number;
+    }
+    if (count != offsets.size()) {
+      refuse("data_offsets holds {} numbers, two whole numbers are needed", count);
+    }
+    entry_.begin = offsets[0];
+    entry_.end = offsets[1];
+  }
+
+  void check_bytes() const {
     if (entry_.begin > entry_.end) {
       refuse("data_offsets begin {} after end {}", entry_.begin, entry_.end);
     }
@@ -211,7 +196,6 @@ class SafetensorsHeaderParser : private JsonEvents {
       refuse("data_offsets span {} bytes, {} of {} need {}", entry_.bytes(), text_of(entry_.shape),
              name_of(entry_.dtype), expected);
     }
-    tensors_.push_back(std::move(entry_));
   }
 
   // Sorts by hash, because hashes compare faster than names. Names decide between equal hashes.
@@ -229,18 +213,11 @@ class SafetensorsHeaderParser : private JsonEvents {
     }
   }
 
+  JsonReader json_;
   std::string_view where_;
   std::vector<TensorInfo>& tensors_;
   std::map<std::string, std::string>& metadata_;
-
-  State state_ = State::kStart;
-  Field field_ = kDType;
-  std::string metadata_key_;
   TensorInfo entry_;
-  std::array<std::uint64_t, 2> offsets_{};
-  std::size_t offset_count_ = 0;
-  std::array<bool, 3> seen_{};  // fields of the entry
-  bool seen_metadata_ = false;
 };
 
 // The length of {"dtype":"U8","shape":[],"data_offsets":[0,0]} without a name.
@@ -381,8 +358,7 @@ void parse_safetensors_header(std::string_view header, std::uint64_t data_bytes,
   }
   // Only padding may follow the object, and padding consists of spaces.
   header = header.substr(0, header.find_last_not_of(' ') + 1);
-  SafetensorsHeaderParser parser(where, tensors, metadata);
-  parser.parse(header);
+  SafetensorsHeaderParser(header, where, tensors, metadata).parse();
   if (!header.ends_with('}')) {
     throw_bad_input("{}: the header is padded with bytes other than spaces", where);
   }

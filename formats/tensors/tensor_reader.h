@@ -59,21 +59,4 @@ bool can_read_values(DType dtype);
 /// that cannot be read or a wrong length.
 void read_values(DType dtype, std::span<const std::byte> bytes, std::span<double> values);
 
-// Dequantises ggml's block types and quantises to Q8_0.
-// Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
-
-/// True for Q4_0 to Q8_0, Q2_K to Q6_K and MXFP4. Of ggml's other block types (IQ, TQ, NVFP4, Q1_0,
-/// Q2_0) only names and sizes are known.
-bool can_dequantise(DType dtype);
-
-/// Dequantises whole blocks of `dtype`. Each value equals the float that ggml's reference code
-/// computes: products of scales and quants are exact in float, and adding a block's minimum rounds
-/// once. Throws kUsage for another dtype or a wrong length.
-void dequantise_to_double(DType dtype, std::span<const std::byte> blocks, std::span<double> values);
-
-/// Quantises to Q8_0 blocks, bit for bit as ggml's reference code does from the values rounded to
-/// float. Throws kUsage unless `values` fills whole blocks, kBadInput for values that are not
-/// finite or whose scale overflows half precision.
-void quantise_to_q8_0(std::span<const double> values, std::span<std::byte> blocks);
-
 }  // namespace regroup

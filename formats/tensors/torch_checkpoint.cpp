@@ -139,16 +139,6 @@ TorchNumbers torch_numbers_of(DType dtype) {
   return row == kNumbers.end() ? TorchNumbers{} : row->names;
 }
 
-std::uint64_t torch_element_bytes(std::string_view storage_class) {
-  if (storage_class == "UntypedStorage") {
-    return 1;
-  }
-  const auto row = std::ranges::find_if(kNumbers, [&](const NumbersRow& numbers) {
-    return !storage_class.empty() && numbers.names.storage_class == storage_class;
-  });
-  return row == kNumbers.end() ? 0 : bits_of(row->dtype) / 8;
-}
-
 namespace {
 
 using Kind = Unpickler::Kind;
@@ -157,45 +147,37 @@ using Kind = Unpickler::Kind;
 constexpr std::uint64_t kMaxLegacyPickleBytes = 8U << 20;
 constexpr std::int64_t kProtocolVersion = 1001;
 
-// Reads consecutive pickles.
-class PickleSequence {
- public:
-  PickleSequence(std::string_view bytes, std::string where, std::size_t at)
-      : bytes_(bytes), where_(std::move(where)), at_(at) {}
-
-  /// Loads the next pickle. `use` receives the unpickler and the resulting value.
-  template <typename Use>
-  auto next(Use use) {
-    Unpickler unpickler(bytes_, where_, at_);
-    const Unpickler::Value& value = unpickler.value(unpickler.load());
-    at_ = unpickler.position();
-    return use(unpickler, value);
+bool is_little_endian(const Unpickler& pickles, const Unpickler::Value& system) {
+  for (std::size_t i = 0; system.kind == Kind::kDict && i < system.items.size(); i += 2) {
+    const Unpickler::Value& item = pickles.value(system.items[i + 1]);
+    if (pickles.value(system.items[i]).text == "little_endian" && item.kind == Kind::kBool &&
+        item.number == 1) {
+      return true;
+    }
   }
+  return false;
+}
 
-  std::size_t position() const { return at_; }
-
- private:
-  std::string_view bytes_;
-  std::string where_;
-  std::size_t at_ = 0;
-};
-
-void check_system(PickleSequence& pickles, const std::string& where) {
-  pickles.next([&](const Unpickler&, const Unpickler::Value& version) {
-    if (version.kind != Kind::kInteger || version.number != kProtocolVersion) {
-      throw_bad_input("{}: not of torch's protocol version {}", where, kProtocolVersion);
-    }
-  });
-  pickles.next([&](const Unpickler& unpickler, const Unpickler::Value& system) {
-    for (std::size_t i = 0; system.kind == Kind::kDict && i < system.items.size(); i += 2) {
-      const Unpickler::Value& item = unpickler.value(system.items[i + 1]);
-      if (unpickler.value(system.items[i]).text == "little_endian" && item.kind == Kind::kBool &&
-          item.number == 1) {
-        return;
-      }
-    }
+// The first two pickles: the version of the protocol, and a dict of facts about the machine.
+void check_system(Unpickler& pickles, const std::string& where) {
+  const Unpickler::Value& version = pickles.value(pickles.load());
+  if (version.kind != Kind::kInteger || version.number != kProtocolVersion) {
+    throw_bad_input("{}: not of torch's protocol version {}", where, kProtocolVersion);
+  }
+  if (!is_little_endian(pickles, pickles.value(pickles.load()))) {
     throw_bad_input("{}: its numbers are not little-endian", where);
+  }
+}
+
+// Bytes of one element of a storage class, 1 for UntypedStorage; 0 for an unknown one.
+std::uint64_t element_bytes(std::string_view storage_class) {
+  if (storage_class == "UntypedStorage") {
+    return 1;
+  }
+  const auto row = std::ranges::find_if(kNumbers, [&](const NumbersRow& numbers) {
+    return numbers.names.storage_class == storage_class;
   });
+  return row == kNumbers.end() ? 0 : bits_of(row->dtype) / 8;
 }
 
 // A storage as the pickle describes it. All mentions of it must agree.
@@ -222,21 +204,19 @@ ClaimedStorages storages_named_in(const Unpickler& unpickler, const std::string&
   return storages;
 }
 
-std::vector<std::string> storage_keys(PickleSequence& pickles, const std::string& where) {
-  return pickles.next([&](const Unpickler& unpickler, const Unpickler::Value& list) {
-    std::vector<std::string> keys;
-    std::unordered_set<std::string_view> seen;
-    const auto is_new_key = [&](const Unpickler::Value& key) {
-      return key.kind == Kind::kText && seen.insert(key.text).second;
-    };
-    for (const Unpickler::Ref item : list.items) {
-      if (list.kind != Kind::kSequence || !is_new_key(unpickler.value(item))) {
-        throw_bad_input("{}: the list of storages is not a list of distinct keys", where);
-      }
-      keys.emplace_back(unpickler.value(item).text);
+// The last pickle.
+std::vector<std::string> storage_keys(Unpickler& pickles, const std::string& where) {
+  const Unpickler::Value& list = pickles.value(pickles.load());
+  std::vector<std::string> keys;
+  std::unordered_set<std::string_view> seen;
+  for (const Unpickler::Ref item : list.items) {
+    const Unpickler::Value& key = pickles.value(item);
+    if (list.kind != Kind::kSequence || key.kind != Kind::kText || !seen.insert(key.text).second) {
+      throw_bad_input("{}: the list of storages is not a list of distinct keys", where);
     }
-    return keys;
-  });
+    keys.emplace_back(key.text);
+  }
+  return keys;
 }
 
 using StorageMap = std::unordered_map<std::string, StorageBytes>;
@@ -248,7 +228,7 @@ StorageMap locate_storages(const File& file, std::uint64_t at, const std::vector
   StorageMap storages;
   for (const std::string& key : keys) {
     const auto found = claimed.find(key);
-    const std::uint64_t size = found == claimed.end() ? 0 : torch_element_bytes(found->second.type);
+    const std::uint64_t size = found == claimed.end() ? 0 : element_bytes(found->second.type);
     if (size == 0) {
       throw_bad_input("{}: storage {} is of {}, whose size is unknown", where, printable(key),
                       found == claimed.end() ? "no type" : printable(found->second.type));
@@ -294,20 +274,15 @@ Checkpoint::Part open_legacy_torch_checkpoint(const std::filesystem::path& path)
   if (!std::string_view(bytes).starts_with(kLegacyTorchMagic)) {
     throw_bad_input("{}: not a torch file as written before torch 1.6", where);
   }
-  PickleSequence pickles(bytes, where, kLegacyTorchMagic.size());
+  Unpickler pickles(bytes, where, kLegacyTorchMagic.size());
   check_system(pickles, where);
-  ClaimedStorages claimed;
-  std::vector<std::pair<std::string, PickledTensor>> tensors;  // texts are views of `bytes`
-  pickles.next([&](const Unpickler& unpickler, const Unpickler::Value& root) {
-    claimed = storages_named_in(unpickler, where);
-    for (const auto& [name, tensor] : tensors_of(unpickler, root, where)) {
-      tensors.emplace_back(name, tensor);
-    }
-  });
+  const Unpickler::Value& root = pickles.value(pickles.load());
+  const ClaimedStorages claimed = storages_named_in(pickles, where);
+  const NamedPickledTensors tensors = tensors_of(pickles, root, where);  // texts: views of `bytes`
   const std::vector<std::string> keys = storage_keys(pickles, where);
   const StorageMap storages = locate_storages(part.file, pickles.position(), keys, claimed, where);
   for (const auto& [name, tensor] : tensors) {
-    part.tensors.push_back(place_tensor(name, tensor, storages, where));
+    part.tensors.push_back(place_tensor(std::string(name), tensor, storages, where));
   }
   std::ranges::stable_sort(part.tensors, {}, &TensorInfo::begin);
   return part;

@@ -19,9 +19,6 @@ struct TorchNumbers {
 /// Both empty if torch does not support the dtype.
 TorchNumbers torch_numbers_of(DType dtype);
 
-/// Bytes of one element of a storage class, 1 for UntypedStorage; 0 for an unknown one.
-std::uint64_t torch_element_bytes(std::string_view storage_class);
-
 // The torch.save format before 1.6: several pickles, then the data of each storage.
 
 /// The first bytes of such a file: a protocol 2 pickle of a magic number.

@@ -166,6 +166,11 @@ void Unpickler::extend(Kind kind, const std::vector<Ref>& items) {
 // --- opcodes -------------------------------------------------------------------------------------
 
 Unpickler::Ref Unpickler::load() {
+  steps_ = 0;
+  values_.clear();
+  tensors_.clear();
+  stack_.clear();
+  memo_.clear();
   while (true) {
     const std::uint8_t opcode = byte();
     if (opcode == '.') {

@@ -55,11 +55,11 @@ class Unpickler {
     std::vector<Ref> items = {};  // kSequence; keys and values in turn of a kDict
   };
 
-  /// Prepares to run the pickle that begins at byte `at` of `bytes`.
+  /// Prepares to run the pickles that follow one another from byte `at` of `bytes` on.
   Unpickler(std::string_view bytes, std::string_view where, std::size_t at = 0)
       : bytes_(bytes), where_(where), at_(at) {}
 
-  /// Runs one pickle to its end and returns its result.
+  /// Runs the next pickle to its end and returns its result. The values of the one before are gone.
   Ref load();
 
   /// The offset in `bytes` after the last byte read.
@@ -69,7 +69,7 @@ class Unpickler {
   const PickledTensor& tensor(const Value& value) const {
     return tensors_[static_cast<std::size_t>(value.number)];
   }
-  /// All storages referenced and all tensors created, used or not.
+  /// All storages referenced and all tensors created by that pickle, used or not.
   const std::deque<PickledTensor>& tensors() const { return tensors_; }
 
  private:

@@ -51,7 +51,9 @@ struct StoredAddedToken {
 /// them as a special token. Throws kBadInput for malformed files, and for a token with two ids.
 std::vector<StoredAddedToken> added_tokens_beside(const std::filesystem::path& directory);
 
-/// The token as an entry of tokenizer.json's "added_tokens".
+/// An entry of tokenizer.json's "added_tokens" as a token, and a token as an entry. The former
+/// throws kBadInput for what is no token.
+StoredAddedToken listed_token(const SortedJson& token, const std::string& where);
 nlohmann::json json_of(const StoredAddedToken& token);
 
 /// The text of the token with a role ("bos", "eos", …) that tokenizer_config.json or
@@ -87,6 +89,17 @@ const PreTokenization* find_pre_tokenization(std::string_view name);
 
 /// All names, separated by spaces.
 std::string pre_tokenization_names();
+
+// What encodes in a tokenizer.json: its members "normalizer", "pre_tokenizer" and "model". `vocab`
+// is an object from token to id.
+
+/// Byte-level BPE. `merges` is a list of pairs.
+nlohmann::json byte_level_tokenizer(nlohmann::json vocab, nlohmann::json merges,
+                                    const PreTokenization& pre);
+
+/// BERT's WordPiece. If `strip_accents` is null, accents go where text is lower-cased.
+nlohmann::json word_piece_tokenizer(nlohmann::json vocab, std::string_view unknown, bool lower_case,
+                                    nlohmann::json strip_accents);
 
 // GPT-2's way to write bytes as characters, so that every byte is printable.
 

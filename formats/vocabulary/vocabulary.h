@@ -6,10 +6,8 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -51,6 +49,7 @@ struct Vocabulary {
 
   bool present() const { return model != "no_vocab"; }
   TokenType type(std::size_t id) const { return static_cast<TokenType>(types[id]); }
+  void set_type(std::size_t id, TokenType type) { types[id] = static_cast<std::int32_t>(type); }
   /// The id in special_ids; nothing if the role has none.
   std::optional<std::uint32_t> special_id(const std::string& role) const;
 };
@@ -107,7 +106,7 @@ bool repeats_one_character(std::string_view token);
 /// leaves the order open, and for tokens so long that the search takes seconds.
 std::vector<Merge> merges_by_score(const Vocabulary& vocabulary, std::string_view where);
 
-// Shared by the readers of tokenizer files: a vocabulary under construction, and small JSON files.
+// Shared by the readers of tokenizer files: small JSON files, and spaces in tokens.
 
 inline constexpr std::uint64_t kMaxTokenizerBytes = 256U << 20;
 
@@ -126,81 +125,13 @@ std::optional<std::int64_t> first_number_in(const SortedJson& object, std::strin
 /// absent.
 std::string token_text(const SortedJson& object, std::string_view key);
 
-/// Builds a vocabulary with a fixed number of ids.
-class VocabularyBuilder {
- public:
-  /// Every id starts as a placeholder. `scored`: whether tokens have scores.
-  VocabularyBuilder(std::int64_t rows, bool scored);
-
-  /// Sets the token with that id. Ids beyond the rows are counted and dropped. Throws kBadInput
-  /// naming `where` for a duplicate id.
-  void put(std::int64_t id, std::string text, TokenType type, float score, std::string_view where);
-
-  /// Adds one of the added tokens. Special ones become control tokens, others user-defined with
-  /// literal spaces. Replaces the token with that id, unless it has the same text and is special
-  /// already.
-  void put_added(std::int64_t id, std::string text, bool special, std::string_view where);
-
-  /// The id of the token with that text.
-  std::optional<std::uint32_t> find(const std::string& text) const;
-
-  TokenType type(std::uint32_t id) const { return vocabulary_.type(id); }
-  void set_type(std::uint32_t id, TokenType type);
-  void set_score(std::uint32_t id, float score) { vocabulary_.scores[id] = score; }
-
-  Vocabulary& vocabulary() { return vocabulary_; }
-  /// The finished vocabulary, with a note on dropped tokens.
-  Vocabulary finish();
-
- private:
-  void place(std::int64_t id, std::string text, TokenType type, float score);
-
-  Vocabulary vocabulary_;
-  std::unordered_map<std::string, std::uint32_t> places_;
-  std::vector<bool> taken_;  // whether an id is more than a placeholder
-  std::int64_t rows_;
-  std::set<std::int64_t> left_out_;  // ids beyond the rows
-};
-
 /// The chat template of a model directory, at most 4 MiB, empty if there is none; what is left out
 /// is added to `notes`. Throws kBadInput.
 std::string chat_template_in(const std::filesystem::path& directory,
                              const SortedJson& tokenizer_config, std::vector<std::string>& notes);
 
-/// Adds the tokens listed in tokenizer.json's "added_tokens", added_tokens.json and
-/// tokenizer_config.json's "added_tokens_decoder".
-void put_added_tokens(VocabularyBuilder& builder, const std::filesystem::path& directory,
-                      const SortedJson& tokenizer);
-
-/// Fills in special_ids, add_bos, add_eos and chat_template from tokenizer_config.json,
-/// special_tokens_map.json, config.json, generation_config.json and tokenizer.json's
-/// post-processor.
-void read_special_tokens(VocabularyBuilder& builder, const std::filesystem::path& directory,
-                         const SortedJson& tokenizer);
-
-/// Reads a tokenizer.json; nothing unless it is BPE.
-std::optional<VocabularyBuilder> read_tokenizer_json(const SortedJson& tokenizer,
-                                                     const std::string& where, std::int64_t rows);
-/// Adds a note to the vocabulary of a tokenizer.json whose merges are not those that llama.cpp
-/// makes of its scores.
-void note_other_merges(Vocabulary& vocabulary, const SortedJson& tokenizer,
-                       const std::string& where);
-
 /// llama.cpp's name for how a tokenizer.json splits text before BPE; empty if unknown.
 std::string pre_tokenizer_name(const SortedJson& tokenizer);
-
-// The parts of a tokenizer.json that differ between the kinds of GGUF vocabularies.
-
-struct TokenizerParts {
-  nlohmann::json model, normalizer = nullptr, pre_tokenizer = nullptr, decoder = nullptr;
-};
-
-/// Error messages begin with `where` (a file name). All throw kBadInput, see tokenizer_json_of().
-TokenizerParts byte_level_parts(const Vocabulary& vocabulary, std::string_view where);
-TokenizerParts scored_parts(const Vocabulary& vocabulary, std::string_view where);
-TokenizerParts unigram_parts(const Vocabulary& vocabulary, std::string_view where);
-/// Also gives the tokens of `vocabulary` the original's spelling.
-TokenizerParts word_piece_parts(Vocabulary& vocabulary, std::string_view where);
 
 /// SentencePiece's mark for a space.
 inline constexpr std::string_view kSpaceOfPieces = "\u2581";

@@ -167,36 +167,20 @@ json words_in(const fs::path& file) {
   return vocab;
 }
 
-json bpe_of(json vocab, json merges, const PreTokenization& pre) {
-  return {{"type", "BPE"},
-          {"ignore_merges", pre.whole_words},
-          {"vocab", std::move(vocab)},
-          {"merges", std::move(merges)}};
-}
-
 json bytes_tokenizer(json vocab, json merges, std::string_view pre_name, bool adds_space) {
-  const PreTokenization& pre = *find_pre_tokenization(pre_name);
-  json steps = pre.steps();
-  steps.back()["add_prefix_space"] = adds_space;
-  return {{"normalizer", pre.composes ? json{{"type", "NFC"}} : json()},
-          {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}}},
-          {"model", bpe_of(std::move(vocab), std::move(merges), pre)}};
+  json tokenizer =
+      byte_level_tokenizer(std::move(vocab), std::move(merges), *find_pre_tokenization(pre_name));
+  tokenizer["pre_tokenizer"]["pretokenizers"].back()["add_prefix_space"] = adds_space;
+  return tokenizer;
 }
 
 json words_tokenizer(json vocab, const SortedJson& config, const std::string& unknown) {
-  return {{"normalizer",
-           {{"type", "BertNormalizer"},
-            {"clean_text", true},
-            {"handle_chinese_chars", flag_in(config, "tokenize_chinese_chars").value_or(true)},
-            {"strip_accents", member_of(config, "strip_accents")},
-            {"lowercase", flag_in(config, "do_lower_case").value_or(true)}}},
-          {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
-          {"model",
-           {{"type", "WordPiece"},
-            {"unk_token", unknown.empty() ? "[UNK]" : unknown},
-            {"continuing_subword_prefix", "##"},
-            {"max_input_chars_per_word", 100U},
-            {"vocab", std::move(vocab)}}}};
+  json tokenizer = word_piece_tokenizer(std::move(vocab), unknown.empty() ? "[UNK]" : unknown,
+                                        flag_in(config, "do_lower_case").value_or(true),
+                                        member_of(config, "strip_accents"));
+  tokenizer["normalizer"]["handle_chinese_chars"] =
+      flag_in(config, "tokenize_chinese_chars").value_or(true);
+  return tokenizer;
 }
 
 // Ranks of tiktoken: Llama 3's are the only ones that are published as tokenizer.model and of which

@@ -1,23 +1,30 @@
 // A tokenizer: tokenizer.json if the input begins like JSON, otherwise a SentencePiece model.
-#include "formats/base/json.h"
 #include "formats/vocabulary/sentencepiece.h"
 #include "formats/vocabulary/vocabulary.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tests/temporary_directory.h"
 
 namespace regroup {
 namespace {
 
+// A model directory whose tokenizer.json is the file in memory.
+const std::filesystem::path& directory_of(const MemoryFile& file) {
+  static const TemporaryDirectory directory;
+  static const std::filesystem::path path = [&] {
+    std::filesystem::create_symlink(file.path(), directory / "tokenizer.json");
+    return directory.path();
+  }();
+  return path;
+}
+
 void read_json(std::string_view text) {
   constexpr std::int64_t kRows = 8;
-  const std::filesystem::path nowhere("/proc/self/no-such-directory");
-  const SortedJson tokenizer = parse_sorted_json_object(text, "fuzz");
-  std::optional<VocabularyBuilder> builder = read_tokenizer_json(tokenizer, "fuzz", kRows);
-  if (!builder) {
+  static const MemoryFile file;
+  file.hold(text);
+  const Vocabulary vocabulary = read_vocabulary(directory_of(file), kRows);
+  if (!vocabulary.present()) {
     return;
   }
-  put_added_tokens(*builder, nowhere, tokenizer);
-  read_special_tokens(*builder, nowhere, tokenizer);
-  const Vocabulary vocabulary = builder->finish();
   if (vocabulary.tokens.size() != kRows || vocabulary.types.size() != kRows) {
     ::abort();
   }

@@ -90,19 +90,13 @@ std::vector<AddedToken> read_added_tokens(const JsonFields& tokenizer) {
   return tokens;
 }
 
-void AddedTokenFinder::add(AddedToken token, std::string content) {
-  tokens_.push_back(std::move(token));
-  contents_.push_back(std::move(content));
-}
-
-void AddedTokenFinder::finish() {
+AddedTokenFinder::AddedTokenFinder(const std::vector<Sought>& sought) {
   std::vector<ByteTrie::Key> keys;
-  keys.reserve(contents_.size());
-  for (const std::string& content : contents_) {
-    keys.emplace_back(content, static_cast<std::uint32_t>(keys.size()));
+  for (const auto& [token, text] : sought) {
+    keys.emplace_back(text, static_cast<std::uint32_t>(keys.size()));
+    tokens_.push_back(token);
   }
   trie_ = ByteTrie(std::move(keys));
-  contents_ = {};
 }
 
 const AddedToken* AddedTokenFinder::longest_at(std::string_view text, std::size_t& length) const {

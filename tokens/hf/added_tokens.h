@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tokens/hf/json_fields.h"
@@ -28,11 +29,11 @@ std::vector<AddedToken> read_added_tokens(const JsonFields& tokenizer);
 /// Finds tokens, the leftmost first and of these the longest. Thread-safe.
 class AddedTokenFinder {
  public:
-  /// `content` is what to look for.
-  void add(AddedToken token, std::string content);
+  /// A token, and what to look for. Of equal texts the first is found.
+  using Sought = std::pair<AddedToken, std::string>;
 
-  /// Is to be called after the last add().
-  void finish();
+  AddedTokenFinder() = default;
+  explicit AddedTokenFinder(const std::vector<Sought>& sought);
 
   /// From now on, special tokens are found, too.
   void find_special() { finds_special_ = true; }
@@ -54,8 +55,7 @@ class AddedTokenFinder {
 
   bool finds_special_ = false;
   std::vector<AddedToken> tokens_;
-  std::vector<std::string> contents_;  // until finish()
-  ByteTrie trie_;                      // from contents to places in tokens_
+  ByteTrie trie_;  // from what is sought to places in tokens_
 };
 
 }  // namespace regroup

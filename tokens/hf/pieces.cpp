@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "tokens/hf/unicode.h"
 #include "tokens/hf/work.h"
 
 namespace regroup {
@@ -121,19 +120,6 @@ void split_pieces(Pieces& pieces, SplitBehavior behavior, const FindParts& find)
     }
   }
   pieces.list = std::move(split);
-}
-
-void split_pieces(Pieces& pieces, SplitBehavior behavior, bool (*matches)(char32_t)) {
-  split_pieces(pieces, behavior, [matches](std::string_view piece, std::vector<Part>& parts) {
-    for (std::size_t at = 0; at < piece.size();) {
-      const std::size_t begin = at;
-      if (matches(next_character(piece, at))) {
-        append_until(parts, begin, false);
-        append_until(parts, at, true);
-      }
-    }
-    append_until(parts, piece.size(), false);
-  });
 }
 
 void rewrite_pieces(

@@ -125,9 +125,6 @@ using FindParts = std::function<void(std::string_view piece, std::vector<Part>& 
 /// Splits each piece.
 void split_pieces(Pieces& pieces, SplitBehavior behavior, const FindParts& find);
 
-/// The same by single characters. For kContiguous, runs of matching characters stay together.
-void split_pieces(Pieces& pieces, SplitBehavior behavior, bool (*matches)(char32_t));
-
 /// Writes the text anew, piece by piece: `rewrite` appends a piece's new text to its last argument.
 void rewrite_pieces(Pieces& pieces,
                     const std::function<void(std::string_view piece, const Origin& origin,

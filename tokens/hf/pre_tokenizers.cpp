@@ -28,13 +28,23 @@ FindParts parts_by(std::shared_ptr<const Regex> regex, bool inverted) {
   };
 }
 
+// Parts by single characters. For kContiguous, runs of matching characters stay together.
+FindParts parts_by(bool (*matches)(char32_t)) {
+  return [matches](std::string_view piece, std::vector<Part>& parts) {
+    for (std::size_t at = 0; at < piece.size();) {
+      const std::size_t begin = at;
+      if (matches(next_character(piece, at))) {
+        append_until(parts, begin, false);
+        append_until(parts, at, true);
+      }
+    }
+    append_until(parts, piece.size(), false);
+  };
+}
+
 PreTokenizer splitter(SplitBehavior behavior, FindParts find) {
   return
       [behavior, find = std::move(find)](Pieces& pieces) { split_pieces(pieces, behavior, find); };
-}
-
-PreTokenizer splitter(SplitBehavior behavior, bool (*matches)(char32_t)) {
-  return [=](Pieces& pieces) { split_pieces(pieces, behavior, matches); };
 }
 
 SplitBehavior behavior_in(const JsonFields& fields) {
@@ -151,13 +161,13 @@ PreTokenizer read_digits(const JsonFields& fields) {
   fields.allow({"type", "individual_digits"});
   return splitter(
       fields.flag("individual_digits") ? SplitBehavior::kIsolated : SplitBehavior::kContiguous,
-      is_numeric);
+      parts_by(is_numeric));
 }
 
 PreTokenizer read_punctuation(const JsonFields& fields) {
   fields.allow({"type", "behavior"});
   return splitter(fields.at("behavior").is_null() ? SplitBehavior::kIsolated : behavior_in(fields),
-                  is_punctuation);
+                  parts_by(is_punctuation));
 }
 
 PreTokenizer read_delimiter(const JsonFields& fields) {
@@ -169,7 +179,7 @@ PreTokenizer read_delimiter(const JsonFields& fields) {
 
 PreTokenizer read_white_space(const JsonFields& fields) {
   fields.allow({"type"});
-  return splitter(SplitBehavior::kRemoved, is_white_space);
+  return splitter(SplitBehavior::kRemoved, parts_by(is_white_space));
 }
 
 // Words and runs of signs: what \w+|[^\w\s]+ matches.
@@ -194,9 +204,10 @@ PreTokenizer read_words(const JsonFields& fields) {
 }
 
 PreTokenizer read_bert(const JsonFields& fields) {
-  return [spaces = read_white_space(fields)](Pieces& pieces) {
+  return [spaces = read_white_space(fields),
+          signs = splitter(SplitBehavior::kIsolated, parts_by(is_punctuation))](Pieces& pieces) {
     spaces(pieces);
-    split_pieces(pieces, SplitBehavior::kIsolated, is_punctuation);
+    signs(pieces);
   };
 }
 

@@ -116,63 +116,64 @@ Regex::Regex(std::string_view pattern, std::string where)
   pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // without it, matching is slower
 }
 
-std::optional<std::pair<std::size_t, std::size_t>> Regex::Search::next() {
-  std::size_t begin = 0, end = 0;
-  while (from_ <= text_.size() && find(begin, end)) {
-    if (begin == end && end == last_end_) {
+void Regex::for_each_match(
+    std::string_view text,
+    const std::function<void(std::size_t begin, std::size_t end)>& found) const {
+  std::size_t from = 0, last_end = std::string_view::npos;
+  while (const auto match = from <= text.size() ? find(text, from) : std::nullopt) {
+    const auto [begin, end] = *match;
+    if (begin == end && end == last_end) {
       do {
-        ++from_;
-      } while (from_ < text_.size() && continues_utf8(text_[from_]));
+        ++from;
+      } while (from < text.size() && continues_utf8(text[from]));
       continue;
     }
-    from_ = last_end_ = end;
-    return std::pair(begin, end);
+    from = last_end = end;
+    found(begin, end);
+  }
+}
+
+// The first match that begins at `from` or later.
+std::optional<Regex::Match> Regex::find(std::string_view text, std::size_t from) const {
+  Scratch& scratch = scratch_of_thread();
+  Work& work = Work::of_thread();
+  while (from <= text.size()) {
+    work.step(kStepsPerCall, pattern_);
+    scratch.bytes = text.size() - from;
+    scratch.pattern = pattern_;
+    const std::size_t window =
+        std::clamp<std::size_t>(kBytesPerCall / (loops_ * scratch.bytes + 1), 1, kWindow);
+    const std::size_t last = std::min(from + window, text.size());
+    pcre2_set_offset_limit(scratch.context.get(), last);
+    const int result =
+        pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                    PCRE2_NO_UTF_CHECK, scratch.data.get(), scratch.context.get());
+    if (result >= 0) {
+      const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(scratch.data.get());
+      return Match(ends[0], ends[1]);
+    }
+    check_result(result);
+    work.step(kStepsPerMiss, pattern_);
+    from = last + 1;
+    while (from < text.size() && continues_utf8(text[from])) {
+      ++from;
+    }
   }
   return std::nullopt;
 }
 
-bool Regex::Search::find(std::size_t& begin, std::size_t& end) {
-  Scratch& scratch = scratch_of_thread();
-  Work& work = Work::of_thread();
-  for (std::size_t from = from_; from <= text_.size();) {
-    work.step(kStepsPerCall, regex_.pattern_);
-    scratch.bytes = text_.size() - from;
-    scratch.pattern = regex_.pattern_;
-    const std::size_t window =
-        std::clamp<std::size_t>(kBytesPerCall / (regex_.loops_ * scratch.bytes + 1), 1, kWindow);
-    const std::size_t last = std::min(from + window, text_.size());
-    pcre2_set_offset_limit(scratch.context.get(), last);
-    const int result =
-        pcre2_match(regex_.code_.get(), reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(),
-                    from, PCRE2_NO_UTF_CHECK, scratch.data.get(), scratch.context.get());
-    if (result >= 0) {
-      const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(scratch.data.get());
-      begin = ends[0];
-      end = ends[1];
-      return true;
-    }
-    check_result(result);
-    work.step(kStepsPerMiss, regex_.pattern_);
-    from = last + 1;
-    while (from < text_.size() && continues_utf8(text_[from])) {
-      ++from;
-    }
-  }
-  return false;
-}
-
 // Throws for every result but that nothing was found.
-void Regex::Search::check_result(int result) const {
+void Regex::check_result(int result) const {
   if (result == PCRE2_ERROR_CALLOUT) {
     std::rethrow_exception(std::exchange(scratch_of_thread().fault, nullptr));
   }
   if (result == PCRE2_ERROR_MATCHLIMIT) {
     throw_bad_input("{}: the regular expression {} takes more than {} steps at one place of a text",
-                    regex_.where_, printable(regex_.pattern_, 100), kMaxSteps);
+                    where_, printable(pattern_, 100), kMaxSteps);
   }
   if (result != PCRE2_ERROR_NOMATCH) {
-    throw_bad_input("{}: the regular expression {} fails on a text: {}", regex_.where_,
-                    printable(regex_.pattern_, 100), message_of(result));
+    throw_bad_input("{}: the regular expression {} fails on a text: {}", where_,
+                    printable(pattern_, 100), message_of(result));
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,29 +25,14 @@ class Regex {
   /// Calls `found`(begin, end) for each match in `text`, which must be UTF-8, from left to right.
   /// Empty matches right after a match are skipped. Throws kBadInput if a match takes too many
   /// steps, and as Work does.
-  template <typename Found>
-  void for_each_match(std::string_view text, Found&& found) const {
-    Search search(*this, text);
-    while (const auto match = search.next()) {
-      found(match->first, match->second);
-    }
-  }
+  void for_each_match(std::string_view text,
+                      const std::function<void(std::size_t begin, std::size_t end)>& found) const;
 
  private:
-  class Search {
-   public:
-    Search(const Regex& regex, std::string_view text) : regex_(regex), text_(text) {}
-    std::optional<std::pair<std::size_t, std::size_t>> next();
+  using Match = std::pair<std::size_t, std::size_t>;
 
-   private:
-    bool find(std::size_t& begin, std::size_t& end);
-    void check_result(int result) const;
-
-    const Regex& regex_;
-    std::string_view text_;
-    std::size_t from_ = 0;
-    std::size_t last_end_ = std::string_view::npos;
-  };
+  std::optional<Match> find(std::string_view text, std::size_t from) const;
+  void check_result(int result) const;
 
   std::string where_, pattern_;
   std::size_t loops_ = 0;  // of which any place of a text may have to run through all

@@ -1,8 +1,10 @@
 // The steps of tokenizer.json around its model: the normalizers before text is split, the pre-
-// tokenizers that split it into the words that a model encodes, and the decoder.
+// tokenizers that split it into the words that a model encodes, the post-processor and the decoder.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,6 +65,15 @@ using PreTokenizers = std::vector<PreTokenizer>;
 /// Appends what a "pre_tokenizer" object describes, and the members of sequences. Throws kBadInput
 /// for kinds and settings that are not supported.
 void read_pre_tokenizer(const JsonFields& fields, PreTokenizers& pre_tokenizers);
+
+/// The tokens before and after a document.
+struct EndTokens {
+  std::optional<std::uint32_t> first, last;
+};
+
+/// What a "post_processor" object adds to a single text. Throws kBadInput for kinds that are not
+/// supported, and for more than one token at an end.
+EndTokens read_post_processor(const JsonFields& fields);
 
 /// The text that these tokens make, by the object under "decoder"; without one they are joined by
 /// spaces. Bytes that are not UTF-8, such as half a character, are U+FFFD. Throws kBadInput, naming

@@ -1,83 +1,58 @@
-// What read_json_events() accepts and reports, compared with another parser.
+// What JsonReader accepts and reports, compared with another parser.
 #include "formats/base/json_events.h"
 
 #include <random>
-#include <vector>
+#include <string>
 
 #include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
+
+#include "formats/base/error.h"
 
 namespace regroup {
 namespace {
 
 using Document = nlohmann::json;
 
-// Builds a document. The other parser reads all numbers that are not whole.
-class Builder : public JsonEvents {
- public:
-  bool null() override { return put(nullptr); }
-  bool boolean(bool value) override { return put(value); }
-  bool whole_number(std::uint64_t value) override { return put(value); }
-  bool other_number(std::string_view spelling) override {
-    return put(Document::parse(spelling, nullptr, false));
+// Builds the value that begins with `event`. The other parser reads all numbers that are not whole.
+Document value_of(JsonReader& json, const JsonEvent& event) {
+  switch (event.kind) {
+    case JsonKind::kNull: return nullptr;
+    case JsonKind::kBoolean: return event.number == 1;
+    case JsonKind::kWholeNumber: return event.number;
+    case JsonKind::kOtherNumber: return Document::parse(event.text, nullptr, false);
+    case JsonKind::kString: return std::string(event.text);
+    default: break;
   }
-  bool string(std::string_view value) override { return put(std::string(value)); }
-  bool key(std::string_view name) override {
-    key_.back() = name;
-    return true;
-  }
-  bool start_object() override { return open(Document::object()); }
-  bool start_array() override { return open(Document::array()); }
-  bool end_object() override { return close(); }
-  bool end_array() override { return close(); }
-  bool broken(std::size_t position, std::string_view why) override {
-    at = position;
-    fault = why;
-    return false;
-  }
-
-  Document document;
-  std::size_t at = 0;
-  std::string fault;
-
- private:
-  bool put(Document value) {
-    if (open_.empty()) {
-      document = std::move(value);
-    } else if (open_.back().is_array()) {
-      open_.back().push_back(std::move(value));
+  const bool object = event.kind == JsonKind::kObject;
+  Document document = object ? Document::object() : Document::array();
+  for (JsonEvent next = json.next();
+       next.kind != (object ? JsonKind::kObjectEnd : JsonKind::kArrayEnd); next = json.next()) {
+    if (object) {
+      REQUIRE(next.kind == JsonKind::kKey);
+      const std::string key(next.text);
+      document[key] = value_of(json, json.next());
     } else {
-      open_.back()[key_.back()] = std::move(value);
+      document.push_back(value_of(json, next));
     }
-    return true;
   }
-  bool open(Document empty) {
-    open_.push_back(std::move(empty));
-    key_.emplace_back();
-    return true;
-  }
-  bool close() {
-    Document finished = std::move(open_.back());
-    open_.pop_back();
-    key_.pop_back();
-    return put(std::move(finished));
-  }
-
-  std::vector<Document> open_;
-  std::vector<std::string> key_;
-};
+  return document;
+}
 
 struct Outcome {
   bool accepted = false;
   Document document;
-  std::size_t at = 0;
   std::string fault;
 };
 
 Outcome read(std::string_view text) {
-  Builder builder;
-  const bool accepted = read_json_events(text, builder);
-  return {accepted, std::move(builder.document), builder.at, std::move(builder.fault)};
+  JsonReader json(text, "text:");
+  try {
+    Document document = value_of(json, json.next());
+    return {json.next().kind == JsonKind::kEnd, std::move(document), ""};
+  } catch (const Error& fault) {
+    return {false, {}, fault.what()};
+  }
 }
 
 constexpr std::string_view kDocuments[] = {
@@ -112,8 +87,8 @@ void check_refused(std::initializer_list<Fault> faults) {
     CAPTURE(text);
     const Outcome found = read(text);
     CHECK_FALSE(found.accepted);
-    CHECK(found.at == at);
-    CHECK(!found.fault.empty());
+    CHECK(found.fault.starts_with(fmt::format("text: not valid JSON at byte {}: ", at)));
+    CHECK(!found.fault.ends_with(": "));
   }
 }
 
@@ -217,22 +192,15 @@ TEST_CASE("documents with random changes are accepted or refused as by another p
   CHECK(accepted > 10'000);
 }
 
-TEST_CASE("an event that returns false ends the reading", "[formats]") {
-  class Impatient : public Builder {
-   public:
-    bool whole_number(std::uint64_t) override {
-      ++numbers;
-      return false;
-    }
-    bool boolean(bool) override { return false; }
-    int numbers = 0;
-  } events;
-  CHECK_FALSE(read_json_events("[false,1,2", events));
-  CHECK_FALSE(read_json_events("[true,1,2", events));
-  CHECK(events.numbers == 0);
-  CHECK_FALSE(read_json_events("[1,2,3", events));
-  CHECK(events.numbers == 1);
-  CHECK(events.fault.empty());
+TEST_CASE("events come one by one: what follows is not read yet", "[formats]") {
+  JsonReader json("[false,1,2", "text:");
+  CHECK(json.next().kind == JsonKind::kArray);
+  const JsonEvent boolean = json.next();
+  CHECK(boolean.kind == JsonKind::kBoolean);
+  CHECK(boolean.number == 0);
+  CHECK(json.next().number == 1);
+  CHECK(json.next().number == 2);
+  CHECK_THROWS_AS(json.next(), Error);
 }
 
 TEST_CASE("strings with escapes are reported whole", "[formats]") {

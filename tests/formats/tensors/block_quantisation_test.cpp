@@ -5,7 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/model/model_directory.h"
-#include "formats/tensors/tensor_reader.h"
+#include "formats/tensors/dtype.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
@@ -15,13 +15,13 @@ namespace {
 
 std::vector<double> dequantised(DType dtype, const std::string& blocks) {
   std::vector<double> values(blocks.size() / block_bytes(dtype) * block_elements(dtype));
-  dequantise_to_double(dtype, as_span(blocks), values);
+  decode_numbers(dtype, as_span(blocks), values);
   return values;
 }
 
 std::string q8_0_of(const std::vector<double>& values) {
   std::string blocks(values.size() / 32 * 34, '\0');
-  quantise_to_q8_0(values, std::as_writable_bytes(std::span(blocks)));
+  encode_numbers(DType::kQ8_0, values, std::as_writable_bytes(std::span(blocks)));
   return blocks;
 }
 
@@ -55,7 +55,7 @@ void check_blocks(const char* file, std::span<const DType> types) {
   for (const DType dtype : types) {
     const std::string name(name_of(dtype));
     CAPTURE(name);
-    CHECK(can_dequantise(dtype));
+    CHECK(can_decode(dtype));
     const std::string blocks = bytes_of(golden_blocks, name + ".blocks");
     const std::vector<double> expected = values_of(golden_blocks, name + ".values");
     CHECK(dequantised(dtype, blocks) == expected);
@@ -75,12 +75,12 @@ TEST_CASE("blocks of every type are read bit for bit as llama.cpp reads them", "
 TEST_CASE("block types whose numbers are not read have llama.cpp's block sizes", "[formats]") {
   for (const SizeOnly& type : kSizesOnly) {
     CAPTURE(name_of(type.dtype));
-    CHECK_FALSE(can_dequantise(type.dtype));
+    CHECK_FALSE(can_decode(type.dtype));
     CHECK(block_elements(type.dtype) == type.elements);
     CHECK(block_bytes(type.dtype) == type.bytes);
     std::vector<double> values(type.elements);
     const std::string block(type.bytes, '\0');
-    CHECK_THAT(refusal_of([&] { dequantise_to_double(type.dtype, as_span(block), values); }),
+    CHECK_THAT(refusal_of([&] { decode_numbers(type.dtype, as_span(block), values); }),
                is_wrong_usage(name_of(type.dtype)));
   }
 }
@@ -123,15 +123,15 @@ TEST_CASE("unsupported types and lengths are refused", "[formats]") {
   std::vector<double> values(32);
   std::string block(34, '\0');
   const auto bytes = std::as_writable_bytes(std::span(block));
-  CHECK_FALSE(can_dequantise(DType::kF32));
-  CHECK_THAT(refusal_of([&] { dequantise_to_double(DType::kQ4_0, bytes, values); }),
+  CHECK_THAT(refusal_of([&] { decode_numbers(DType::kQ4_0, bytes, values); }),
              is_wrong_usage("34 bytes", "32 elements", "Q4_0"));
-  CHECK_THAT(refusal_of([&] { quantise_to_q8_0(std::span(values).first(31), bytes); }),
+  CHECK_THAT(refusal_of([&] { encode_numbers(DType::kQ8_0, std::span(values).first(31), bytes); }),
              is_wrong_usage("31 elements"));
   values[3] = std::numeric_limits<double>::quiet_NaN();
-  CHECK_THAT(refusal_of([&] { quantise_to_q8_0(values, bytes); }), is_bad_input("nan", "Q8_0"));
+  CHECK_THAT(refusal_of([&] { encode_numbers(DType::kQ8_0, values, bytes); }),
+             is_bad_input("nan", "Q8_0"));
   values[3] = 1e7;
-  CHECK_THAT(refusal_of([&] { quantise_to_q8_0(values, bytes); }),
+  CHECK_THAT(refusal_of([&] { encode_numbers(DType::kQ8_0, values, bytes); }),
              is_bad_input("10000000", "too large"));
 }
 

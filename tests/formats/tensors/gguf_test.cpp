@@ -61,7 +61,7 @@ TEST_CASE("quantised tensors of a file from llama.cpp's writer have the right va
     CHECK(tensor.shape == numbers.shape);
     std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
     const std::string blocks = bytes_of(model, numbers.name);
-    dequantise_to_double(tensor.dtype, std::as_bytes(std::span(blocks)), values);
+    decode_numbers(tensor.dtype, std::as_bytes(std::span(blocks)), values);
     CHECK(values == values_of(expected, numbers.name));
   }
 }
