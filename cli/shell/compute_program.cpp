@@ -1,14 +1,10 @@
 #include "cli/shell/compute_program.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
-#include <fcntl.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <system_error>
-#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -24,54 +20,17 @@ namespace fs = std::filesystem;
 
 void (*execute_compute)() = nullptr;
 
-// execv() and its relatives want arrays that end with a null pointer.
-std::vector<char*> pointers_to(std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  for (std::string& word : words) {
-    pointers.push_back(word.data());
-  }
-  return pointers;
-}
-
-std::string read_all(int descriptor) {
+// What a command of the shell prints to stdout, at most 1 MiB; stderr is discarded. Empty if it
+// cannot be run.
+std::string output_of(const std::string& command) {
   constexpr std::size_t kMostBytes = 1U << 20;
-  std::string text;
-  std::array<char, 4096> part{};
-  for (ssize_t size = 1;
-       text.size() < kMostBytes && (size = ::read(descriptor, part.data(), part.size())) > 0;) {
-    text.append(part.data(), static_cast<std::size_t>(size));
-  }
-  return text;
-}
-
-// What `words`, a program's path and its arguments, prints to stdout. `variables` ("NAME=value")
-// are added to the environment; stderr is discarded. At most 1 MiB is returned. Empty if the
-// program cannot be run.
-std::string output_of(std::vector<std::string> words, std::vector<std::string> variables = {}) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+  std::FILE* output = ::popen((command + " 2>/dev/null").c_str(), "re");
+  if (output == nullptr) {
     return "";
   }
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    environment.push_back(*variable);
-  }
-  arguments.push_back(nullptr);
-  environment.push_back(nullptr);
-  pid_t child = -1;
-  const bool started = ::posix_spawn(&child, arguments.front(), &actions, nullptr, arguments.data(),
-                                     environment.data()) == 0;
-  posix_spawn_file_actions_destroy(&actions);
-  ::close(ends[1]);
-  const std::string text = started ? read_all(ends[0]) : "";
-  ::close(ends[0]);
-  if (started) {
-    ::waitpid(child, nullptr, 0);
-  }
+  std::string text(kMostBytes, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), output));
+  ::pclose(output);
   return text;
 }
 
@@ -115,9 +74,10 @@ std::string version_in(const fs::path& file, std::string_view before) {
 // The folder of the torch package that this Python would import. It is not imported, which would
 // take seconds. -I: neither the current folder nor variables of the environment count.
 fs::path torch_of_python(const fs::path& python) {
-  std::string found = output_of({python.string(), "-I", "-c",
-                                 "import importlib.util as u; "
-                                 "print(*u.find_spec('torch').submodule_search_locations)"});
+  constexpr const char* kFind =
+      "import importlib.util as u; print(*u.find_spec('torch').submodule_search_locations)";
+  std::string found =
+      output_of(fmt::format("{} -I -c {}", shell_quoted(python.string()), shell_quoted(kFind)));
   found.erase(found.find_last_not_of('\n') + 1);
   return found;
 }
@@ -224,7 +184,7 @@ std::string libtorch_remedy(const fs::path& prefix, std::string_view version) {
 std::string missing_library(const std::filesystem::path& program) {
   constexpr std::string_view kMissing = " => not found";
   // As ldd does, this makes the loader print the program's libraries and not run it.
-  const std::string list = output_of({program.string()}, {"LD_TRACE_LOADED_OBJECTS=1"});
+  const std::string list = output_of("LD_TRACE_LOADED_OBJECTS=1 " + shell_quoted(program.string()));
   const std::size_t end = list.find(kMissing);
   if (end == list.npos) {
     return "";
