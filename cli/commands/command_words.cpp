@@ -57,18 +57,13 @@ std::string with_suggestion(std::string message, const std::string& near) {
   return near.empty() ? message : fmt::format("{}; did you mean {}?", message, near);
 }
 
-// What other tools call our commands.
-constexpr auto kOtherCommands =
-    std::to_array<std::pair<std::string_view, std::string_view>>({{"train", "uptrain"},
-                                                                  {"finetune", "uptrain"},
-                                                                  {"generate", "sample"},
-                                                                  {"chat", "sample"},
-                                                                  {"run", "sample"},
-                                                                  {"perplexity", "eval"},
-                                                                  {"info", "inspect"},
-                                                                  {"show", "inspect"},
-                                                                  {"compare", "diff"},
-                                                                  {"quantize", "convert"}});
+// Commands of other tools.
+constexpr auto kOtherCommands = std::to_array<OtherWords>({{"uptrain", "train finetune"},
+                                                           {"sample", "generate chat run"},
+                                                           {"eval", "perplexity"},
+                                                           {"inspect", "info show"},
+                                                           {"diff", "compare"},
+                                                           {"convert", "quantize"}});
 
 std::string unknown_command(const CLI::App& app, const std::string& word) {
   if (needs_whole_program(word)) {
@@ -83,14 +78,9 @@ std::string unknown_command(const CLI::App& app, const std::string& word) {
       names.emplace_back(command.name);
     }
   }
-  const auto* other =
-      std::find_if(kOtherCommands.begin(), kOtherCommands.end(), [&](const auto& each) {
-        return each.first == word &&
-               std::find(names.begin(), names.end(), each.second) != names.end();
-      });
-  return with_suggestion(
-      fmt::format("\"{}\" is not a command", printable(word)),
-      other != kOtherCommands.end() ? std::string(other->second) : nearest_name(word, names));
+  const std::string known = our_word(kOtherCommands, word, names);
+  return with_suggestion(fmt::format("\"{}\" is not a command", printable(word)),
+                         known.empty() ? nearest_name(word, names) : known);
 }
 
 std::string unknown_option(const CLI::App& program, const CLI::App& command,

@@ -1,83 +1,60 @@
 #include "cli/shell/command.h"
 
 #include <array>
-#include <utility>
 
 #include <CLI/CLI.hpp>
 
+#include "cli/shell/text.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
 
 namespace {
 
-// Names in transformers, Megatron, nanoGPT and llama.cpp, and ours.
-constexpr auto kOtherNames = std::to_array<std::pair<std::string_view, std::string_view>>(
-    {{"learning-rate", "lr"},
-     {"batch-size", "batch"},
-     {"micro-batch-size", "batch"},
-     {"per-device-train-batch-size", "batch"},
-     {"gradient-accumulation-steps", "accumulate"},
-     {"max-steps", "steps"},
-     {"train-iters", "steps"},
-     {"max-iters", "steps"},
-     {"seq-length", "context"},
-     {"seq-len", "context"},
-     {"max-seq-length", "context"},
-     {"max-seq-len", "context"},
-     {"block-size", "context"},
-     {"ctx-size", "context"},
-     {"num-key-value-heads", "kv-heads"},
-     {"num-groups", "kv-heads"},
-     {"method", "pool"},
-     {"merge-method", "pool"},
-     {"num-kv-heads", "kv-heads"},
-     {"num-query-groups", "kv-heads"},
-     {"n-kv-heads", "kv-heads"},
-     {"n-head-kv", "kv-heads"},
-     {"output-dir", "output"},
-     {"outfile", "output"},
-     {"outtype", "dtype"},
-     {"torch-dtype", "dtype"},
-     {"bf16", "dtype"},
-     {"fp16", "dtype"},
-     {"warmup-steps", "warmup"},
-     {"lr-scheduler-type", "schedule"},
-     {"lr-decay-style", "schedule"},
-     {"max-grad-norm", "clip"},
-     {"clip-grad", "clip"},
-     {"adam-beta1", "beta1"},
-     {"adam-beta2", "beta2"},
-     {"adam-epsilon", "epsilon"},
-     {"adam-eps", "epsilon"},
-     {"gradient-checkpointing", "activation-checkpointing"},
-     {"resume-from-checkpoint", "resume"},
-     {"save-steps", "save-every"},
-     {"save-interval", "save-every"},
-     {"eval-steps", "eval-every"},
-     {"eval-interval", "eval-every"},
-     {"tensor-type", "dtype"},
-     {"n-gpu-layers", "device"}});
+// Options in transformers, Megatron, nanoGPT and llama.cpp.
+constexpr auto kOtherOptions = std::to_array<OtherWords>(
+    {{"lr", "learning-rate"},
+     {"batch", "batch-size micro-batch-size per-device-train-batch-size"},
+     {"accumulate", "gradient-accumulation-steps"},
+     {"steps", "max-steps train-iters max-iters"},
+     {"context", "seq-length seq-len max-seq-length max-seq-len block-size ctx-size"},
+     {"kv-heads",
+      "num-key-value-heads num-groups num-kv-heads num-query-groups n-kv-heads n-head-kv"},
+     {"pool", "method merge-method"},
+     {"output", "output-dir outfile"},
+     {"dtype", "outtype torch-dtype tensor-type bf16 fp16"},
+     {"warmup", "warmup-steps"},
+     {"schedule", "lr-scheduler-type lr-decay-style"},
+     {"clip", "max-grad-norm clip-grad"},
+     {"beta1", "adam-beta1"},
+     {"beta2", "adam-beta2"},
+     {"epsilon", "adam-epsilon adam-eps"},
+     {"activation-checkpointing", "gradient-checkpointing"},
+     {"resume", "resume-from-checkpoint"},
+     {"save-every", "save-steps save-interval"},
+     {"eval-every", "eval-steps eval-interval"},
+     {"device", "n-gpu-layers"}});
 
-// PyTorch's and llama.cpp's names of dtypes, and ours.
-constexpr auto kOtherDtypes =
-    std::to_array<std::pair<std::string_view, std::string_view>>({{"float32", "fp32"},
-                                                                  {"float16", "fp16"},
-                                                                  {"bfloat16", "bf16"},
-                                                                  {"f32", "fp32"},
-                                                                  {"f16", "fp16"}});
+// Dtypes in PyTorch and llama.cpp.
+constexpr auto kOtherDtypes = std::to_array<OtherWords>(
+    {{"fp32", "float32 f32"}, {"fp16", "float16 f16"}, {"bf16", "bfloat16"}});
 
 }  // namespace
+
+std::string our_word(std::span<const OtherWords> table, std::string_view word,
+                     const std::vector<std::string>& ours) {
+  const auto known = std::ranges::find_if(table, [&](const OtherWords& row) {
+    return std::ranges::count(split(row.theirs, ' '), word) > 0 &&
+           std::ranges::count(ours, row.ours) > 0;
+  });
+  return known == table.end() ? "" : std::string(known->ours);
+}
 
 std::string meant_option(std::string_view typed, const std::vector<std::string>& names) {
   std::string dashed(typed);
   std::replace(dashed.begin(), dashed.end(), '_', '-');
-  for (const auto& [other, ours] : kOtherNames) {
-    if (dashed == other && std::find(names.begin(), names.end(), ours) != names.end()) {
-      return std::string(ours);
-    }
-  }
-  return nearest_name(dashed, names);
+  const std::string known = our_word(kOtherOptions, dashed, names);
+  return known.empty() ? nearest_name(dashed, names) : known;
 }
 
 Option Option::required() {
@@ -88,11 +65,8 @@ Option Option::required() {
 Option Option::one_of(const std::vector<std::string>& values) {
   option_->check(CLI::IsMember(values));
   const auto in_our_words = [values](std::string& typed) {
-    for (const auto& [other, ours] : kOtherDtypes) {
-      if (typed == other && std::find(values.begin(), values.end(), ours) != values.end()) {
-        typed = ours;
-      }
-    }
+    const std::string known = our_word(kOtherDtypes, typed, values);
+    typed = known.empty() ? typed : known;
     return std::string();  // no fault
   };
   option_->transform(CLI::Validator(in_our_words, ""));

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +41,15 @@ class Option {
  private:
   CLI::Option* option_;
 };
+
+/// A word of ours, and those that other tools use for the same, separated by spaces.
+struct OtherWords {
+  std::string_view ours, theirs;
+};
+
+/// Which of `ours` has `word` in its row of the table; empty if none has.
+std::string our_word(std::span<const OtherWords> table, std::string_view word,
+                     const std::vector<std::string>& ours);
 
 /// Which of `names` ("lr", without dashes) a word most likely means: the option that other tools
 /// call so ("learning_rate", "batch-size"), or one that it misspells; empty if none is near.
