@@ -106,47 +106,6 @@ std::string change_of(const Fact<std::string>& before, const std::string& after)
   return before.recorded() ? fmt::format("{} -> {}", shown(before.stored), after) : "";
 }
 
-// What was measured of the result, and how it was trained.
-void add_measured_facts(Facts& facts, const ConversionRecord& record) {
-  const auto add_means = [&](const char* name, fmt::format_string<double, double> text,
-                             std::optional<double> RecordedLayer::* first,
-                             std::optional<double> RecordedLayer::* second) {
-    if (const auto mean = mean_of(record.layers.value, first)) {
-      const double other = mean_of(record.layers.value, second).value_or(0.0);
-      facts.emplace_back(name, fmt::format(text, 100 * *mean, 100 * other));
-    }
-  };
-  add_means("kept",
-            "{:.1f} % of the energy (sum of squares) of keys, {:.1f} % of values, mean of layers",
-            &RecordedLayer::key_energy, &RecordedLayer::value_energy);
-  add_means("refitted", "error of attention outputs {:.1f} % -> {:.1f} %, mean of layers",
-            &RecordedLayer::error_before, &RecordedLayer::error_after);
-  if (record.distilled.value) {
-    facts.emplace_back("distilled", text_of_distilled(*record.distilled.value));
-  }
-  if (record.held_out.value) {
-    facts.emplace_back("held out", text_of_held_out(*shown_held_out(record)));
-  }
-  const auto& checksums = record.checksums;
-  facts.emplace_back("checksums", checksums.value
-                                      ? fmt::format("of {} tensors", checksums.value->size())
-                                      : shown(checksums.stored));
-  if (record.trained()) {
-    facts.emplace_back("training", text_of_training(*record.training.value));
-  }
-}
-
-// Earlier steps, and facts that a later version or a stranger wrote.
-void add_other_facts(Facts& facts, const ConversionRecord& record) {
-  std::size_t number = 0;
-  for (const Json& step : record.earlier_steps()) {
-    facts.emplace_back(fmt::format("earlier {}", ++number), text_of_step(step));
-  }
-  for (const auto& [key, value] : record.unknown()) {
-    facts.emplace_back(printable(key), shown(value));
-  }
-}
-
 void add_head_facts(Facts& facts, const ConversionRecord& record) {
   const std::string kv_heads = heads_in(record.kv_heads);
   facts.emplace_back("kv heads",
@@ -178,10 +137,38 @@ void add_method_facts(Facts& facts, const ConversionRecord& record) {
 
 }  // namespace
 
+std::string text_of_kept(const std::optional<std::vector<RecordedLayer>>& layers) {
+  const auto keys = mean_of(layers, &RecordedLayer::key_energy);
+  const auto values = mean_of(layers, &RecordedLayer::value_energy);
+  constexpr fmt::format_string<double, double> kText =
+      "{:.1f} % of the energy (sum of squares) of keys, {:.1f} % of values, mean of layers";
+  return keys ? fmt::format(kText, 100 * *keys, 100 * values.value_or(0.0)) : "";
+}
+
 Facts recorded_measurements(const ConversionRecord& record) {
-  Facts facts;
-  add_measured_facts(facts, record);
-  add_other_facts(facts, record);
+  const auto& layers = record.layers.value;
+  const auto before = mean_of(layers, &RecordedLayer::error_before);
+  const auto after = mean_of(layers, &RecordedLayer::error_after);
+  const std::string refitted =
+      before ? fmt::format("error of attention outputs {:.1f} % -> {:.1f} %, mean of layers",
+                           100 * *before, 100 * after.value_or(0.0))
+             : "";
+  const auto& checksums = record.checksums;
+  Facts facts{
+      {"kept", text_of_kept(layers)},
+      {"refitted", refitted},
+      {"distilled", record.distilled.value ? text_of_distilled(*record.distilled.value) : ""},
+      {"held out", record.held_out.value ? text_of_held_out(*shown_held_out(record)) : ""},
+      {"checksums", checksums.value ? fmt::format("of {} tensors", checksums.value->size())
+                                    : shown(checksums.stored)},
+      {"training", record.trained() ? text_of_training(*record.training.value) : ""}};
+  std::size_t number = 0;
+  for (const Json& step : record.earlier_steps()) {
+    facts.emplace_back(fmt::format("earlier {}", ++number), text_of_step(step));
+  }
+  for (const auto& [key, value] : record.unknown()) {
+    facts.emplace_back(printable(key), shown(value));
+  }
   std::erase_if(facts, [](const auto& fact) { return fact.second.empty(); });
   return facts;
 }
@@ -191,18 +178,17 @@ Facts conversion_facts(const ConversionRecord& record, std::string_view architec
   if (record.pool.recorded()) {
     add_head_facts(facts, record);
     add_method_facts(facts, record);
-    facts.emplace_back("architecture",
-                       change_of(record.source_architecture, printable(architecture)));
-    facts.emplace_back("positions",
-                       change_of(record.source_positions, shown(record.positions.stored)));
-    facts.emplace_back("dtype", shown(record.dtype.stored));
     const std::string source = shown(record.source_fingerprint.stored);
-    facts.emplace_back("source", source.empty() ? "" : "fingerprint " + source);
-    facts.emplace_back("converted by", "regroup " + shown(record.version.stored));
+    facts.insert(facts.end(),
+                 {{"architecture", change_of(record.source_architecture, printable(architecture))},
+                  {"positions", change_of(record.source_positions, shown(record.positions.stored))},
+                  {"dtype", shown(record.dtype.stored)},
+                  {"source", source.empty() ? "" : "fingerprint " + source},
+                  {"converted by", "regroup " + shown(record.version.stored)}});
+    std::erase_if(facts, [](const auto& fact) { return fact.second.empty(); });
   }
-  add_measured_facts(facts, record);
-  add_other_facts(facts, record);
-  std::erase_if(facts, [](const auto& fact) { return fact.second.empty(); });
+  const Facts measured = recorded_measurements(record);
+  facts.insert(facts.end(), measured.begin(), measured.end());
   return facts;
 }
 

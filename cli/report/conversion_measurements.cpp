@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/report/conversion_facts.h"
 #include "cli/report/conversion_report.h"
 #include "cli/shell/text.h"
 #include "converter/convert/runtimes.h"
@@ -63,12 +64,6 @@ double mean_over(const std::vector<Part>& parts, const Number& number) {
   return sum / static_cast<double>(parts.size());
 }
 
-std::vector<LayerReport> measured_over_text(std::vector<LayerReport> layers) {
-  std::erase_if(layers,
-                [](const LayerReport& layer) { return layer.groups.empty() || !layer.over_text; });
-  return layers;
-}
-
 // The shares of energy in the two groupings of a layer.
 double kept_by_similar(const LayerGrouping& layer) { return 1.0 - layer.loss / 2; }
 double kept_by_neighbours(const LayerGrouping& layer) { return 1.0 - layer.contiguous_loss / 2; }
@@ -81,55 +76,52 @@ Table layers_table(const std::vector<LayerReport>& layers) {
   Table table(/*keys=*/2);
   table.add_texts({"attention"});
   table.add_numbers({"layer", "K energy kept", "V energy kept", "K norm", "V norm"});
-  for (const LayerReport& layer : measured_over_text(layers)) {
-    table.add_row({std::string(name_of(layer.role)), std::to_string(layer.layer),
-                   percent(keys_kept(layer)), percent(values_kept(layer)),
-                   fmt::format("{:.3f}", mean_over(layer.groups, &GroupReport::key_norm)),
-                   fmt::format("{:.3f}", mean_over(layer.groups, &GroupReport::value_norm))});
+  for (const LayerReport& layer : layers) {
+    if (!layer.groups.empty() && layer.over_text) {
+      table.add_row({std::string(name_of(layer.role)), std::to_string(layer.layer),
+                     percent(keys_kept(layer)), percent(values_kept(layer)),
+                     fmt::format("{:.3f}", mean_over(layer.groups, &GroupReport::key_norm)),
+                     fmt::format("{:.3f}", mean_over(layer.groups, &GroupReport::value_norm))});
+    }
   }
   return table;
 }
 
+namespace {
+
 // "layer 3", or "encoder layer 3" if the model has several kinds of attention.
-std::string place_of(const LayerReport& layer, const std::vector<LayerReport>& layers) {
-  const bool several = std::any_of(layers.begin(), layers.end(), [&](const LayerReport& other) {
-    return other.role != layer.role;
-  });
-  return fmt::format("{}{}layer {}", several ? name_of(layer.role) : "", several ? " " : "",
-                     layer.layer);
+std::string place_of(const RecordedLayer& layer, const std::vector<RecordedLayer>& layers) {
+  const bool several =
+      std::ranges::count(layers, layer.attention, &RecordedLayer::attention) < std::ssize(layers);
+  return fmt::format("{}{}layer {}", several ? layer.attention.value_or("") : "",
+                     several ? " " : "", layer.layer.value_or(0));
 }
 
-std::string kept_text(const std::vector<LayerReport>& layers) {
-  const std::vector<LayerReport> measured = measured_over_text(layers);
+}  // namespace
+
+std::string kept_text(const std::vector<RecordedLayer>& layers) {
+  std::vector<RecordedLayer> measured = layers;
+  std::erase_if(measured, [](const RecordedLayer& layer) { return !layer.key_energy; });
   if (measured.empty()) {
     return "";
   }
-  const auto both = [](const LayerReport& layer) { return keys_kept(layer) + values_kept(layer); };
-  const LayerReport& worst = *std::min_element(
-      measured.begin(), measured.end(),
-      [&](const auto& one, const auto& other) { return both(one) < both(other); });
-  return fmt::format(
-      "\nkept      {} of the energy (sum of squares) of keys, {} of values, mean of layers; least "
-      "in {}: {}, {}",
-      percent(mean_over(measured, keys_kept)), percent(mean_over(measured, values_kept)),
-      place_of(worst, layers), percent(keys_kept(worst)), percent(values_kept(worst)));
+  const RecordedLayer& worst = *std::ranges::min_element(
+      measured, {}, [](const auto& layer) { return *layer.key_energy + *layer.value_energy; });
+  return fmt::format("{}; least in {}: {}, {}", text_of_kept(layers), place_of(worst, layers),
+                     percent(*worst.key_energy), percent(*worst.value_energy));
 }
 
-std::string refit_text(const std::vector<LayerReport>& layers) {
-  std::vector<LayerReport> refitted = layers;
-  std::erase_if(refitted, [](const LayerReport& layer) { return !layer.refinement; });
-  if (refitted.empty()) {
+std::string refit_text(const std::vector<RecordedLayer>& layers) {
+  const auto before = mean_of(layers, &RecordedLayer::error_before);
+  const auto after = mean_of(layers, &RecordedLayer::error_after);
+  if (!before || !after) {
     return "";
   }
-  const auto before = [](const LayerReport& layer) { return layer.refinement->error_before; };
-  const auto after = [](const LayerReport& layer) { return layer.refinement->error_after; };
-  const LayerReport& worst = *std::max_element(
-      refitted.begin(), refitted.end(),
-      [&](const auto& one, const auto& other) { return after(one) < after(other); });
-  return fmt::format(
-      "\nrefitted  squared error of each attention's output {} -> {} on average; most in {}: {}",
-      percent(mean_over(refitted, before)), percent(mean_over(refitted, after)),
-      place_of(worst, layers), percent(after(worst)));
+  const RecordedLayer& worst =  // of those that were refitted: the others have no error
+      *std::ranges::max_element(layers, {}, &RecordedLayer::error_after);
+  return fmt::format("squared error of each attention's output {} -> {} on average; most in {}: {}",
+                     percent(*before), percent(*after), place_of(worst, layers),
+                     percent(*worst.error_after));
 }
 
 Json groupings_json(const std::vector<LayerGrouping>& groupings) {
@@ -142,11 +134,10 @@ Json groupings_json(const std::vector<LayerGrouping>& groupings) {
 }
 
 std::string grouping_text(const std::vector<LayerGrouping>& groupings) {
-  return groupings.empty()
-             ? ""
-             : fmt::format("\ngrouping  similar heads keep {} of the energy, neighbours {}",
-                           percent(mean_over(groupings, kept_by_similar)),
-                           percent(mean_over(groupings, kept_by_neighbours)));
+  return groupings.empty() ? ""
+                           : fmt::format("similar heads keep {} of the energy, neighbours {}",
+                                         percent(mean_over(groupings, kept_by_similar)),
+                                         percent(mean_over(groupings, kept_by_neighbours)));
 }
 
 namespace {
@@ -183,13 +174,11 @@ bool is_copy(const ConversionReport& done) {
 
 // Empty unless refitting improved no attention on the held-out text.
 std::string refitted_in_vain(const std::vector<LayerReport>& layers) {
-  bool any = false, helped = false;
-  for (const LayerReport& layer : layers) {
-    any = any || layer.refinement;
-    helped = helped ||
-             (layer.refinement && layer.refinement->error_after < layer.refinement->error_before);
-  }
-  return any && !helped
+  const auto refitted = [](const LayerReport& layer) { return layer.refinement.has_value(); };
+  const auto helped = [](const LayerReport& layer) {
+    return layer.refinement && layer.refinement->error_after < layer.refinement->error_before;
+  };
+  return std::ranges::any_of(layers, refitted) && std::ranges::none_of(layers, helped)
              ? "--refit changed nothing: no attention came closer to the source's on the held-out "
                "tenth of the text; more text (--refit-tokens) or a smaller --refit-lr may help"
              : "";

@@ -1,6 +1,7 @@
 #include "cli/report/conversion_report.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -112,14 +113,13 @@ std::string text_of_change(const CacheChange& change) {
 
 // Empty for models without a KV cache.
 std::string cache_text(const ConversionPlan& plan) {
-  std::string line;
-  if (plan.kv_bytes_per_token) {
-    line = "\nKV cache  " + text_of_change(*plan.kv_bytes_per_token);
+  if (!plan.kv_bytes_per_token) {
+    return "";
   }
-  if (plan.cross_kv_bytes_per_token) {
-    line += "; cross " + text_of_change(*plan.cross_kv_bytes_per_token) + " of the source";
-  }
-  return line;
+  return text_of_change(*plan.kv_bytes_per_token) +
+         (plan.cross_kv_bytes_per_token
+              ? "; cross " + text_of_change(*plan.cross_kv_bytes_per_token) + " of the source"
+              : "");
 }
 
 // "32 -> 8 (mean)", "4 -> 8 (each stored 2 times)", "4".
@@ -150,16 +150,12 @@ std::string heads_text(const ConversionPlan& plan) {
          });
 }
 
-std::string summary_text(const ConversionPlan& plan) {
+std::string heading(const ConversionPlan& plan) {
   const std::string architecture = plan.target.architecture != plan.spec.architecture
                                        ? plan.spec.architecture + " -> " + plan.target.architecture
                                        : plan.spec.architecture;
-  return fmt::format(
-      "{}: {} layers, {} query heads, {}\n"
-      "weights   {} -> {} ({} of {} tensors change){}",
-      architecture, plan.spec.layer_count(), plan.spec.query_heads, heads_text(plan),
-      text_of_bytes(plan.source_bytes), text_of_bytes(plan.output_bytes), changed_tensors(plan),
-      plan.steps.size(), cache_text(plan));
+  return fmt::format("{}: {} layers, {} query heads, {}", architecture, plan.spec.layer_count(),
+                     plan.spec.query_heads, heads_text(plan));
 }
 
 // Every tensor that changes, with its shape before and after.
@@ -179,8 +175,6 @@ Table steps_table(const ConversionPlan& plan, const Checkpoint& source) {
   return table;
 }
 
-constexpr std::size_t kReportIndent = 10;  // the width of the labels
-
 std::string exactness_text(const OutputComparison& comparison, const ConversionPlan& plan) {
   const std::string rounding =
       comparison.without_rounding
@@ -188,8 +182,23 @@ std::string exactness_text(const OutputComparison& comparison, const ConversionP
                 ", {:.3g} without rounding{}", *comparison.without_rounding,
                 plan.request.dtype ? fmt::format(" to {}", name_of(*plan.request.dtype)) : "")
           : "";
-  return fmt::format("\nexactness largest logit difference {:.3g} (logits up to {:.3g}){}",
+  return fmt::format("largest logit difference {:.3g} (logits up to {:.3g}){}",
                      comparison.largest_difference, comparison.largest_output, rounding);
+}
+
+Facts facts_of(const ConversionReport& done) {
+  const ConversionPlan& plan = done.plan;
+  std::vector<RecordedLayer> layers;
+  std::ranges::transform(done.layers, std::back_inserter(layers), measurements_of);
+  return {{"weights",
+           fmt::format("{} -> {} ({} of {} tensors change)", text_of_bytes(plan.source_bytes),
+                       text_of_bytes(plan.output_bytes), changed_tensors(plan), plan.steps.size())},
+          {"KV cache", cache_text(plan)},
+          {"grouping", plan.request.calibration ? grouping_text(done.groupings) : ""},
+          {"kept", kept_text(layers)},
+          {"refitted", refit_text(layers)},
+          {"distilled", done.distillation ? text_of_distilled(*done.distillation) : ""},
+          {"exactness", done.comparison ? exactness_text(*done.comparison, plan) : ""}};
 }
 
 // The models on held-out text, and how source and result go on after the same words, under a line
@@ -222,6 +231,7 @@ std::string next_step(const ConvertOptions& options) {
 }  // namespace
 
 void print_report(const ConversionReport& done, const Console& console) {
+  constexpr std::size_t kReportIndent = 10;  // the width of the labels
   const ConversionPlan& plan = done.plan;
   if (done.options.json) {
     console.print(text_of_json(report_json(done)));
@@ -236,12 +246,8 @@ void print_report(const ConversionReport& done, const Console& console) {
     if (done.budget) {
       console.print_facts(budget_table(*done.budget, console) + "\n", kReportIndent);
     }
-    console.print_facts(
-        summary_text(plan) + (plan.request.calibration ? grouping_text(done.groupings) : "") +
-            kept_text(done.layers) + refit_text(done.layers) +
-            (done.distillation ? "\ndistilled " + text_of_distilled(*done.distillation) : "") +
-            (done.comparison ? exactness_text(*done.comparison, plan) : ""),
-        kReportIndent);
+    console.print_facts(heading(plan) + "\n" + text_of_facts(facts_of(done), kReportIndent),
+                        kReportIndent);
     if (done.held_out) {
       console.print("\n" + held_out_table(*done.held_out, console));
     }

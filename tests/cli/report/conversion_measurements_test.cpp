@@ -10,26 +10,21 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-LayerReport refitted(AttentionRole role, std::size_t layer, double error) {
-  LayerReport report;
-  report.role = role;
-  report.layer = layer;
-  report.refinement = RefinementReport{.error_before = 0.5, .error_after = error};
-  return report;
+RecordedLayer refitted(const char* attention, std::uint64_t layer, double error) {
+  return {.attention = attention, .layer = layer, .error_before = 0.5, .error_after = error};
 }
 
 TEST_CASE("the worst layer is named with its stack only if there are several", "[cli]") {
-  const LayerReport encoder = refitted(AttentionRole::kEncoder, 4, 0.25);
-  const LayerReport self = refitted(AttentionRole::kSelf, 2, 0.125);
-  CHECK_THAT(refit_text({encoder, refitted(AttentionRole::kEncoder, 1, 0.125)}),
+  const RecordedLayer encoder = refitted("encoder", 4, 0.25), self = refitted("decoder", 2, 0.125);
+  CHECK_THAT(refit_text({encoder, refitted("encoder", 1, 0.125)}),
              ContainsSubstring("most in layer 4: 25"));
   CHECK_THAT(refit_text({self}), ContainsSubstring("most in layer 2: 12.5"));
   CHECK_THAT(refit_text({self, encoder}), ContainsSubstring("most in encoder layer 4: 25"));
 }
 
 TEST_CASE("nothing is said of layers that were not measured", "[cli]") {
-  CHECK(refit_text({LayerReport()}).empty());
-  CHECK(kept_text({LayerReport()}).empty());
+  CHECK(refit_text({RecordedLayer()}).empty());
+  CHECK(kept_text({RecordedLayer()}).empty());
 }
 
 }  // namespace
