@@ -176,9 +176,16 @@ double width_on_paper(std::string_view text) {
   return kLetter * static_cast<double>(width_of(text));
 }
 
-// Whether both axes can show the point.
-bool shows(const Chart& chart, const ChartPoint& point) {
-  return Ruler::shows(chart.x, point.x) && Ruler::shows(chart.y, point.y);
+// The chart without what its axes cannot show.
+Chart shown_part(Chart chart) {
+  for (Series& series : chart.series) {
+    std::erase_if(series.points, [&](const ChartPoint& point) {
+      return !Ruler::shows(chart.x, point.x) || !Ruler::shows(chart.y, point.y);
+    });
+  }
+  std::erase_if(chart.thresholds,
+                [&](const Threshold& threshold) { return !Ruler::shows(chart.y, threshold.y); });
+  return chart;
 }
 
 // The names of the chart's series, then of its thresholds.
@@ -201,38 +208,40 @@ double widest_of(const std::vector<std::string>& texts) {
   return widest;
 }
 
-// All values that an axis has to include. Bars begin at y = 0 and need room at both sides.
-std::vector<double> values(const Chart& chart, const Axis& axis, double ChartPoint::* coordinate) {
-  std::vector<double> found;
-  const bool along = coordinate == &ChartPoint::x;
+// What the axes have to include. Bars begin at y = 0 and need room at both sides.
+std::vector<double> x_values(const Chart& chart) {
+  std::vector<double> values;
   for (const Series& series : chart.series) {
-    const bool bars = series.mark == Series::Mark::kBars;
+    const double room = series.mark == Series::Mark::kBars ? 0.5 : 0.0;
     for (const ChartPoint& point : series.points) {
-      if (shows(chart, point)) {
-        found.push_back(point.*coordinate);
-        if (bars && along) {
-          found.insert(found.end(), {point.x - 0.5, point.x + 0.5});
-        }
-      }
+      values.insert(values.end(), {point.x - room, point.x + room});
     }
-    if (bars && !along) {
-      found.push_back(0.0);
+  }
+  return values;
+}
+
+std::vector<double> y_values(const Chart& chart) {
+  std::vector<double> values;
+  for (const Series& series : chart.series) {
+    for (const ChartPoint& point : series.points) {
+      values.push_back(point.y);
+    }
+    if (series.mark == Series::Mark::kBars) {
+      values.push_back(0.0);
     }
   }
   for (const Threshold& threshold : chart.thresholds) {
-    if (!along && Ruler::shows(axis, threshold.y)) {
-      found.push_back(threshold.y);
-    }
+    values.push_back(threshold.y);
   }
-  return found;
+  return values;
 }
 
 // Where the parts of a chart are drawn: the edges of the plot, its axes and its legend. If
 // `titled`, the first line is kept free for the chart's title.
 struct ChartLayout {
   ChartLayout(const Chart& chart, bool titled)
-      : x_axis(chart.x, values(chart, chart.x, &ChartPoint::x), true),
-        y_axis(chart.y, values(chart, chart.y, &ChartPoint::y), false),
+      : x_axis(chart.x, x_values(chart), /*snug=*/true),
+        y_axis(chart.y, y_values(chart), /*snug=*/false),
         keys(keys_of(chart)) {
     const double longest = widest_of(keys);
     end_labels = chart.key == Chart::Key::kEndLabels && longest <= kWidestEndLabel;
@@ -280,16 +289,14 @@ struct ChartLayout {
 class Drawing {
  public:
   Drawing(const Chart& chart, bool titled)
-      : chart_(chart), titled_(titled), layout_(chart, titled) {}
+      : chart_(shown_part(chart)), titled_(titled), layout_(chart_, titled) {}
 
   std::string body() {
     draw_head();
     draw_axes();
     for (const Threshold& threshold : chart_.thresholds) {
-      if (Ruler::shows(chart_.y, threshold.y)) {
-        put("<path d=\"M{:.1f} {:.1f}H{:.1f}\" class=\"threshold\"/>\n", layout_.left,
-            layout_.y(threshold.y), layout_.right);
-      }
+      put("<path d=\"M{:.1f} {:.1f}H{:.1f}\" class=\"threshold\"/>\n", layout_.left,
+          layout_.y(threshold.y), layout_.right);
     }
     for (std::size_t i = 0; i < chart_.series.size(); ++i) {
       draw_series(chart_.series[i], colour(i));
@@ -388,10 +395,8 @@ class Drawing {
     }
     std::string path;
     for (const ChartPoint& point : series.points) {
-      if (shows(chart_, point)) {
-        fmt::format_to(std::back_inserter(path), "{}{:.1f} {:.1f}", path.empty() ? 'M' : 'L',
-                       layout_.x(point.x), layout_.y(point.y));
-      }
+      fmt::format_to(std::back_inserter(path), "{}{:.1f} {:.1f}", path.empty() ? 'M' : 'L',
+                     layout_.x(point.x), layout_.y(point.y));
     }
     if (!path.empty() && series.mark != Series::Mark::kDots) {
       put("<path d=\"{}\" class=\"{} {}\"/>\n", path, line_class(series), colour);
@@ -404,24 +409,19 @@ class Drawing {
   void draw_dots(const Series& series, const std::string& colour) {
     const double radius = series.mark == Series::Mark::kDots ? 4.0 : 2.8;
     for (const ChartPoint& point : series.points) {
-      if (shows(chart_, point)) {
-        put("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" class=\"dot "
-            "{}\"><title>{}</title></circle>\n",
-            layout_.x(point.x), layout_.y(point.y), radius, colour,
-            escaped(words_of(series, point)));
-      }
+      put("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" class=\"dot "
+          "{}\"><title>{}</title></circle>\n",
+          layout_.x(point.x), layout_.y(point.y), radius, colour, escaped(words_of(series, point)));
     }
   }
 
   void draw_bars(const Series& series, const std::string& colour) {
     const double width = std::min(0.72 * (layout_.x(1.0) - layout_.x(0.0)), kWidestBar);
     for (const ChartPoint& point : series.points) {
-      if (shows(chart_, point)) {
-        put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" class=\"bar {}\">"
-            "<title>{}</title></rect>\n",
-            layout_.x(point.x) - width / 2, layout_.y(point.y), width,
-            layout_.y(0.0) - layout_.y(point.y), colour, escaped(words_of(series, point)));
-      }
+      put("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.1f}\" class=\"bar {}\">"
+          "<title>{}</title></rect>\n",
+          layout_.x(point.x) - width / 2, layout_.y(point.y), width,
+          layout_.y(0.0) - layout_.y(point.y), colour, escaped(words_of(series, point)));
     }
   }
 
@@ -435,14 +435,12 @@ class Drawing {
     constexpr double kApart = 12.5;
     std::vector<std::pair<double, std::string>> labels;
     for (const Series& series : chart_.series) {
-      if (!series.points.empty() && shows(chart_, series.points.back())) {
+      if (!series.points.empty()) {
         labels.emplace_back(layout_.y(series.points.back().y) + 4.0, series.name);
       }
     }
     for (const Threshold& threshold : chart_.thresholds) {
-      if (Ruler::shows(chart_.y, threshold.y)) {
-        labels.emplace_back(layout_.y(threshold.y) + 4.0, threshold.name);
-      }
+      labels.emplace_back(layout_.y(threshold.y) + 4.0, threshold.name);
     }
     std::stable_sort(labels.begin(), labels.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -458,7 +456,7 @@ class Drawing {
     }
   }
 
-  const Chart& chart_;
+  Chart chart_;
   bool titled_;
   ChartLayout layout_;
   std::string out_;

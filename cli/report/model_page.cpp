@@ -277,11 +277,11 @@ void add_summary(Page& page, const ModelPage& facts) {
 // Only training after a conversion is called uptraining.
 void add_training(Page& page, const TrainingCurve& curve, bool converted) {
   page.begin_section("training", converted ? "Uptraining" : "Training");
-  const auto last = [](const std::vector<StepValue>& values) {
-    return values.empty() ? "" : fmt::format("{:.4g}", values.back().value);
+  const auto last = [](const StepValues& values) {
+    return values.empty() ? "" : fmt::format("{:.4g}", values.back().y);
   };
-  const auto first = [](const std::vector<StepValue>& values) {
-    return values.size() < 2 ? "" : fmt::format("{:.4g} -> ", values.front().value);
+  const auto first = [](const StepValues& values) {
+    return values.size() < 2 ? "" : fmt::format("{:.4g} -> ", values.front().y);
   };
   const auto count = [](double number) { return number > 0 ? text_of_count(number) : ""; };
   page.add_facts({{"steps", with_thousands(curve.loss.size())},

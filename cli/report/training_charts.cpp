@@ -19,7 +19,7 @@ constexpr std::uint64_t kMaxMetricsBytes = 1U << 30;
 constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kRecipeFile = "run.json";
 
-void append(std::vector<StepValue>& values, const Json& line, const char* key) {
+void append(StepValues& values, const Json& line, const char* key) {
   const auto found = line.find(key);
   if (found != line.end() && found->is_number()) {  // null: not finite
     values.push_back({line["step"].get<double>(), found->get<double>()});
@@ -96,18 +96,18 @@ std::optional<fs::path> run_directory_of(const fs::path& output) {
   return path_exists(run / kMetricsFile) ? std::optional(run) : std::nullopt;
 }
 
-std::vector<StepValue> thinned(const std::vector<StepValue>& values, std::size_t most) {
+StepValues thinned(const StepValues& values, std::size_t most) {
   const std::size_t per_mean = (values.size() + most - 1) / std::max<std::size_t>(most, 1);
   if (per_mean <= 1) {
     return values;
   }
-  std::vector<StepValue> means;
+  StepValues means;
   for (std::size_t begin = 0; begin < values.size(); begin += per_mean) {
     const std::size_t end = std::min(begin + per_mean, values.size());
-    StepValue mean;
+    ChartPoint mean;
     for (std::size_t i = begin; i < end; ++i) {
-      mean.step += values[i].step / static_cast<double>(end - begin);
-      mean.value += values[i].value / static_cast<double>(end - begin);
+      mean.x += values[i].x / static_cast<double>(end - begin);
+      mean.y += values[i].y / static_cast<double>(end - begin);
     }
     means.push_back(mean);
   }
@@ -118,14 +118,6 @@ namespace {
 
 constexpr std::size_t kMostPoints = 300;  // of a line: about one per unit of its width
 
-std::vector<ChartPoint> points_of(const std::vector<StepValue>& values) {
-  std::vector<ChartPoint> points;
-  for (const StepValue& value : thinned(values, kMostPoints)) {
-    points.push_back({value.step, value.value});
-  }
-  return points;
-}
-
 Axis steps_axis() { return {.title = "step", .whole = true}; }
 
 // "training" for one run, "first, training" for several; "first" if `what` is empty.
@@ -133,7 +125,7 @@ std::string series_name(const NamedCurve& run, const std::string& what, bool sev
   return !several ? what : what.empty() ? run.name : fmt::format("{}, {}", run.name, what);
 }
 
-using Values = std::vector<StepValue> TrainingCurve::*;
+using Values = StepValues TrainingCurve::*;
 
 // One colour for each run. A few values, such as evaluations before and after a run, are drawn as
 // dots: a line would suggest values for steps that were not measured.
@@ -141,11 +133,11 @@ void add_series(Chart& chart, const std::vector<NamedCurve>& runs, Values values
                 Series::Mark mark = Series::Mark::kLine) {
   constexpr std::size_t kFewest = 3;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    const std::vector<StepValue>& measured = runs[i].curve.*values;
+    const StepValues& measured = runs[i].curve.*values;
     if (!measured.empty()) {
       const bool few = measured.size() < kFewest;
-      chart.series.push_back({series_name(runs[i], what, runs.size() > 1), points_of(measured),
-                              few ? Series::Mark::kDots : mark, i});
+      chart.series.push_back({series_name(runs[i], what, runs.size() > 1),
+                              thinned(measured, kMostPoints), few ? Series::Mark::kDots : mark, i});
     }
   }
 }

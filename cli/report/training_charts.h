@@ -12,18 +12,15 @@
 
 namespace regroup {
 
-/// A value measured at a step.
-struct StepValue {
-  double step = 0.0;
-  double value = 0.0;
-};
+/// What was measured at steps: x is the step.
+using StepValues = std::vector<ChartPoint>;
 
 struct TrainingCurve {
-  std::vector<StepValue> loss;        ///< of training, nats per token
-  std::vector<StepValue> evaluation;  ///< loss on held-out text
-  std::vector<StepValue> learning_rate;
-  std::vector<StepValue> gradient_norm;
-  std::vector<StepValue> speed;  ///< tokens per second
+  StepValues loss;        ///< of training, nats per token
+  StepValues evaluation;  ///< loss on held-out text
+  StepValues learning_rate;
+  StepValues gradient_norm;
+  StepValues speed;         ///< tokens per second
   std::size_t skipped = 0;  ///< steps without an update: their loss or gradients were not finite
   double seconds = 0.0;     ///< spent in steps
   double tokens = 0.0;      ///< trained on
@@ -43,7 +40,7 @@ std::optional<std::filesystem::path> run_directory_of(const std::filesystem::pat
 
 /// Reduces `values` to at most `most` values: means of equally many neighbours (the last may be of
 /// fewer).
-std::vector<StepValue> thinned(const std::vector<StepValue>& values, std::size_t most);
+StepValues thinned(const StepValues& values, std::size_t most);
 
 /// A run, and its name in charts of several runs.
 struct NamedCurve {

@@ -30,8 +30,8 @@ TEST_CASE("metrics become curves without non-finite values and truncated lines",
   CHECK_FALSE(run_directory_of(directory / "n"));
   const TrainingCurve curve = read_training_curve(directory / "m.run");
   REQUIRE(curve.loss.size() == 1);
-  CHECK(curve.loss[0].step == 1);
-  CHECK(curve.loss[0].value == 2.5);
+  CHECK(curve.loss[0].x == 1);
+  CHECK(curve.loss[0].y == 2.5);
   CHECK(curve.evaluation.size() == 1);
   CHECK(curve.learning_rate.size() == 2);
   CHECK(curve.skipped == 1);
@@ -56,12 +56,12 @@ TEST_CASE("an invalid metrics file is refused with the line", "[cli]") {
 }
 
 TEST_CASE("many values are reduced to means of neighbours", "[cli]") {
-  const std::vector<StepValue> values{{0, 1}, {1, 3}, {2, 5}, {3, 7}, {4, 9}};
+  const StepValues values{{0, 1}, {1, 3}, {2, 5}, {3, 7}, {4, 9}};
   const auto thin = thinned(values, 3);
   REQUIRE(thin.size() == 3);
-  CHECK(thin[0].value == 2.0);
-  CHECK(thin[1].step == 2.5);
-  CHECK(thin[2].value == 9.0);
+  CHECK(thin[0].y == 2.0);
+  CHECK(thin[1].x == 2.5);
+  CHECK(thin[2].y == 9.0);
   CHECK(thinned(values, 5).size() == 5);
 }
 
