@@ -83,37 +83,6 @@ Json json_of(const ContextResult& result) {
           {"seconds", result.seconds},           {"tokens_per_second", tokens / result.seconds}};
 }
 
-// The name of the data or of the first text.
-std::string text_name(const EvalOptions& options) {
-  return options.text.files.empty() ? options.data : options.text.files.front();
-}
-
-// The evaluation to run, made and checked before the weights are read.
-struct EvalRequest {
-  Model source;
-  std::shared_ptr<const TokenInput> input;
-  TokenFile data;
-  EvaluationSettings settings;  // for the first of `contexts`
-  std::vector<std::int64_t> contexts;
-  std::optional<std::int64_t> batch;
-  c10::Device device;
-  c10::ScalarType type;
-
-  // Windows of more than 1,024 tokens are fewer at a time, for memory's sake.
-  std::int64_t batch_at(std::int64_t context) const {
-    return batch.value_or(std::clamp<std::int64_t>(kUsualBatch * 1024 / context, 1, kUsualBatch));
-  }
-  EvaluationSettings settings_at(std::int64_t context) const {
-    EvaluationSettings changed = settings;
-    changed.context = context;
-    changed.batch = batch_at(context);
-    return changed;
-  }
-  Objective objective() const {
-    return settings.task.objective.value_or(objective_of(source.spec));
-  }
-};
-
 // Why the model does not support windows of that many tokens; empty if it does.
 std::string obstacle_to(const ModelSpec& spec, std::int64_t context) {
   if (spec.has_position_table() && context > spec.max_positions.value_or(context)) {
@@ -122,6 +91,42 @@ std::string obstacle_to(const ModelSpec& spec, std::int64_t context) {
   }
   return "";
 }
+
+// The evaluation to run, made and checked before the weights are read.
+struct EvalRequest {
+  const EvalOptions& options;
+  Model source;
+  std::shared_ptr<const TokenInput> input;
+  TokenFile data;
+  c10::Device device;
+  std::vector<std::int64_t> contexts;
+  TaskSettings task = {};
+  DocumentSettings documents = {};
+
+  // The data or the first text.
+  const std::string& text_name() const {
+    return options.text.files.empty() ? options.data : options.text.files.front();
+  }
+  Objective objective() const { return task.objective.value_or(objective_of(source.spec)); }
+
+  // Windows of more than 1,024 tokens are fewer at a time, for memory's sake.
+  EvaluationSettings settings_at(std::int64_t context) const {
+    const std::int64_t usual =
+        std::clamp<std::int64_t>(kUsualBatch * 1024 / context, 1, kUsualBatch);
+    return {.context = context,
+            .batch = options.batch.value_or(usual),
+            .max_tokens = options.max_tokens,
+            .task = task,
+            .documents = documents};
+  }
+
+  std::vector<std::int64_t> possible_contexts() const {
+    std::vector<std::int64_t> possible = contexts;
+    std::erase_if(possible,
+                  [&](std::int64_t context) { return !obstacle_to(source.spec, context).empty(); });
+    return possible;
+  }
+};
 
 TaskSettings task_of(const EvalOptions& options, const Model& source) {
   TaskSettings task = options.task;
@@ -136,17 +141,15 @@ TaskSettings task_of(const EvalOptions& options, const Model& source) {
   return with_special_tokens(std::move(task), source);
 }
 
-void check_contexts(const EvalRequest& request, bool writes) {
-  if (writes && request.settings.documents.separate) {
+void check_contexts(const EvalRequest& request) {
+  const bool writes = !request.options.logits.empty();
+  if (writes && request.documents.separate) {
     throw_usage("--write-logits needs --documents pack: it writes logits of consecutive windows");
   }
   if (writes && request.contexts.size() > 1) {
     throw_usage("--write-logits needs one --context, not {}", request.contexts.size());
   }
-  const auto possible = [&](std::int64_t context) {
-    return obstacle_to(request.source.spec, context).empty();
-  };
-  if (std::none_of(request.contexts.begin(), request.contexts.end(), possible)) {
+  if (request.possible_contexts().empty()) {
     throw_usage("context is {}, the model has {} positions for {}", request.contexts.front(),
                 name_of(request.source.spec.positions), *request.source.spec.max_positions);
   }
@@ -168,23 +171,15 @@ EvalRequest make_request(const EvalOptions& options) {
   Model source = open_predicting_model(options.model);
   const auto input = std::make_shared<const TokenInput>(options.data, options.text, source,
                                                         options.threads, std::nullopt);
-  EvalRequest request{std::move(source),
-                      input,
-                      input->open(),
-                      {},
-                      options.contexts,
-                      options.batch,
-                      parse_device(options.device),
-                      scalar_type_of(options.precision)};
+  EvalRequest request{
+      options,         std::move(source), input, input->open(), parse_device(options.device),
+      options.contexts};
   if (request.contexts.empty()) {
     request.contexts.push_back(usual_context(request.source, kDefaultContext));
   }
-  request.settings.context = request.contexts.front();
-  request.settings.batch = request.batch_at(request.settings.context);
-  request.settings.max_tokens = options.max_tokens;
-  request.settings.task = task_of(options, request.source);
-  request.settings.documents = options.documents.settings();
-  check_contexts(request, !options.logits.empty());
+  request.task = task_of(options, request.source);
+  request.documents = options.documents.settings();
+  check_contexts(request);
   if (options.logits.empty()) {
     take_read_contexts(request);
   }
@@ -194,20 +189,17 @@ EvalRequest make_request(const EvalOptions& options) {
 // One line for each context that is longer than the model was made for.
 std::vector<std::string> warnings_of(const EvalRequest& request) {
   std::vector<std::string> warnings;
-  for (const std::int64_t context : request.contexts) {
-    if (obstacle_to(request.source.spec, context).empty()) {
-      warnings.push_back(warning_of_context(request.source, context));
-    }
+  for (const std::int64_t context : request.possible_contexts()) {
+    warnings.push_back(warning_of_context(request.source, context));
   }
   std::erase(warnings, "");
   return warnings;
 }
 
 // For one context, its results are members of the report; for several, they are a list.
-Json report_json(const EvalOptions& options, const EvalRequest& request,
-                 const std::vector<ContextResult>& results) {
-  Json report = {{"model", options.model},
-                 {"data", text_name(options)},
+Json report_json(const EvalRequest& request, const std::vector<ContextResult>& results) {
+  Json report = {{"model", request.options.model},
+                 {"data", request.text_name()},
                  {"objective", name_of(request.objective())},
                  {"warnings", warnings_of(request)}};
   if (results.size() == 1) {
@@ -238,10 +230,10 @@ std::string table_of(const std::vector<ContextResult>& results, const Console& c
 }
 
 // Prints one result, which has an evaluation, as lines, several as a table.
-void print_eval_report(const EvalOptions& options, const EvalRequest& request,
-                       const std::vector<ContextResult>& results, const Console& console) {
-  if (options.json) {
-    console.print(text_of_json(report_json(options, request, results)));
+void print_eval_report(const EvalRequest& request, const std::vector<ContextResult>& results,
+                       const Console& console) {
+  if (request.options.json) {
+    console.print(text_of_json(report_json(request, results)));
   } else if (results.size() > 1) {
     console.print(table_of(results, console));
   } else {
@@ -257,28 +249,27 @@ void print_eval_report(const EvalOptions& options, const EvalRequest& request,
 // Tokens in the windows of all supported contexts. Throws kBadInput if the file is too short.
 std::uint64_t evaluated_tokens(const EvalRequest& request) {
   std::int64_t tokens = 0;
-  for (const std::int64_t context : request.contexts) {
-    if (obstacle_to(request.source.spec, context).empty()) {
-      tokens += context *
-                evaluation_windows(request.data, request.settings_at(context), request.source.spec);
-    }
+  for (const std::int64_t context : request.possible_contexts()) {
+    tokens += context *
+              evaluation_windows(request.data, request.settings_at(context), request.source.spec);
   }
   return static_cast<std::uint64_t>(tokens);
 }
 
-void check_finite(const EvalOptions& options, std::int64_t context, const Evaluation& evaluation) {
+void check_finite(const EvalRequest& request, std::int64_t context, const Evaluation& evaluation) {
+  const EvalOptions& options = request.options;
   if (!std::isfinite(evaluation.loss)) {
     throw_bad_input(
         "{}: the loss on {} is {} in windows of {}: NaN or infinity in the weights (regroup "
         "inspect --stats finds them) or in the {} computation{}",
-        printable(options.model, 0), text_name(options), evaluation.loss, context,
+        printable(options.model, 0), request.text_name(), evaluation.loss, context,
         name_of(options.precision),
         options.precision == Precision::kFp32 ? "" : " (try --dtype fp32)");
   }
 }
 
-std::vector<ContextResult> evaluate_contexts(const EvalOptions& options, const EvalRequest& request,
-                                             const Transformer& model, Progress& progress) {
+std::vector<ContextResult> evaluate_contexts(const EvalRequest& request, const Transformer& model,
+                                             Progress& progress) {
   std::vector<ContextResult> results;
   std::int64_t read = 0;
   for (const std::int64_t context : request.contexts) {
@@ -292,7 +283,7 @@ std::vector<ContextResult> evaluate_contexts(const EvalOptions& options, const E
       };
       result.evaluation = evaluate(model, request.data, request.settings_at(context), on_progress,
                                    interrupt_requested());
-      check_finite(options, context, *result.evaluation);
+      check_finite(request, context, *result.evaluation);
       read += windows * context;
       result.seconds =
           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -302,22 +293,28 @@ std::vector<ContextResult> evaluate_contexts(const EvalOptions& options, const E
   return results;
 }
 
-void run_logits(const EvalOptions& options, const EvalRequest& request, const Console& console) {
-  const std::int64_t windows = logits_windows(request.data, request.settings, request.source.spec);
-  const Transformer model = load_transformer(request.source, request.type, request.device);
-  Progress progress(console, "logits", windows * request.settings.context, "tokens");
+Transformer load_model(const EvalRequest& request) {
+  return load_transformer(request.source, scalar_type_of(request.options.precision),
+                          request.device);
+}
+
+void run_logits(const EvalRequest& request, const Console& console) {
+  const EvalOptions& options = request.options;
+  const EvaluationSettings settings = request.settings_at(request.contexts.front());
+  const std::int64_t windows = logits_windows(request.data, settings, request.source.spec);
+  const Transformer model = load_model(request);
+  Progress progress(console, "logits", windows * settings.context, "tokens");
   const CountProgress on_progress = [&](std::int64_t done, std::int64_t) {
-    progress.update(done * request.settings.context);
+    progress.update(done * settings.context);
   };
-  write_logits(model, request.data, request.settings, options.logits, on_progress,
-               interrupt_requested());
+  write_logits(model, request.data, settings, options.logits, on_progress, interrupt_requested());
   progress.finish();
   if (options.json) {
     console.print(text_of_json({{"model", options.model},
-                                {"data", text_name(options)},
+                                {"data", request.text_name()},
                                 {"logits", options.logits},
                                 {"windows", windows},
-                                {"context", request.settings.context},
+                                {"context", settings.context},
                                 {"warnings", warnings_of(request)}}));
   }
   console.note(fmt::format("wrote {}", printable(options.logits, 0)));
@@ -333,15 +330,15 @@ void run_eval(const EvalOptions& options, const Console& console) {
   warn_of_precision(options.precision, request.device, console);
   console.notes("warning", warnings_of(request));
   if (!options.logits.empty()) {
-    run_logits(options, request, console);
+    run_logits(request, console);
     return;
   }
   const std::uint64_t tokens = evaluated_tokens(request);
-  const Transformer model = load_transformer(request.source, request.type, request.device);
+  const Transformer model = load_model(request);
   Progress progress(console, "eval", tokens, "tokens");
-  const std::vector<ContextResult> results = evaluate_contexts(options, request, model, progress);
+  const std::vector<ContextResult> results = evaluate_contexts(request, model, progress);
   progress.finish();
-  print_eval_report(options, request, results, console);
+  print_eval_report(request, results, console);
 }
 
 }  // namespace
