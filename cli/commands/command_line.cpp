@@ -44,9 +44,8 @@ std::vector<OptionFacts> facts_of_option(const CLI::Option& option, const std::s
   }
   facts.description = option.get_description();
   facts.group = option.get_group();
-  for (const CLI::Option* other : option.get_excludes()) {
-    facts.excludes.push_back(other->get_name());
-  }
+  facts.excludes =
+      mapped(option.get_excludes(), [](const CLI::Option* other) { return other->get_name(); });
   if (option.get_items_expected_max() > 0) {
     const std::string type = option.get_type_name();
     facts.several = option.get_items_expected_max() > 1;

@@ -8,6 +8,7 @@
 
 #include "cli/commands/command_line.h"
 #include "cli/commands/commands.h"
+#include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 
@@ -26,11 +27,7 @@ std::vector<const CLI::App*> all_commands(const CLI::App& app) {
 }
 
 std::vector<std::string> commands_in(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::App* each : all_commands(app)) {
-    names.push_back(each->get_name());
-  }
-  return names;
+  return mapped(all_commands(app), &CLI::App::get_name);
 }
 
 const CLI::App* command_named(const CLI::App& app, const std::string& name) {

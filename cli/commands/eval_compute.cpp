@@ -188,10 +188,9 @@ EvalRequest make_request(const EvalOptions& options) {
 
 // One line for each context that is longer than the model was made for.
 std::vector<std::string> warnings_of(const EvalRequest& request) {
-  std::vector<std::string> warnings;
-  for (const std::int64_t context : request.possible_contexts()) {
-    warnings.push_back(warning_of_context(request.source, context));
-  }
+  std::vector<std::string> warnings =
+      mapped(request.possible_contexts(),
+             [&](std::int64_t context) { return warning_of_context(request.source, context); });
   std::erase(warnings, "");
   return warnings;
 }

@@ -40,10 +40,10 @@ void run_plot(const PlotOptions& options, const Console& console) {
     throw_usage("--output: {}: the name must end in .svg (one chart) or .html (all charts)",
                 printable(options.output, 0));
   }
-  std::vector<NamedCurve> runs;
-  for (const std::string& run : options.runs) {  // a run's directory, its metrics, or its output
-    runs.push_back({name_of_run(run), read_training_curve(run_directory_of(run).value_or(run))});
-  }
+  // A run's directory, its metrics, or its output.
+  const auto runs = mapped(options.runs, [](const fs::path& run) -> NamedCurve {
+    return {name_of_run(run), read_training_curve(run_directory_of(run).value_or(run))};
+  });
   const std::vector<Chart> charts = training_charts(runs);
   if (extension == ".html") {
     Page page(runs.size() == 1 ? runs.front().name : "Training runs", "regroup plot");

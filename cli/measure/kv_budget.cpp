@@ -22,11 +22,7 @@ double KvBudget::divergence() const {
 }
 
 std::vector<std::int64_t> KvBudget::kv_heads() const {
-  std::vector<std::int64_t> heads;
-  for (const BudgetedLayer& layer : layers) {
-    heads.push_back(layer.kv_heads);
-  }
-  return heads;
+  return mapped(layers, &BudgetedLayer::kv_heads);
 }
 
 std::string budget_table(const KvBudget& budget, const Console& console) {

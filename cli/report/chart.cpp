@@ -115,10 +115,7 @@ double Ruler::unscaled(double value) const {
 }
 
 Ruler::Ruler(const Axis& axis, const std::vector<double>& values, bool snug) : axis_(axis) {
-  std::vector<double> shown;
-  for (const double value : values) {
-    shown.push_back(scaled(value));
-  }
+  std::vector<double> shown = mapped(values, [this](double value) { return scaled(value); });
   for (const auto& bound : {axis.low, axis.high}) {
     if (bound) {
       shown.push_back(scaled(*bound));
@@ -190,10 +187,7 @@ Chart shown_part(Chart chart) {
 
 // The names of the chart's series, then of its thresholds.
 std::vector<std::string> keys_of(const Chart& chart) {
-  std::vector<std::string> keys;
-  for (const Series& series : chart.series) {
-    keys.push_back(series.name);
-  }
+  std::vector<std::string> keys = mapped(chart.series, &Series::name);
   for (const Threshold& threshold : chart.thresholds) {
     keys.push_back(threshold.name);
   }

@@ -1,7 +1,6 @@
 #include "cli/report/conversion_report.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include <fmt/format.h>
 
@@ -188,8 +187,7 @@ std::string exactness_text(const OutputComparison& comparison, const ConversionP
 
 Facts facts_of(const ConversionReport& done) {
   const ConversionPlan& plan = done.plan;
-  std::vector<RecordedLayer> layers;
-  std::ranges::transform(done.layers, std::back_inserter(layers), measurements_of);
+  const std::vector<RecordedLayer> layers = mapped(done.layers, measurements_of);
   return {{"weights",
            fmt::format("{} -> {} ({} of {} tensors change)", text_of_bytes(plan.source_bytes),
                        text_of_bytes(plan.output_bytes), changed_tensors(plan), plan.steps.size())},

@@ -3,8 +3,11 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
+#include <iterator>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -49,24 +52,27 @@ std::string code_points(std::string_view text, std::size_t first, std::size_t co
 /// whole.
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent);
 
-/// What `text_of` makes of each of `items`, with `separator` between them.
-template <typename Items, typename TextOf>
-std::string joined(const Items& items, std::string_view separator, const TextOf& text_of) {
-  std::vector<std::string> texts;
+/// What `result_of`, a function or a member, makes of each of `items`.
+template <typename Items, typename ResultOf>
+auto mapped(const Items& items, const ResultOf& result_of) {
+  using Result = std::invoke_result_t<const ResultOf&, decltype(*std::begin(items))>;
+  std::vector<std::decay_t<Result>> results;
   for (const auto& item : items) {
-    texts.push_back(text_of(item));
+    results.push_back(std::invoke(result_of, item));
   }
-  return fmt::format("{}", fmt::join(texts, separator));
+  return results;
 }
 
-/// A list of what `json_of` makes of each of `items`.
+/// The same as text, with `separator` between them.
+template <typename Items, typename TextOf>
+std::string joined(const Items& items, std::string_view separator, const TextOf& text_of) {
+  return fmt::format("{}", fmt::join(mapped(items, text_of), separator));
+}
+
+/// The same as a list of JSON.
 template <typename Items, typename JsonOf>
 Json json_list(const Items& items, const JsonOf& json_of) {
-  Json list = Json::array();
-  for (const auto& item : items) {
-    list.push_back(json_of(item));
-  }
-  return list;
+  return Json(mapped(items, json_of));
 }
 
 /// A report as JSON in ASCII: control and non-ASCII characters are escaped, which protects
