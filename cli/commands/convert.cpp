@@ -30,7 +30,6 @@
 #include "formats/base/printable.h"
 #include "formats/base/staged_directory.h"
 #include "formats/model/model_directory.h"
-#include "formats/model/record_words.h"
 
 namespace regroup {
 namespace {
@@ -327,10 +326,6 @@ void run_conversion(ConvertOptions& options, Console& console) {
   }
   if (!text || !options.dry_run) {  // a dry run does not calibrate
     report.warnings = conversion_warnings(report);
-  }
-  const std::string lost = report.held_out ? text_of_lost_knowledge(*report.held_out) : "";
-  if (!lost.empty()) {
-    report.warnings.push_back(lost);
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   report.seconds = elapsed.count();

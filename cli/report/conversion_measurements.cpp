@@ -196,15 +196,15 @@ std::vector<std::string> conversion_warnings(const ConversionReport& done) {
     }
   }
   if (pooled_layers(plan).empty()) {
-    if (is_copy(done)) {
-      warnings.push_back(
-          fmt::format("no tensor changes: the source has {} kv heads, and the result is a copy",
-                      text_of_heads(plan.spec.kv_heads)));
-    }
-    return warnings;
+    warnings.push_back(is_copy(done) ? fmt::format("no tensor changes: the source has {} kv heads, "
+                                                   "and the result is a copy",
+                                                   text_of_heads(plan.spec.kv_heads))
+                                     : "");
+  } else {
+    warnings.push_back(of_unadapted_heads(done));
+    warnings.push_back(refitted_in_vain(done.layers));
   }
-  warnings.push_back(of_unadapted_heads(done));
-  warnings.push_back(refitted_in_vain(done.layers));
+  warnings.push_back(done.held_out ? text_of_lost_knowledge(*done.held_out) : "");
   std::erase(warnings, "");
   return warnings;
 }

@@ -63,7 +63,7 @@ std::string grouping_text(const std::vector<LayerGrouping>& groupings);
 // Warnings about the quality of a conversion's result, and about runtimes that misread it.
 
 /// One line for each warning; those about quality name the options that give a better result. Reads
-/// the plan, the layers and the distillation.
+/// the plan and what was measured.
 std::vector<std::string> conversion_warnings(const ConversionReport& done);
 
 }  // namespace regroup
