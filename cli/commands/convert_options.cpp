@@ -151,24 +151,21 @@ void add_pooling_options(Command command, ConvertOptions& options) {
 
 void add_budget_options(Command command, ConvertOptions::Budget& options) {
   command.begin_group("Kv heads by layer");
-  const auto take_budget = [&options](const std::string& typed) {
+  const auto take_budget = [&options](const std::string& name, const std::string& typed) {
     const bool digits =
         std::all_of(typed.begin(), typed.end(), [](char c) { return c >= '0' && c <= '9'; });
     if (digits && !typed.empty() && typed.size() <= 2) {
-      throw_usage("--kv-budget: {0} is {0} bytes per token; a share of the source's is {0}%",
-                  typed);
+      throw_usage("{0}: {1} is {1} bytes per token; a share of the source's is {1}%", name, typed);
     }
-    parse_bytes_or_share("--kv-budget", typed, kMostTokens);  // the whole is not known yet
+    parse_bytes_or_share(name, typed, kMostTokens);  // the whole is not known yet
     options.budget = typed;
   };
-  command
-      .add_option(
-          "--kv-budget", take_budget,
-          "instead of --kv-heads: KV cache per token, as a size such as 64KiB or a share of "
-          "the source's such as 25%; layers that affect the predictions least keep the "
-          "fewest heads")
-      .excludes("--kv-heads")
-      .value_name(kSizeOrShare);
+  add_parsed(command, "--kv-budget",
+             "instead of --kv-heads: KV cache per token, as a size such as 64KiB or a share of "
+             "the source's such as 25%; layers that affect the predictions least keep the "
+             "fewest heads",
+             kSizeOrShare, take_budget)
+      .excludes("--kv-heads");
   command.add_option("--kv-budget-data", options.data,
                      "token file: text to measure the effect of each layer on");
   add_count(command, "--kv-budget-tokens", options.max_tokens, "measure on about this many tokens");

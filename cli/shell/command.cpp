@@ -96,32 +96,22 @@ Command Command::add_command(const std::string& name, const std::string& descrip
 
 void Command::ignore_config_file() { app_->allow_config_extras(); }
 
-Option Command::add_option(const std::string& names, std::string& value, const std::string& text) {
+template <typename Value>
+Option Command::add_option(const std::string& names, Value& value, const std::string& text) {
   return Option(app_->add_option(names, value, text));
 }
 
-Option Command::add_option(const std::string& names, std::filesystem::path& value,
-                           const std::string& text) {
-  return Option(app_->add_option(names, value, text));
-}
+template Option Command::add_option(const std::string&, std::string&, const std::string&);
+template Option Command::add_option(const std::string&, std::filesystem::path&, const std::string&);
+template Option Command::add_option(const std::string&, std::vector<std::string>&,
+                                    const std::string&);
+template Option Command::add_option(const std::string&, std::vector<std::filesystem::path>&,
+                                    const std::string&);
+template Option Command::add_option(const std::string&, bool&, const std::string&);
 
-Option Command::add_option(const std::string& names, bool& value, const std::string& text) {
-  return Option(app_->add_option(names, value, text));
-}
-
-Option Command::add_option(const std::string& names, std::vector<std::string>& values,
-                           const std::string& text) {
-  return Option(app_->add_option(names, values, text));
-}
-
-Option Command::add_option(const std::string& names, std::vector<std::filesystem::path>& values,
-                           const std::string& text) {
-  return Option(app_->add_option(names, values, text));
-}
-
-Option Command::add_option(const std::string& names,
-                           const std::function<void(const std::string&)>& take,
-                           const std::string& text) {
+Option Command::add_value(const std::string& names,
+                          const std::function<void(const std::string&)>& take,
+                          const std::string& text) {
   const CLI::callback_t callback = [take](const CLI::results_t& typed) {
     take(typed.at(0));
     return true;

@@ -68,17 +68,12 @@ class Command {
   void ignore_config_file();
 
   /// `names`: "-o,--output"; a name without dashes is a positional argument.
-  Option add_option(const std::string& names, std::string& value, const std::string& text);
-  Option add_option(const std::string& names, std::filesystem::path& value,
-                    const std::string& text);
-  Option add_option(const std::string& names, bool& value, const std::string& text);
-  Option add_option(const std::string& names, std::vector<std::string>& values,
-                    const std::string& text);
-  Option add_option(const std::string& names, std::vector<std::filesystem::path>& values,
-                    const std::string& text);
+  /// `value` is a string, a path, a list of either, or a bool.
+  template <typename Value>
+  Option add_option(const std::string& names, Value& value, const std::string& text);
   /// An option with one value, which is passed to `take` as typed.
-  Option add_option(const std::string& names, const std::function<void(const std::string&)>& take,
-                    const std::string& text);
+  Option add_value(const std::string& names, const std::function<void(const std::string&)>& take,
+                   const std::string& text);
 
   Option add_flag(const std::string& names, bool& value, const std::string& text);
   /// For "--resume{yes}", `--resume` sets `value` to "yes" and `--resume=auto` sets it to "auto".
@@ -117,7 +112,7 @@ Option add_word(Command command, const std::string& names, Value& value, const s
   const auto present = std::find_if(words.begin(), words.end(),
                                     [&](const auto& word) { return value == parse(word); });
   return command
-      .add_option(
+      .add_value(
           names, [&value, parse](const std::string& typed) { value = parse(typed); }, text)
       .value_name("TEXT")
       .one_of(words)

@@ -176,7 +176,7 @@ Option add_parsed(
     Command command, const std::string& names, const std::string& text, const char* kind,
     const std::function<void(const std::string& name, const std::string& typed)>& take) {
   return command
-      .add_option(
+      .add_value(
           names, [name = shown_name(names), take](const std::string& typed) { take(name, typed); },
           text)
       .value_name(kind);

@@ -45,14 +45,12 @@ void add_task_options(Command command, TaskSettings& task, const std::string& de
           default_objective + ")",
       {"next-token", "masked-tokens", "continuation", "span-corruption", "text-infilling"},
       parse_objective);
-  const auto take_sentinel = [&task](const std::string& typed) {
-    const std::uint64_t first = parse_count("--first-sentinel", typed, kAnyToken);
-    task.sentinels = Sentinels{.first = static_cast<std::int64_t>(first)};
-  };
-  command
-      .add_option("--first-sentinel", take_sentinel,
-                  "span corruption: the id of <extra_id_0> (default: the tokenizer's)")
-      .value_name(kCount);
+  add_parsed(command, "--first-sentinel",
+             "span corruption: the id of <extra_id_0> (default: the tokenizer's)", kCount,
+             [&task](const std::string& name, const std::string& typed) {
+               const std::uint64_t first = parse_count(name, typed, kAnyToken);
+               task.sentinels = Sentinels{.first = static_cast<std::int64_t>(first)};
+             });
   add_count(command, "--end-token", task.end_token,
             "span corruption, text infilling: the token that ends a text (default: the config's)",
             kAnyToken);
