@@ -27,7 +27,7 @@ struct BenchTrainOptions {
   std::int64_t warmup = 2;
   double peak_flops = 0.0;
   int threads = 0;
-  MemoryCheck memory_check;
+  bool memory_check = true;
   bool json = false;
 };
 
@@ -43,8 +43,7 @@ double estimated_memory(BenchTrainOptions& options, const Model& source,
   };
   const FreeMemory free = free_memory(settings.device);
   const MemoryChoice choice = choose_memory(settings, free, need_of);
-  options.memory_check.apply(shortage_of(settings, choice, free, need_of), /*dry_run=*/false,
-                             console);
+  check_memory(shortage_of(settings, choice, free, need_of), options.memory_check, console);
   settings.memory = choice.mode;
   return choice.chosen().need.device;
 }
@@ -141,7 +140,7 @@ void add_bench_train_command(Command group, Console& console) {
              "peak FLOP/s of the device according to its vendor, to compute the MFU",
              {0.0, 1e18, /*least_allowed=*/false})
       .default_text("");
-  options->memory_check.add_to(command);
+  add_memory_check_option(command, options->memory_check);
   add_threads_option(command, options->threads);
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(

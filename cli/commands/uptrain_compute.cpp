@@ -145,7 +145,7 @@ void complete_settings(UptrainOptions& options, const Launch& launch, const Json
 }
 
 void check_plan(const UptrainOptions& options, const UptrainPlan& plan, const Console& console) {
-  options.memory_check.apply(plan.shortage, options.dry_run, console);
+  check_memory(plan.shortage, options.memory_check && !options.dry_run, console);
   check_task_options(options.settings.task, plan.task.objective);
 }
 

@@ -34,19 +34,13 @@ void add_task_options(Command command, TaskSettings& task, const std::string& de
 /// Throws kUsage for a token that was `given` and that the objective does not use.
 void check_task_options(const TaskSettings& given, Objective objective);
 
-/// The option --memory-check, on or off, of every command that trains.
-class MemoryCheck {
- public:
-  void add_to(Command command);
+/// Adds --memory-check, on or off, of every command that trains.
+void add_memory_check_option(Command command, bool& check);
 
-  /// If there is a shortage, throws kEnvironment; if the check is off or in a dry run, prints a
-  /// warning instead. The message lists the options that need less memory.
-  void apply(const std::optional<MemoryShortage>& shortage, bool dry_run,
-             const Console& console) const;
-
- private:
-  std::string mode_ = "on";
-};
+/// If there is a shortage, throws kEnvironment if it `refuses` to run, otherwise prints a warning.
+/// The message lists the options that need less memory.
+void check_memory(const std::optional<MemoryShortage>& shortage, bool refuses,
+                  const Console& console);
 
 inline constexpr int kDefaultTimeout = 600;  ///< seconds
 
@@ -62,7 +56,7 @@ struct UptrainOptions {
   std::optional<int> timeout;
   std::optional<std::int64_t> planned_ranks;  ///< of a plan, in place of the ranks of this launch
   std::optional<std::int64_t> planned_ranks_per_machine;
-  MemoryCheck memory_check;
+  bool memory_check = true;
   std::string resuming;  ///< "", "yes" or "auto"
   bool resume = false;   ///< whether this run resumes an earlier one
   bool dry_run = false;

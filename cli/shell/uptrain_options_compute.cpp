@@ -94,15 +94,14 @@ std::string advice(double available, const std::vector<LeanerRun>& leaner) {
 
 }  // namespace
 
-void MemoryCheck::add_to(Command command) {
-  command
-      .add_option("--memory-check", mode_,
-                  "on: refuse to start if the estimate exceeds the free memory; off: start anyway")
-      .one_of({"on", "off"});
+void add_memory_check_option(Command command, bool& check) {
+  add_word(command, "--memory-check", check,
+           "on: refuse to start if the estimate exceeds the free memory; off: start anyway",
+           {"on", "off"}, [](const std::string& word) { return word == "on"; });
 }
 
-void MemoryCheck::apply(const std::optional<MemoryShortage>& shortage, bool dry_run,
-                        const Console& console) const {
+void check_memory(const std::optional<MemoryShortage>& shortage, bool refuses,
+                  const Console& console) {
   if (!shortage) {
     return;
   }
@@ -110,7 +109,7 @@ void MemoryCheck::apply(const std::optional<MemoryShortage>& shortage, bool dry_
       fmt::format("training needs about {} of memory, {} are free on {}; {}",
                   text_of_bytes(shortage->needed), text_of_bytes(shortage->available),
                   shortage->where.str(), advice(shortage->available, shortage->leaner));
-  if (!dry_run && mode_ == "on") {
+  if (refuses) {
     throw_environment("{}; --memory-check off starts anyway", text);
   }
   console.note("warning: " + text);
@@ -233,7 +232,7 @@ void add_run_options(Command command, UptrainOptions& options) {
   add_count(command, "--timeout", options.timeout,
             "several ranks: seconds to wait for one that does not respond (default: 600)",
             {1, 1U << 20});
-  options.memory_check.add_to(command);
+  add_memory_check_option(command, options.memory_check);
   command.begin_group("Evaluation and states");
   command.add_option("--eval-data", settings.eval_data, "token file to evaluate on");
   add_count(command, "--eval-every", settings.eval_every,
