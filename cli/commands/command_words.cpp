@@ -41,11 +41,8 @@ const CLI::App* command_named(const CLI::App& app, const std::string& name) {
 
 void add_options_of(const CLI::App& app, std::vector<std::string>& names) {
   for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) {
-      names.push_back(name);
-    }
-    for (const std::string& name : option->get_fnames()) {
-      names.push_back(name);
+    for (const auto& more : {option->get_lnames(), option->get_fnames()}) {
+      names.insert(names.end(), more.begin(), more.end());
     }
   }
 }

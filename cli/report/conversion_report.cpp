@@ -185,7 +185,7 @@ std::string exactness_text(const OutputComparison& comparison, const ConversionP
                      comparison.largest_difference, comparison.largest_output, rounding);
 }
 
-Facts facts_of(const ConversionReport& done) {
+Facts report_facts(const ConversionReport& done) {
   const ConversionPlan& plan = done.plan;
   const std::vector<RecordedLayer> layers = mapped(done.layers, measurements_of);
   return {{"weights",
@@ -244,7 +244,7 @@ void print_report(const ConversionReport& done, const Console& console) {
     if (done.budget) {
       console.print_facts(budget_table(*done.budget, console) + "\n", kReportIndent);
     }
-    console.print_facts(heading(plan) + "\n" + text_of_facts(facts_of(done), kReportIndent),
+    console.print_facts(heading(plan) + "\n" + text_of_facts(report_facts(done), kReportIndent),
                         kReportIndent);
     if (done.held_out) {
       console.print("\n" + held_out_table(*done.held_out, console));

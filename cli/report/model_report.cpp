@@ -109,10 +109,8 @@ std::string cache_text(const ModelSummary& summary, const CacheLoad& load) {
 
 // "mlp 4.33 B, attention 2.15 B, …": parameters by part, largest first.
 std::string parts_text(const ModelSummary& summary) {
-  std::vector<std::pair<std::uint64_t, std::string>> parts;
-  for (const auto& [part, count] : summary.parameters_by_part) {
-    parts.emplace_back(count, part);
-  }
+  auto parts = mapped(summary.parameters_by_part,
+                      [](const auto& part) { return std::pair(part.second, part.first); });
   std::sort(parts.begin(), parts.end(), std::greater<>());
   return joined(parts, ", ", [](const auto& part) {
     return fmt::format("{} {}", part.second, text_of_count(part.first));

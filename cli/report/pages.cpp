@@ -139,28 +139,18 @@ std::vector<std::uint64_t> contexts_of(const ServingPlan& plan) {
   return contexts;
 }
 
-// One curve for each number of kv heads.
-std::vector<Series> curves_of(
-    const ServingPlan& plan,
-    const std::function<double(const ServingCost&, std::uint64_t)>& value) {
-  std::vector<Series> curves;
-  for (const ServingCost& cost : plan.costs) {
-    Series curve{heads_text(cost), {}, Series::Mark::kLineAndDots};
-    for (const std::uint64_t context : contexts_of(plan)) {
-      curve.points.push_back({static_cast<double>(context), value(cost, context)});
-    }
-    curves.push_back(std::move(curve));
-  }
-  return curves;
-}
-
-// `chart` with these curves and the axis of their contexts.
+// `chart` with a curve for each number of kv heads, over the tokens of a sequence.
 Chart with_curves(Chart chart, const ServingPlan& plan,
                   const std::function<double(const ServingCost&, std::uint64_t)>& value) {
   chart.x = tokens_axis("tokens of each sequence");
-  chart.series = curves_of(plan, value);
   chart.key = Chart::Key::kEndLabels;
   chart.ordered = true;
+  chart.series = mapped(plan.costs, [&](const ServingCost& cost) -> Series {
+    const auto point_at = [&](std::uint64_t context) -> ChartPoint {
+      return {static_cast<double>(context), value(cost, context)};
+    };
+    return {heads_text(cost), mapped(contexts_of(plan), point_at), Series::Mark::kLineAndDots};
+  });
   return chart;
 }
 
