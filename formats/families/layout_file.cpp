@@ -185,7 +185,7 @@ class LayoutReader {
 
   ModelSpec read() {
     ModelSpec spec;
-    spec.contradictions = check_quantisation(ConfigReader(config_, "config.json"), checkpoint_);
+    spec.contradictions = check_quantisation(ModelConfig(config_, "config.json", checkpoint_));
     std::int64_t layers = values_.size("layers", kMaxSize);
     const auto tensors = static_cast<std::int64_t>(checkpoint_.tensors().size());
     if (layers > tensors) {

@@ -112,11 +112,10 @@ std::vector<std::vector<std::string>> quantisation_members(const Json& config) {
   return found;
 }
 
-std::vector<std::string> check_quantisation(const ConfigReader& config,
-                                            const Checkpoint& checkpoint) {
+std::vector<std::string> check_quantisation(const ModelConfig& config) {
   const auto members = quantisation_members(config.json());
   const std::string said = members.empty() ? "" : method_at(config.json(), members.front());
-  for (const TensorInfo& tensor : checkpoint.tensors()) {
+  for (const TensorInfo& tensor : config.checkpoint.tensors()) {
     const Method* method = method_of_name(tensor);
     if (method != nullptr || (!members.empty() && is_matrix_of_codes(tensor))) {
       const Method* named = method_called(said);
@@ -124,7 +123,8 @@ std::vector<std::string> check_quantisation(const ConfigReader& config,
       throw_bad_input(
           "{}: the files hold {}, which cannot be pooled: use the checkpoint that they were made "
           "from",
-          place_of(checkpoint, tensor), method == nullptr ? "quantised weights" : method->holds);
+          place_of(config.checkpoint, tensor),
+          method == nullptr ? "quantised weights" : method->holds);
     }
   }
   std::vector<std::string> wrong;
@@ -133,7 +133,7 @@ std::vector<std::string> check_quantisation(const ConfigReader& config,
     wrong.push_back(
         fmt::format("{}: {}{}: {}", config.where(), fmt::join(path, "."),
                     method.empty() ? "" : fmt::format(" ({})", printable(method)),
-                    checkpoint.tensors().empty()
+                    config.checkpoint.tensors().empty()
                         ? "sizes of weights are those before quantisation"
                         : "ignored and left out of results: the weights are not quantised"));
   }
