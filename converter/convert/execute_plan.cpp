@@ -90,8 +90,7 @@ std::vector<double> moved_values(const std::vector<HeadMove>& moves, const Shape
 
 bool fit(std::span<const double> values, DType dtype) {
   const double largest = largest_number(dtype);
-  return std::all_of(values.begin(), values.end(),
-                     [&](double value) { return std::abs(value) <= largest; });
+  return std::ranges::all_of(values, [&](double value) { return std::abs(value) <= largest; });
 }
 
 // Executes moves and later operations in double, and rounds once at the end.
@@ -229,9 +228,7 @@ class Steps {
     for (const TensorStep& step : plan.steps) {
       (step.unchanged() ? copied_ : step.solved() != nullptr ? solved_ : moved_).push_back(&step);
     }
-    std::stable_sort(solved_.begin(), solved_.end(), [](const auto* one, const auto* other) {
-      return turn_of(*one) < turn_of(*other);
-    });
+    std::ranges::stable_sort(solved_, {}, [](const auto* step) { return turn_of(*step); });
   }
 
   // Returns the next tensor for a thread, or null. The first thread prefers computed tensors.

@@ -224,8 +224,8 @@ bool is_buffer(const std::string& name) {
       "attn.bias",      "attn.masked_bias",      "attn.causal_mask",
       "attention.bias", "attention.masked_bias", "rotary_emb.inv_freq",
       "rope.freqs",     "rope_freqs.weight",     "embed_positions.weights"};
-  return std::any_of(std::begin(kEndings), std::end(kEndings),
-                     [&](std::string_view ending) { return name.ends_with(ending); });
+  return std::ranges::any_of(kEndings,
+                             [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
 bool is_bias_of_zeros(const Checkpoint& checkpoint, const TensorInfo& tensor) {
@@ -301,10 +301,9 @@ std::vector<std::string> loading_notes(const ConversionPlan& plan) {
       !is_single_file(plan.container) && !has_own_names(plan) && plan.loader_files.empty();
   const std::string_view runs = target.not_computable.empty() ? "; regroup runs the result" : "";
   const auto roles = target.roles();
-  const bool mixed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
-    return !is_uniform(target.kv_heads_of(role));
-  });
-  const bool changed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+  const bool mixed = std::ranges::any_of(
+      roles, [&](AttentionRole role) { return !is_uniform(target.kv_heads_of(role)); });
+  const bool changed = std::ranges::any_of(roles, [&](AttentionRole role) {
     return plan.target.kv_heads_of(role) != plan.spec.kv_heads_of(role);
   });
   if (hugging_face && mixed && !target.loaders_let_layers_differ) {
@@ -323,7 +322,7 @@ std::vector<std::string> loading_notes(const ConversionPlan& plan) {
                     "--target auto writes another architecture if one computes the same",
                     printable(target.architecture), fmt::join(target.kv_heads_key, "."), runs));
   }
-  const std::int64_t most = *std::max_element(target.kv_heads.begin(), target.kv_heads.end());
+  const std::int64_t most = *std::ranges::max_element(target.kv_heads);
   const bool served = target.causal && !target.has_encoder();
   if (served && !mixed && !std::has_single_bit(static_cast<std::uint64_t>(most))) {
     notes.push_back(fmt::format(

@@ -7,6 +7,7 @@
 
 #include "converter/convert/execute_plan.h"
 #include "formats/base/callback.h"
+#include "formats/base/contains.h"
 
 namespace regroup {
 
@@ -24,7 +25,7 @@ class StackLosses {
     for (std::size_t layer = 0; layer < groups_.size(); ++layer) {
       if (groups_[layer] == count) {
         const std::vector<double> each = of_layer(layer, groups);
-        std::transform(each.begin(), each.end(), sums.begin(), sums.begin(), std::plus<>());
+        std::ranges::transform(each, sums, sums.begin(), std::plus<>());
       }
     }
     return sums;
@@ -177,17 +178,16 @@ class Search {
 // Whether each of these layers keeps one kv head.
 bool keep_one(const ConversionPlan& plan, AttentionRole role,
               const std::vector<std::size_t>& layers) {
-  return std::all_of(layers.begin(), layers.end(),
-                     [&](std::size_t layer) { return plan.grouped.kv_heads_of(role)[layer] == 1; });
+  return std::ranges::all_of(
+      layers, [&](std::size_t layer) { return plan.grouped.kv_heads_of(role)[layer] == 1; });
 }
 
 }  // namespace
 
 bool allows_one_grouping(const ConversionPlan& plan) {
   const auto places = pooled_layers(plan);
-  return std::all_of(places.begin(), places.end(), [&](const auto& place) {
-    return keep_one(plan, place.first, {place.second});
-  });
+  return std::ranges::all_of(
+      places, [&](const auto& place) { return keep_one(plan, place.first, {place.second}); });
 }
 
 SimilarGrouping find_similar_grouping(const ConversionPlan& contiguous,
@@ -201,7 +201,7 @@ SimilarGrouping find_similar_grouping(const ConversionPlan& contiguous,
     const std::vector<std::size_t> together = layers_in_step(contiguous.spec, role, layer);
     std::vector<std::size_t> pooled;
     for (const std::size_t other : together) {
-      if (std::find(places.begin(), places.end(), std::pair{role, other}) != places.end()) {
+      if (contains(places, std::pair{role, other})) {
         pooled.push_back(other);
       }
     }

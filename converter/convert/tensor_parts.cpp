@@ -191,9 +191,7 @@ std::vector<TensorPart> parts_of(const TensorStep& step, const Checkpoint& check
       add_head(parts, move, head, step, checkpoint, part_bytes);
     }
   }
-  std::sort(parts.begin(), parts.end(), [](const TensorPart& one, const TensorPart& other) {
-    return first_element(one) < first_element(other);
-  });
+  std::ranges::sort(parts, {}, first_element);
   return fill(parts, step.output.shape) ? parts : std::vector<TensorPart>{};
 }
 

@@ -48,8 +48,8 @@ FoldedNorm::FoldedNorm(const Checkpoint& checkpoint, const NormFold& fold, doubl
 
 bool can_fold(const Checkpoint& checkpoint, const NormFold& fold, double offset) {
   const FoldedNorm folded(checkpoint, fold, offset);
-  return std::all_of(folded.ratio.begin(), folded.ratio.end(),
-                     [](double ratio) { return std::abs(ratio) <= kLargestRatio; });
+  return std::ranges::all_of(folded.ratio,
+                             [](double ratio) { return std::abs(ratio) <= kLargestRatio; });
 }
 
 void FoldedNorm::apply_to_weight(std::span<double> weight) const {

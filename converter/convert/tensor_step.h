@@ -51,8 +51,8 @@ struct TensorStep {
 
  private:
   static const PooledTensor* solved_in(const std::vector<HeadMove>& moves) {
-    const auto found = std::find_if(moves.begin(), moves.end(),
-                                    [](const HeadMove& move) { return move.pooled.has_value(); });
+    const auto found =
+        std::ranges::find_if(moves, [](const HeadMove& move) { return move.pooled.has_value(); });
     return found != moves.end() ? &*found->pooled : nullptr;
   }
 };

@@ -11,6 +11,7 @@
 #include "converter/convert/execute_plan.h"
 #include "converter/convert/tensor_parts.h"
 #include "formats/base/callback.h"
+#include "formats/base/contains.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/model/conversion_record.h"
@@ -60,8 +61,7 @@ class Verifier {
       }
     }
     for (const auto& [name, checksum] : checksums_) {
-      if (std::find(found_.refitted.begin(), found_.refitted.end(), name) ==
-          found_.refitted.end()) {
+      if (!contains(found_.refitted, name)) {
         found_.settings.push_back({path_of_checksum(name), std::nullopt, Json(checksum)});
       }
     }

@@ -58,8 +58,9 @@ std::vector<std::vector<double>> moved_slopes(const HeadOrder& order, const Mode
   for (std::size_t layer = 0; layer < slopes.size(); ++layer) {
     const std::vector<double> before = slopes[layer];
     const auto heads = order.heads(role, layer, source.query_heads);
-    std::transform(heads.begin(), heads.end(), slopes[layer].begin(),
-                   [&](std::int64_t head) { return before[static_cast<std::size_t>(head)]; });
+    std::ranges::transform(heads, slopes[layer].begin(), [&](std::int64_t head) {
+      return before[static_cast<std::size_t>(head)];
+    });
   }
   return slopes;
 }
@@ -69,7 +70,7 @@ void check_permutation(const HeadOrder::Place& place, std::vector<std::int64_t> 
   const auto [role, layer] = place;
   const std::vector<std::int64_t>& layers = source.kv_heads_of(role);
   const std::int64_t count = layer < layers.size() ? layers[layer] : 0;
-  std::sort(heads.begin(), heads.end());
+  std::ranges::sort(heads);
   if (heads != in_place(count)) {
     throw_usage("head order: {} layer {} needs a permutation of its {} kv heads", name_of(role),
                 layer, count);
@@ -142,8 +143,8 @@ void check_order(const HeadOrder& order, const ModelSpec& source) {
 bool heads_can_move(const ModelSpec& source, AttentionRole role, std::size_t layer) {
   const std::vector<std::int64_t>& kv_heads = source.kv_heads_of(role);
   const std::vector<std::size_t> together = layers_in_step(source, role, layer);
-  return std::all_of(together.begin(), together.end(),
-                     [&](std::size_t other) { return kv_heads[other] == kv_heads[layer]; });
+  return std::ranges::all_of(together,
+                             [&](std::size_t other) { return kv_heads[other] == kv_heads[layer]; });
 }
 
 void move_slopes(const HeadOrder& order, const ModelSpec& source, ModelSpec& grouped) {
@@ -199,8 +200,7 @@ DenseLinear read_linear(const Checkpoint& checkpoint, const LinearTensors& names
 }
 
 bool all_finite(const std::vector<double>& values) {
-  return std::all_of(values.begin(), values.end(),
-                     [](double value) { return std::isfinite(value); });
+  return std::ranges::all_of(values, [](double value) { return std::isfinite(value); });
 }
 
 bool all_finite(const DenseLinear& linear) {
@@ -423,8 +423,7 @@ bool average_line(const Line& line, std::span<const std::int64_t> heads, const H
 }  // namespace
 
 bool HeadMove::pools() const {
-  return std::any_of(mean_of.begin(), mean_of.end(),
-                     [](const auto& heads) { return heads.size() > 1; });
+  return std::ranges::any_of(mean_of, [](const auto& heads) { return heads.size() > 1; });
 }
 
 HeadMove copy_of_heads(std::string source, HeadBlocks from, HeadBlocks to) {

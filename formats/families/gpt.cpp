@@ -95,8 +95,7 @@ std::vector<bool> local_layers(const ConfigReader& config, std::size_t layers) {
     return true;
   };
   const Json& types = found == nullptr ? kUsual : *found;
-  if (!types.is_array() || !std::all_of(types.begin(), types.end(), add) ||
-      local.size() != layers) {
+  if (!types.is_array() || !std::ranges::all_of(types, add) || local.size() != layers) {
     throw_bad_input(
         "{}: attention_types must list patterns of global and local for {} layers, such as "
         "[[[\"global\", \"local\"], {}]]",

@@ -207,8 +207,7 @@ ModelSpec describe_frame(const ModelConfig& config) {
 ModelSpec describe_nemotron_nas(const ModelConfig& config) {
   ModelSpec spec = describe_frame(config);
   read_blocks(spec, config);
-  if (std::all_of(spec.kv_heads.begin(), spec.kv_heads.end(),
-                  [](std::int64_t heads) { return heads == 0; })) {
+  if (std::ranges::all_of(spec.kv_heads, [](std::int64_t heads) { return heads == 0; })) {
     throw_bad_input("{}: {} leaves no layer with attention", config.where(), kBlocks);
   }
   return spec;

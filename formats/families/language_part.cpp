@@ -101,11 +101,10 @@ const Row* row_of(const std::array<Row, size>& rows, std::string_view model_type
 const Prefix* prefix_in(const Checkpoint& checkpoint) {
   const auto has = [&](const Prefix& prefix) {
     const auto& tensors = checkpoint.tensors();
-    return std::any_of(tensors.begin(), tensors.end(), [&](const TensorInfo& tensor) {
-      return tensor.name.starts_with(prefix.stored);
-    });
+    return std::ranges::any_of(
+        tensors, [&](const TensorInfo& tensor) { return tensor.name.starts_with(prefix.stored); });
   };
-  const auto found = std::find_if(kPartPrefixes.begin(), kPartPrefixes.end(), has);
+  const auto found = std::ranges::find_if(kPartPrefixes, has);
   return found == kPartPrefixes.end() ? nullptr : &*found;
 }
 

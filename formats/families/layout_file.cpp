@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/base/contains.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/json.h"
@@ -69,7 +70,7 @@ class LayoutValues {
   // Both must outlive this. Records an error for each unknown key in `layout`.
   LayoutValues(const Json& config, const Json& layout) : config_(config), layout_(layout) {
     for (const auto& [key, value] : layout_.items()) {
-      if (std::find(kKnownKeys.begin(), kKnownKeys.end(), key) == kKnownKeys.end()) {
+      if (!contains(kKnownKeys, key)) {
         fault("unknown key {}", printable(key));
       }
     }
@@ -146,7 +147,7 @@ class LayoutValues {
     if (dotted.size() <= kMaxKeyBytes) {
       path = path_of(dotted);
     }
-    const bool has_empty = std::find(path.begin(), path.end(), "") != path.end();
+    const bool has_empty = contains(path, "");
     if (path.empty() || path.size() > kMaxKeyParts || has_empty) {
       fault(
           "{} names the config key {}, at most {} bytes and {} parts between dots are allowed, "

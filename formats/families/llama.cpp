@@ -100,10 +100,11 @@ namespace {
 void read_layers_without_rope(ModelSpec& spec, const ConfigReader& config) {
   const std::int64_t interval = config.optional_count({"no_rope_layer_interval"}).value_or(4);
   const Json* listed = config.find("no_rope_layers");
-  const bool fits = listed == nullptr ||
-                    (listed->is_array() && listed->size() >= spec.layers.size() &&
-                     std::all_of(listed->begin(), listed->end(),
-                                 [](const Json& rotates) { return rotates == 0 || rotates == 1; }));
+  const bool fits =
+      listed == nullptr || (listed->is_array() && listed->size() >= spec.layers.size() &&
+                            std::ranges::all_of(*listed, [](const Json& rotates) {
+                              return rotates == 0 || rotates == 1;
+                            }));
   if (!fits) {
     throw_bad_input("{}: no_rope_layers must list 1 (with RoPE) or 0 for each of the {} layers",
                     config.where(), spec.layers.size());

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 
+#include "formats/base/contains.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/family.h"
@@ -26,8 +27,7 @@ constexpr std::array<std::string_view, 19> kKnownParams{
 // An unknown key may mean a different model.
 void note_unknown_keys(ModelSpec& spec, const Json& params) {
   for (const auto& [key, value] : params.items()) {
-    const bool known =
-        std::find(kKnownParams.begin(), kKnownParams.end(), key) != kKnownParams.end();
+    const bool known = contains(kKnownParams, key);
     if (!known && spec.not_computable.empty()) {
       spec.not_computable = "params.json key " + printable(key);
     }
@@ -85,7 +85,7 @@ void read_scaling(ModelSpec& spec, const ConfigReader& params) {
   if (!params.flag_or({"use_scaled_rope"}, false)) {
     return;
   }
-  const auto release = std::find_if(kReleases.begin(), kReleases.end(), [&](const Release& known) {
+  const auto release = std::ranges::find_if(kReleases, [&](const Release& known) {
     return known.dim == spec.hidden_size && known.layers == spec.layer_count();
   });
   RopeScaling& scaling = spec.rope.scaling;

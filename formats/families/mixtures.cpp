@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/base/contains.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/families.h"
@@ -143,8 +144,7 @@ std::vector<bool> qwen_sparse_layers(const ModelSpec& spec, const ConfigReader& 
   }
   std::vector<bool> sparse(spec.layers.size());
   for (std::size_t i = 0; i < sparse.size(); ++i) {
-    const bool listed =
-        dense != nullptr && std::find(dense->begin(), dense->end(), Json(i)) != dense->end();
+    const bool listed = dense != nullptr && contains(*dense, Json(i));
     sparse[i] = !listed && (i + 1) % step == 0;
   }
   return sparse;

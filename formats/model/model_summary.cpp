@@ -195,9 +195,8 @@ void count_tensors(ModelSummary& summary, const Checkpoint& checkpoint) {
     summary.bytes_by_dtype[std::string(name_of(tensor.dtype))] += tensor.bytes();
     summary.parameters += static_cast<std::uint64_t>(tensor.elements());
   }
-  const auto most =
-      std::max_element(summary.bytes_by_dtype.begin(), summary.bytes_by_dtype.end(),
-                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most = std::ranges::max_element(
+      summary.bytes_by_dtype, [](const auto& a, const auto& b) { return a.second < b.second; });
   summary.dtype = most == summary.bytes_by_dtype.end() ? "" : most->first;
 }
 
@@ -324,8 +323,8 @@ std::vector<T> per_layer_in(const Json& recorded, std::int64_t layers, Accept ac
   if (accept(recorded)) {
     return std::vector<T>(count, recorded.get<T>());
   }
-  const bool one_each = recorded.is_array() && recorded.size() == count &&
-                        std::all_of(recorded.begin(), recorded.end(), accept);
+  const bool one_each =
+      recorded.is_array() && recorded.size() == count && std::ranges::all_of(recorded, accept);
   return one_each ? recorded.get<std::vector<T>>() : std::vector<T>();
 }
 
@@ -352,8 +351,7 @@ void describe_bare_file(ModelSummary& summary, const Checkpoint& checkpoint) {
   summary.alibi_slopes = per_layer_in<std::vector<double>>(
       record.alibi_slopes.stored, summary.layers, [&](const Json& slopes) {
         return slopes.is_array() && slopes.size() == static_cast<std::size_t>(query_heads) &&
-               std::all_of(slopes.begin(), slopes.end(),
-                           [](const Json& slope) { return slope.is_number(); });
+               std::ranges::all_of(slopes, [](const Json& slope) { return slope.is_number(); });
       });
   summary.positions = summary.alibi_slopes.empty() ? "" : "alibi";
 }

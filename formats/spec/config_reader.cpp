@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/base/contains.h"
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
@@ -329,8 +330,8 @@ std::vector<bool> sliding_layers(const ConfigReader& config, std::size_t layers,
   const auto known = [](const Json& type) {
     return type == "sliding_attention" || type == "full_attention";
   };
-  if (types != nullptr && (!types->is_array() || types->size() != layers ||
-                           !std::all_of(types->begin(), types->end(), known))) {
+  if (types != nullptr &&
+      (!types->is_array() || types->size() != layers || !std::ranges::all_of(*types, known))) {
     throw_bad_input(
         "{}: layer_types must list full_attention or sliding_attention for each of the {} layers",
         config.where(), layers);
@@ -349,7 +350,7 @@ void read_sliding_window(ModelSpec& spec, const ConfigReader& config) {
 }
 
 void set_windows(ModelSpec& spec, const std::vector<bool>& slides, std::int64_t width) {
-  if (std::find(slides.begin(), slides.end(), true) == slides.end()) {
+  if (!contains(slides, true)) {
     return;
   }
   spec.sliding_window = width;
@@ -362,7 +363,7 @@ void read_layer_windows(ModelSpec& spec, const ConfigReader& config, std::int64_
   const std::vector<bool> slides = sliding_layers(
       config, spec.layers.size(),
       [&](std::size_t layer) { return (static_cast<std::int64_t>(layer) + 1) % pattern != 0; });
-  const bool any = std::find(slides.begin(), slides.end(), true) != slides.end();
+  const bool any = contains(slides, true);
   if (any && config.mentions("sliding_window") && config.find("sliding_window") == nullptr) {
     throw_bad_input("{}: sliding_window is null, but layers slide: a number is needed",
                     config.where());
@@ -394,7 +395,7 @@ std::vector<double> pair_factors(const ConfigReader& given, std::string_view key
     return factor.is_number() && factor.get<double>() > 0.0;
   };
   if (found == nullptr || !found->is_array() || std::ssize(*found) != pairs ||
-      !std::all_of(found->begin(), found->end(), is_factor)) {
+      !std::ranges::all_of(*found, is_factor)) {
     throw_bad_input("{}: {} must list {} positive numbers, one per rotating pair", given.where(),
                     key, pairs);
   }
