@@ -12,9 +12,9 @@
 #include "converter/convert/loader_choice.h"
 #include "converter/convert/target.h"
 #include "converter/convert/tensor_mapping.h"
-#include "formats/base/contains.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/model/conversion_record.h"
 #include "formats/model/serving_cost.h"
@@ -319,8 +319,7 @@ ConversionPlan make_plan(const Model& source, const ConversionRequest& request, 
   count_bytes(plan, checkpoint);
   add_record(plan, source);
   if (!is_single_file(plan.container)) {
-    const std::vector<std::string> left_out = notes_on_companions(source);
-    plan.notes.insert(plan.notes.end(), left_out.begin(), left_out.end());
+    append(plan.notes, notes_on_companions(source));
   }
   add_notes(plan, checkpoint);
   return plan;

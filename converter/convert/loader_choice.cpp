@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "formats/base/contains.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/families/loader_code.h"
 
@@ -154,10 +154,9 @@ void note_foreign_code(Target& target, const Model& source) {
     return contains(target.left_out, file.string());
   });
   std::vector<LoaderFile> carried = carried_files(source.path);
-  carried.insert(carried.end(), target.loader_files.begin(), target.loader_files.end());
+  append(carried, target.loader_files);
   const Json config = parse_json_object(target.config_text, "config.json");
-  const auto notes = notes_on_code(code_in(config, source.path, copied, carried));
-  target.notes.insert(target.notes.end(), notes.begin(), notes.end());
+  append(target.notes, notes_on_code(code_in(config, source.path, copied, carried)));
 }
 
 }  // namespace

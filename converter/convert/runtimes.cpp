@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "formats/base/contains.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/loader_code.h"
 
 namespace regroup {

@@ -7,7 +7,7 @@
 
 #include "converter/convert/execute_plan.h"
 #include "formats/base/callback.h"
-#include "formats/base/contains.h"
+#include "formats/base/ranges.h"
 
 namespace regroup {
 
@@ -77,7 +77,7 @@ class StackLosses {
 std::vector<std::int64_t> joined(const Partition& parts) {
   std::vector<std::int64_t> all;
   for (const HeadGroup& part : parts) {
-    all.insert(all.end(), part.begin(), part.end());
+    append(all, part);
   }
   return all;
 }
@@ -88,8 +88,7 @@ std::vector<HeadGroup> heads_in(const std::vector<HeadGroup>& groups, const Part
   for (const HeadGroup& group : groups) {
     HeadGroup& heads = found.emplace_back();
     for (const std::int64_t part : group) {
-      const HeadGroup& members = parts[static_cast<std::size_t>(part)];
-      heads.insert(heads.end(), members.begin(), members.end());
+      append(heads, parts[static_cast<std::size_t>(part)]);
     }
   }
   return found;

@@ -13,10 +13,10 @@
 #include "converter/convert/equivalence.h"
 #include "converter/convert/loader_choice.h"
 #include "converter/convert/runtimes.h"
-#include "formats/base/contains.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/families/gguf_model.h"
 #include "formats/spec/config_writers.h"
@@ -353,7 +353,7 @@ void restore_gguf_origin(Target& target, const Model& source) {
   if (!same_tokenizer) {
     const Vocabulary vocabulary = read_vocabulary(source.path, target.spec.vocab_size);
     set_vocabulary(*target.gguf, vocabulary);
-    target.notes.insert(target.notes.end(), vocabulary.notes.begin(), vocabulary.notes.end());
+    append(target.notes, vocabulary.notes);
     if (kept && has_tokenizer(*kept)) {
       target.notes.push_back(
           fmt::format("the tokenizer is that of the directory's own files: they are no longer what "
@@ -392,9 +392,7 @@ void keep_gguf_origin(Target& target, const Model& source) {
     return;
   }
   try {
-    for (NamedText& file : tokenizer_files_of(*source.gguf)) {
-      target.files.push_back(std::move(file));
-    }
+    append(target.files, tokenizer_files_of(*source.gguf));
     const Vocabulary vocabulary = vocabulary_in(*source.gguf);
     if (vocabulary.model == "gpt2" && (vocabulary.pre.empty() || vocabulary.pre == "default")) {
       target.notes.emplace_back(

@@ -11,9 +11,9 @@
 #include "converter/convert/execute_plan.h"
 #include "converter/convert/tensor_parts.h"
 #include "formats/base/callback.h"
-#include "formats/base/contains.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/conversion_record.h"
 #include "formats/model/record_words.h"
 #include "formats/version.h"
@@ -224,11 +224,9 @@ std::vector<JsonDifference> compare_settings(const ConversionPlan& plan, const M
   if (result.checkpoint.files().front().path().extension() == ".safetensors") {
     Json metadata(plan.metadata);
     metadata["format"] = "pt";  // SafetensorsWriter adds it to every file
-    for (JsonDifference& difference :
-         differences_between(without_remarks(metadata),
-                             without_remarks(Json(result.checkpoint.metadata())), "__metadata__")) {
-      found.push_back(std::move(difference));
-    }
+    append(found, differences_between(without_remarks(metadata),
+                                      without_remarks(Json(result.checkpoint.metadata())),
+                                      "__metadata__"));
   }
   return found;
 }

@@ -15,6 +15,7 @@
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/model.h"
 #include "formats/model/model_directory.h"
 #include "formats/tensors/dtype.h"
@@ -98,7 +99,7 @@ KeyDistances usual_distances(const ModelSpec& spec) {
     weight /= sum;
   }
   for (std::int64_t head = 0; head < spec.query_heads; ++head) {
-    usual.weights.insert(usual.weights.end(), row.begin(), row.end());
+    append(usual.weights, row);
   }
   return usual;
 }

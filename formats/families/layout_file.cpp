@@ -8,11 +8,11 @@
 
 #include <fmt/format.h>
 
-#include "formats/base/contains.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/families/layout_tensors.h"
 #include "formats/families/unknown_architecture.h"

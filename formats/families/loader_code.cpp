@@ -10,10 +10,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "formats/base/contains.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/families/loader_files.h"
 #include "formats/spec/alibi.h"

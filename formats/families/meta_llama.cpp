@@ -6,9 +6,9 @@
 #include <array>
 #include <cmath>
 
-#include "formats/base/contains.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/families/unknown_architecture.h"
 #include "formats/spec/config_reader.h"

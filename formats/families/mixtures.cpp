@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "formats/base/contains.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/families.h"
 #include "formats/spec/config_reader.h"
 

@@ -7,6 +7,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/families.h"
 #include "formats/families/family.h"
 #include "formats/families/language_part.h"
@@ -275,7 +276,7 @@ ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::st
   const auto wrong = known || part ? check_quantisation(config) : std::vector<std::string>();
   ModelSpec spec = part ? describe_part(*part, config) : describe_alone(config);
   settle_ties(spec, checkpoint);
-  spec.contradictions.insert(spec.contradictions.end(), wrong.begin(), wrong.end());
+  append(spec.contradictions, wrong);
   if (spec.positions == PositionKind::kAlibi) {
     read_recorded_slopes(spec, json, where);
   }

@@ -7,11 +7,11 @@
 #include <string_view>
 #include <utility>
 
-#include "formats/base/contains.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/weight_index.h"
 #include "formats/tensors/gguf.h"
 #include "formats/tensors/safetensors.h"

@@ -11,6 +11,7 @@
 #include "formats/base/error.h"
 #include "formats/base/name_table.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/model/model.h"
 #include "formats/model/model_directory.h"
@@ -396,9 +397,7 @@ ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint
       name_unknown_graph(summary, gguf_metadata_of(path));
     }
   }
-  for (std::string& sentence : disagreements_of_index(path, checkpoint)) {
-    summary.disagreements.push_back(std::move(sentence));
-  }
+  append(summary.disagreements, disagreements_of_index(path, checkpoint));
   return summary;
 }
 

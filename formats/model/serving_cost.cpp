@@ -8,9 +8,9 @@
 
 #include <fmt/format.h>
 
-#include "formats/base/contains.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/model/model_summary.h"
 #include "formats/tensors/dtype.h"

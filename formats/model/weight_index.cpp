@@ -18,6 +18,7 @@
 #include "formats/base/json_events.h"
 #include "formats/base/name_table.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/model_directory.h"
 
 namespace regroup {
@@ -272,7 +273,7 @@ IndexListing listing_of_index(const std::filesystem::path& index) {
   const WeightIndex found = parse_weight_index(text, printable(index.filename().string()));
   IndexListing listing{found.total_size, {}};
   for (const WeightIndex::Shard& shard : found.shards) {
-    listing.tensors.insert(listing.tensors.end(), shard.tensors.begin(), shard.tensors.end());
+    append(listing.tensors, shard.tensors);
   }
   std::ranges::sort(listing.tensors);
   return listing;

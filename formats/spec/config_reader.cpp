@@ -10,10 +10,10 @@
 
 #include <fmt/format.h>
 
-#include "formats/base/contains.h"
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/tensors/tensor_reader.h"
 
 namespace regroup {
