@@ -1,6 +1,5 @@
 #include "converter/convert/loader_choice.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "formats/base/error.h"

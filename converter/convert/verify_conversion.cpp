@@ -1,6 +1,5 @@
 #include "converter/convert/verify_conversion.h"
 
-#include <algorithm>
 #include <string>
 #include <unordered_set>
 #include <utility>

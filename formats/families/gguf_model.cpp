@@ -4,8 +4,6 @@
 #include <cmath>
 #include <optional>
 
-#include <fmt/format.h>
-
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/gguf_graphs.h"

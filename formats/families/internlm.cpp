@@ -1,6 +1,5 @@
 // Decoders with joined projections or kv heads that differ by layer.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "formats/base/error.h"

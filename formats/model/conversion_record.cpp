@@ -6,7 +6,6 @@
 #include <type_traits>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "formats/base/error.h"
 #include "formats/spec/config_writers.h"

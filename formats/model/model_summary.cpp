@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <initializer_list>
+#include <functional>
 #include <set>
 #include <utility>
-
-#include <fmt/ranges.h>
 
 #include "formats/base/error.h"
 #include "formats/base/name_table.h"
@@ -72,21 +70,10 @@ class PartList {
     parts_.reserve(kUsualTensors * layers);
   }
 
-  void put(ModelPart part, std::initializer_list<std::string_view> names) {
-    for (const std::string_view name : names) {
-      if (!name.empty() && !known_.insert(name, parts_.size())) {
-        parts_.emplace_back(name, part);
-      }
+  void operator()(std::string_view name, ModelPart part) {
+    if (!name.empty() && !known_.insert(name, parts_.size())) {
+      parts_.emplace_back(name, part);
     }
-  }
-
-  template <typename Tensors>  // LinearTensors or NormTensors
-  void put_both(ModelPart part, const Tensors& tensors) {
-    put(part, {tensors.weight, tensors.bias});
-  }
-
-  void put_layer(const LayerTensors& layer) {
-    for_each_tensor(layer, [&](const std::string& name, ModelPart part) { put(part, {name}); });
   }
 
   ModelParts take() { return std::move(parts_); }
@@ -117,34 +104,13 @@ std::string_view name_of(ModelPart part) {
 
 ModelParts parts_of_layer(const LayerTensors& layer) {
   PartList parts(1);
-  parts.put_layer(layer);
+  for_each_tensor(layer, std::ref(parts));
   return parts.take();
 }
 
 ModelParts parts_of(const ModelSpec& spec) {
   PartList parts(spec.encoder_layers.size() + spec.layers.size());
-  parts.put(ModelPart::kEmbedding, {spec.token_embedding, spec.token_type_embedding});
-  parts.put(ModelPart::kPositions, {spec.position_embedding});
-  parts.put_both(ModelPart::kEmbedding, spec.project_in);
-  parts.put_both(ModelPart::kNorms, spec.embedding_norm);
-  parts.put_both(ModelPart::kEncoder, spec.spectrum.first);
-  parts.put_both(ModelPart::kEncoder, spec.spectrum.second);
-  parts.put(ModelPart::kEncoder, {spec.encoder_position_embedding});
-  parts.put_both(ModelPart::kEncoder, spec.encoder_embedding_norm);
-  for (const LayerTensors& layer : spec.encoder_layers) {
-    for (const auto& [name, part] : parts_of_layer(layer)) {
-      parts.put(ModelPart::kEncoder, {name});
-    }
-  }
-  parts.put_both(ModelPart::kEncoder, spec.encoder_final_norm);
-  for (const LayerTensors& layer : spec.layers) {
-    parts.put_layer(layer);
-  }
-  parts.put_both(ModelPart::kNorms, spec.final_norm);
-  parts.put_both(ModelPart::kOutput, spec.project_out);
-  parts.put_both(ModelPart::kOutput, spec.head_transform);
-  parts.put_both(ModelPart::kOutput, spec.head_norm);
-  parts.put(ModelPart::kOutput, {spec.lm_head, spec.lm_head_bias});
+  for_each_tensor_of_model(spec, std::ref(parts));
   return parts.take();
 }
 

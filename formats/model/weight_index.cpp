@@ -12,8 +12,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "formats/base/error.h"
 #include "formats/base/json_events.h"
 #include "formats/base/name_table.h"
