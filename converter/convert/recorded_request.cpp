@@ -192,7 +192,7 @@ using Heads = std::vector<std::int64_t>;
 
 bool is_permutation_of(std::int64_t count, Heads heads) {
   std::ranges::sort(heads);
-  return heads == HeadOrder().heads(AttentionRole::kSelf, 0, count);
+  return heads == evenly_spaced(count);
 }
 
 // The order of query heads in a JSON list, or none if it is not a permutation.
@@ -220,7 +220,7 @@ Heads kv_heads_moved(const Heads& query_heads, std::int64_t readers) {
 bool set_layer(HeadOrder& order, const ModelSpec& source, AttentionRole role, std::size_t layer,
                const Json& recorded) {
   const Heads queries = permutation_in(recorded, source.query_heads);
-  if (queries.empty() || queries == HeadOrder().heads(role, layer, source.query_heads)) {
+  if (queries.empty() || queries == evenly_spaced(source.query_heads)) {
     return !queries.empty();  // also in layers without kv heads
   }
   const std::int64_t count = source.kv_heads_of(role)[layer];

@@ -135,7 +135,7 @@ bool fill(const std::vector<TensorPart>& parts, const Shape& shape) {
     }
     next += part.length;
   }
-  return next == std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  return next == element_count(shape);
 }
 
 // The move that computes one part from its heads, which have been read contiguously.

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <span>
 #include <utility>
 
@@ -12,6 +11,14 @@
 #include "formats/tensors/dtype.h"
 
 namespace regroup {
+
+std::vector<std::int64_t> evenly_spaced(std::int64_t count, std::int64_t step) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = static_cast<std::int64_t>(i) * step;
+  }
+  return numbers;
+}
 
 HeadBlocks head_blocks(const Shape& shape, bool input_major,
                        std::span<const std::int64_t> first_features, std::int64_t head_dim) {
@@ -46,12 +53,6 @@ std::vector<std::vector<std::int64_t>> heads_of_groups(std::int64_t before, std:
 
 namespace {
 
-std::vector<std::int64_t> in_place(std::int64_t count) {
-  std::vector<std::int64_t> heads(static_cast<std::size_t>(count));
-  std::iota(heads.begin(), heads.end(), 0);
-  return heads;
-}
-
 std::vector<std::vector<double>> moved_slopes(const HeadOrder& order, const ModelSpec& source,
                                               AttentionRole role) {
   std::vector<std::vector<double>> slopes = alibi_slopes_per_layer(source, role);
@@ -71,7 +72,7 @@ void check_permutation(const HeadOrder::Place& place, std::vector<std::int64_t> 
   const std::vector<std::int64_t>& layers = source.kv_heads_of(role);
   const std::int64_t count = layer < layers.size() ? layers[layer] : 0;
   std::ranges::sort(heads);
-  if (heads != in_place(count)) {
+  if (heads != evenly_spaced(count)) {
     throw_usage("head order: {} layer {} needs a permutation of its {} kv heads", name_of(role),
                 layer, count);
   }
@@ -80,7 +81,7 @@ void check_permutation(const HeadOrder::Place& place, std::vector<std::int64_t> 
 }  // namespace
 
 void HeadOrder::set(AttentionRole role, std::size_t layer, std::vector<std::int64_t> kv_heads) {
-  if (kv_heads == in_place(std::ssize(kv_heads))) {
+  if (kv_heads == evenly_spaced(std::ssize(kv_heads))) {
     orders_.erase({role, layer});
   } else {
     orders_[{role, layer}] = std::move(kv_heads);
@@ -93,7 +94,7 @@ bool HeadOrder::moves(AttentionRole role, std::size_t layer) const {
 
 std::vector<std::int64_t> HeadOrder::heads(AttentionRole role, std::size_t layer,
                                            std::int64_t count) const {
-  std::vector<std::int64_t> heads = in_place(count);
+  std::vector<std::int64_t> heads = evenly_spaced(count);
   const auto found = orders_.find({role, layer});
   if (found != orders_.end()) {
     const std::int64_t readers = count / std::ssize(found->second);
@@ -162,14 +163,6 @@ namespace {
 
 using Rows = std::vector<std::int64_t>;
 
-Rows consecutive(std::size_t heads, std::int64_t head_dim) {
-  Rows first(heads);
-  for (std::size_t h = 0; h < heads; ++h) {
-    first[h] = static_cast<std::int64_t>(h) * head_dim;
-  }
-  return first;
-}
-
 // Reads the heads that begin at these features of a tensor, in this order: [heads·d, D], or
 // [heads·d] for a bias.
 std::vector<double> read_features(const Checkpoint& checkpoint, const std::string& name,
@@ -180,7 +173,8 @@ std::vector<double> read_features(const Checkpoint& checkpoint, const std::strin
   const HeadBlocks from = head_blocks(tensor.shape, input_major, features, head_dim);
   const auto rows = static_cast<std::int64_t>(features.size()) * head_dim;
   const Shape shape = tensor.shape.size() == 2 ? Shape{rows, from.columns} : Shape{rows};
-  const HeadBlocks to = head_blocks(shape, false, consecutive(features.size(), head_dim), head_dim);
+  const HeadBlocks to =
+      head_blocks(shape, false, evenly_spaced(std::ssize(features), head_dim), head_dim);
   std::vector<double> values(static_cast<std::size_t>(rows * from.columns));
   move_heads(copy_of_heads(name, from, to), tensor.dtype, bytes, DType::kF64,
              std::as_writable_bytes(std::span(values)));

@@ -100,8 +100,7 @@ class PairCosts {
 // `start`, and repeatedly adds the best head.
 Partition grown_partition(std::int64_t heads, std::int64_t groups, std::int64_t start,
                           const PairCosts& pairs) {
-  std::vector<std::int64_t> left(static_cast<std::size_t>(heads));
-  std::iota(left.begin(), left.end(), 0);
+  std::vector<std::int64_t> left = evenly_spaced(heads);
   std::rotate(left.begin(), left.begin() + start, left.end());
   Partition partition(static_cast<std::size_t>(groups));
   for (HeadGroup& group : partition) {
