@@ -11,6 +11,7 @@
 #include "converter/convert/target.h"
 #include "formats/base/error.h"
 #include "formats/base/json.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/families/gguf_model.h"
 #include "formats/families/loader_code.h"
@@ -56,7 +57,7 @@ std::string_view without_quotes(std::string_view value) {
 bool is_plain_value(std::string_view value) {
   return !value.empty() && value.size() <= 200 &&
          (is_letter(value.front()) || is_digit(value.front())) && value.back() != ':' &&
-         std::all_of(value.begin(), value.end(), [&](char c) {
+         std::ranges::all_of(value, [&](char c) {
            return is_letter(c) || is_digit(c) ||
                   std::string_view("._-/:+~%?=").find(c) != std::string_view::npos;
          });
@@ -68,10 +69,10 @@ bool is_yaml_word(std::string_view text) {
   constexpr std::array<std::string_view, 9> kWords{"y",   "n",    "yes",   "no",  "on",
                                                    "off", "true", "false", "null"};
   std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(), [](char c) {
+  std::ranges::transform(lower, lower.begin(), [](char c) {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
   });
-  return std::find(kWords.begin(), kWords.end(), lower) != kWords.end();
+  return contains(kWords, lower);
 }
 
 std::optional<std::string_view> next_line(std::string_view& text) {
@@ -139,10 +140,8 @@ std::string lasting_metadata(std::string_view card) {
   std::string kept;
   std::vector<std::string> seen;
   for (const MetadataEntry& entry : entries_of(card)) {
-    const bool lasting =
-        std::find(kLastingKeys.begin(), kLastingKeys.end(), entry.key) != kLastingKeys.end();
-    if (!lasting || !entry.plain || entry.values.empty() ||
-        std::find(seen.begin(), seen.end(), entry.key) != seen.end()) {
+    const bool lasting = contains(kLastingKeys, entry.key);
+    if (!lasting || !entry.plain || entry.values.empty() || contains(seen, entry.key)) {
       continue;
     }
     kept += entry.key + ":" + (entry.list ? "\n" : " ");
@@ -168,7 +167,7 @@ std::string line_in(const GgufMetadata& gguf, std::string_view key) {
 std::string hub_repository(std::string text) {
   constexpr std::string_view kHub = "https://huggingface.co/";
   text.erase(0, text.starts_with(kHub) ? kHub.size() : 0);
-  return std::count(text.begin(), text.end(), '/') == 1 ? text : "";
+  return std::ranges::count(text, '/') == 1 ? text : "";
 }
 
 }  // namespace
@@ -181,7 +180,7 @@ std::string lasting_metadata(const GgufMetadata& gguf) {
     base = base.empty() ? hub_repository(line_in(gguf, key)) : base;
   }
   std::string name = line_in(gguf, "general.name");
-  std::replace(name.begin(), name.end(), ' ', '-');
+  std::ranges::replace(name, ' ', '-');
   std::string card = fmt::format("{0}\nbase_model: {1}\nmodel_name: {2}\n", kFence, base, name);
   for (const std::string_view suffix : {"", "_name", "_link"}) {
     card +=
@@ -375,8 +374,8 @@ std::string foreign_code_list(const DirectoryCode& code) {
 
 std::string card_word(std::string_view text, std::string_view also) {
   std::string word(text.substr(0, 200));
-  std::replace_if(
-      word.begin(), word.end(),
+  std::ranges::replace_if(
+      word,
       [&](char c) {
         const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
                            (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';

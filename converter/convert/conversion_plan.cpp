@@ -14,6 +14,7 @@
 #include "converter/convert/tensor_mapping.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/model/conversion_record.h"
 #include "formats/model/serving_cost.h"
@@ -29,9 +30,7 @@ namespace {
 ModelSpec grouped_spec(const ModelSpec& source, const ConversionRequest& request) {
   ModelSpec grouped = source;
   for (const AttentionRole role : request.roles) {
-    const auto roles = source.roles();
-    const bool present = std::find(roles.begin(), roles.end(), role) != roles.end();
-    if (!request.kv_heads.empty() && present) {
+    if (!request.kv_heads.empty() && contains(source.roles(), role)) {
       grouped.kv_heads_of(role) = resolve_kv_heads(request.kv_heads, source, role);
     }
   }
@@ -128,9 +127,8 @@ void check_output_names(const Checkpoint& checkpoint) {
 // The dtype that cache_dtype_of() will find in the result.
 DType cache_dtype_after(const ConversionPlan& plan) {
   const auto& layers = plan.target.layers;
-  const auto first = std::find_if(layers.begin(), layers.end(), [](const LayerTensors& layer) {
-    return layer.attention.present();
-  });
+  const auto first = std::ranges::find_if(
+      layers, [](const LayerTensors& layer) { return layer.attention.present(); });
   if (first != layers.end()) {
     for (const TensorStep& step : plan.steps) {
       if (step.output.name == first->attention.k.weight) {
@@ -257,8 +255,8 @@ std::uint32_t gguf_file_type(const ConversionPlan& plan) {
   for (const TensorStep& step : plan.steps) {
     matrices[step.output.dtype] += step.output.shape.size() >= 2 ? 1 : 0;
   }
-  const auto most = std::max_element(matrices.begin(), matrices.end(),
-                                     [](auto& a, auto& b) { return a.second < b.second; });
+  const auto most =
+      std::ranges::max_element(matrices, [](auto& a, auto& b) { return a.second < b.second; });
   switch (most == matrices.end() ? DType::kF32 : most->first) {
     case DType::kF16: return 1;
     case DType::kQ8_0: return 7;
@@ -321,8 +319,7 @@ ConversionPlan make_plan(const Model& source, const ConversionRequest& request, 
   count_bytes(plan, checkpoint);
   add_record(plan, source);
   if (!is_single_file(plan.container)) {
-    const std::vector<std::string> left_out = notes_on_companions(source);
-    plan.notes.insert(plan.notes.end(), left_out.begin(), left_out.end());
+    append(plan.notes, notes_on_companions(source));
   }
   add_notes(plan, checkpoint);
   return plan;

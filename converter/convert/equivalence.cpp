@@ -342,11 +342,10 @@ void use_windows_of(ModelSpec& spec, const ModelSpec& other) {
 
 bool holds_only_zeros(const Checkpoint& checkpoint, const TensorInfo& tensor) {
   bool zeros = can_decode(tensor.dtype);
-  for_each_part(TensorReader(checkpoint, tensor),
-                [&](std::uint64_t, std::span<const std::byte> bytes) {
-                  zeros = zeros && std::all_of(bytes.begin(), bytes.end(),
-                                               [](std::byte byte) { return byte == std::byte{}; });
-                });
+  for_each_part(TensorReader(checkpoint, tensor), [&](std::uint64_t,
+                                                      std::span<const std::byte> bytes) {
+    zeros = zeros && std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{}; });
+  });
   return zeros;
 }
 

@@ -34,95 +34,93 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The sources of one step. Reads each one once, and computes pooled tensors on demand.
-class Sources {
+// Makes the tensor of a step from its moves. Reads each source once, and computes pooled tensors on
+// demand.
+class TensorMaker {
  public:
-  Sources(const Checkpoint& checkpoint, AttentionPooler& pooler)
-      : checkpoint_(checkpoint), pooler_(pooler) {}
+  TensorMaker(const TensorStep& step, const ConversionPlan& plan, const Checkpoint& checkpoint,
+              AttentionPooler& pooler)
+      : step_(step), plan_(plan), checkpoint_(checkpoint), pooler_(pooler) {}
 
-  const Checkpoint& checkpoint() const { return checkpoint_; }
-  const TensorInfo& info(const std::string& name) const { return checkpoint_.at(name); }
-  DType type_of(const HeadMove& move) const {
-    return move.pooled ? DType::kF64 : info(move.source).dtype;
+  void make(std::span<std::byte> result) {
+    if (step_.add != 0.0 || step_.fold || step_.unit_rows) {
+      compute(result);
+    } else {
+      apply(step_.moves, step_.output.dtype, result);
+    }
   }
+
+ private:
   std::span<const std::byte> bytes(const HeadMove& move) {
     if (move.pooled) {
       const PooledTensor& tensor = *move.pooled;
       return std::as_bytes(std::span(pooler_.layer(tensor.role, tensor.layer).values(tensor)));
     }
-    return bytes(move.source);
-  }
-
- private:
-  std::span<const std::byte> bytes(const std::string& name) {
-    const auto [place, is_new] = read_.try_emplace(name);
+    const auto [place, is_new] = read_.try_emplace(move.source);
     if (is_new) {
-      place->second.resize(info(name).bytes());
-      checkpoint_.read(info(name), place->second);
+      const TensorInfo& source = checkpoint_.at(move.source);
+      place->second.resize(source.bytes());
+      checkpoint_.read(source, place->second);
     }
     return place->second;
   }
 
+  bool must_be_finite() const {
+    return !may_hold_nonfinite(step_.output, plan_.request.allow_nonfinite);
+  }
+
+  [[noreturn]] void refuse(const HeadMove& move) const {
+    refuse_numbers(checkpoint_, checkpoint_.at(move.source), step_.output);
+  }
+
+  // Applies moves to `target`, whose elements are of type `dtype`.
+  void apply(const std::vector<HeadMove>& moves, DType dtype, std::span<std::byte> target) {
+    for (const HeadMove& move : moves) {
+      const DType type = move.pooled ? DType::kF64 : checkpoint_.at(move.source).dtype;
+      if (!move_heads(move, type, bytes(move), dtype, target) && must_be_finite()) {
+        refuse(move);
+      }
+    }
+  }
+
+  std::vector<double> moved_values(const std::vector<HeadMove>& moves, const Shape& shape) {
+    std::vector<double> values(static_cast<std::size_t>(element_count(shape)), 0.0);
+    apply(moves, DType::kF64, std::as_writable_bytes(std::span(values)));
+    return values;
+  }
+
+  // Executes moves and later operations in double, and rounds once at the end.
+  void compute(std::span<std::byte> result) {
+    std::vector<double> values = moved_values(step_.moves, step_.output.shape);
+    for (double& value : values) {
+      value += step_.add;
+    }
+    if (step_.fold) {
+      const FoldedNorm folded(checkpoint_, *step_.fold, plan_.spec.norm_weight_offset);
+      if (step_.output.shape.size() == 2) {
+        folded.apply_to_weight(values);
+      } else {
+        folded.apply_to_bias(values,
+                             moved_values(step_.fold->weight_moves, step_.fold->weight_shape));
+      }
+    }
+    if (step_.unit_rows) {
+      divide_by_norms(values, static_cast<std::size_t>(step_.output.shape.at(1)));
+    }
+    const double largest = largest_number(step_.output.dtype);
+    const auto fits = [&](double value) { return std::abs(value) <= largest; };
+    if (must_be_finite() && !std::ranges::all_of(values, fits)) {
+      refuse(step_.moves.front());
+    }
+    encode_numbers(step_.output.dtype, values, result);
+  }
+
+  const TensorStep& step_;
+  const ConversionPlan& plan_;
   const Checkpoint& checkpoint_;
   AttentionPooler& pooler_;
   std::map<std::string, std::vector<std::byte>> read_;
 };
-
-// Applies moves to `target`, whose elements are of type `dtype`.
-void apply_moves(const std::vector<HeadMove>& moves, DType dtype, std::span<std::byte> target,
-                 Sources& sources, const OutputTensor& result, bool allow_nonfinite) {
-  for (const HeadMove& move : moves) {
-    if (!move_heads(move, sources.type_of(move), sources.bytes(move), dtype, target) &&
-        !may_hold_nonfinite(result, allow_nonfinite)) {
-      refuse_numbers(sources.checkpoint(), sources.info(move.source), result);
-    }
-  }
-}
-
-std::vector<double> moved_values(const std::vector<HeadMove>& moves, const Shape& shape,
-                                 Sources& sources, const OutputTensor& result,
-                                 bool allow_nonfinite) {
-  std::vector<double> values(static_cast<std::size_t>(element_count(shape)), 0.0);
-  apply_moves(moves, DType::kF64, std::as_writable_bytes(std::span(values)), sources, result,
-              allow_nonfinite);
-  return values;
-}
-
-bool fit(std::span<const double> values, DType dtype) {
-  const double largest = largest_number(dtype);
-  return std::all_of(values.begin(), values.end(),
-                     [&](double value) { return std::abs(value) <= largest; });
-}
-
-// Executes moves and later operations in double, and rounds once at the end.
-void compute_tensor(const TensorStep& step, const ConversionPlan& plan,
-                    const Checkpoint& checkpoint, AttentionPooler& pooler,
-                    std::span<std::byte> result) {
-  Sources sources(checkpoint, pooler);
-  std::vector<double> values = moved_values(step.moves, step.output.shape, sources, step.output,
-                                            plan.request.allow_nonfinite);
-  for (double& value : values) {
-    value += step.add;
-  }
-  if (step.fold) {
-    const FoldedNorm folded(checkpoint, *step.fold, plan.spec.norm_weight_offset);
-    if (step.output.shape.size() == 2) {
-      folded.apply_to_weight(values);
-    } else {
-      folded.apply_to_bias(values,
-                           moved_values(step.fold->weight_moves, step.fold->weight_shape, sources,
-                                        step.output, plan.request.allow_nonfinite));
-    }
-  }
-  if (step.unit_rows) {
-    divide_by_norms(values, static_cast<std::size_t>(step.output.shape.at(1)));
-  }
-  if (!may_hold_nonfinite(step.output, plan.request.allow_nonfinite) &&
-      !fit(values, step.output.dtype)) {
-    refuse_numbers(checkpoint, sources.info(step.moves.front().source), step.output);
-  }
-  encode_numbers(step.output.dtype, values, result);
-}
 
 }  // namespace
 
@@ -133,12 +131,8 @@ std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan&
     checkpoint.read(checkpoint.at(step.copy_of), result);
   } else if (!step.values.empty()) {
     encode_numbers(step.output.dtype, step.values, result);
-  } else if (step.add != 0.0 || step.fold || step.unit_rows) {
-    compute_tensor(step, plan, checkpoint, pooler, result);
   } else {
-    Sources sources(checkpoint, pooler);
-    apply_moves(step.moves, step.output.dtype, result, sources, step.output,
-                plan.request.allow_nonfinite);
+    TensorMaker(step, plan, checkpoint, pooler).make(result);
   }
   return result;
 }
@@ -229,9 +223,7 @@ class Steps {
     for (const TensorStep& step : plan.steps) {
       (step.unchanged() ? copied_ : step.solved() != nullptr ? solved_ : moved_).push_back(&step);
     }
-    std::stable_sort(solved_.begin(), solved_.end(), [](const auto* one, const auto* other) {
-      return turn_of(*one) < turn_of(*other);
-    });
+    std::ranges::stable_sort(solved_, {}, [](const auto* step) { return turn_of(*step); });
   }
 
   // Returns the next tensor for a thread, or null. The first thread prefers computed tensors.

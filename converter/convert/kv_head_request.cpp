@@ -97,9 +97,7 @@ std::uint64_t common_unit(const std::vector<std::vector<LayerOption>>& layers) {
 std::uint64_t sum_of(const std::vector<std::vector<LayerOption>>& layers, bool most) {
   std::uint64_t sum = 0;
   for (const auto& options : layers) {
-    const auto [low, high] =
-        std::minmax_element(options.begin(), options.end(),
-                            [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+    const auto [low, high] = std::ranges::minmax_element(options, {}, &LayerOption::bytes);
     sum += most ? high->bytes : low->bytes;
   }
   return sum;
@@ -155,8 +153,7 @@ std::vector<std::size_t> choose_within(const std::vector<std::vector<LayerOption
     }
     least = std::move(next);
   }
-  auto units =
-      static_cast<std::size_t>(std::min_element(least.begin(), least.end()) - least.begin());
+  auto units = static_cast<std::size_t>(std::ranges::min_element(least) - least.begin());
   std::vector<std::size_t> result(layers.size());
   for (std::size_t l = layers.size(); l-- > 0;) {
     result[l] = choice[l][units];

@@ -1,11 +1,11 @@
 #include "converter/convert/loader_choice.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/families/loader_code.h"
 
@@ -80,8 +80,7 @@ void check_possible(const Target& target, const Json& config, Container containe
 std::vector<std::string> replaced_files(const Model& source) {
   std::vector<std::string> names;
   for (const LoaderFile& file : loader_files()) {
-    const auto& all = source.companions;
-    if (std::find(all.begin(), all.end(), std::filesystem::path(file.name)) != all.end()) {
+    if (contains(source.companions, std::filesystem::path(file.name))) {
       names.emplace_back(file.name);
     }
   }
@@ -90,9 +89,7 @@ std::vector<std::string> replaced_files(const Model& source) {
 
 void check_free(const Model& source, const LoaderCode& code) {
   for (const std::string& name : replaced_files(source)) {
-    const bool needed = std::any_of(code.files.begin(), code.files.end(),
-                                    [&](const LoaderFile& file) { return file.name == name; });
-    if (needed && !has_loader_code(source.config)) {
+    if (contains(code.files, name, &LoaderFile::name) && !has_loader_code(source.config)) {
       throw_usage(
           "{}: has a file {} that its auto_map does not name: rename it, since the result gets "
           "code of that name (or --loader none)",
@@ -116,8 +113,7 @@ void drop_code(Target& target, const Model& source) {
   target.left_out = replaced_files(source);
   const std::vector<LoaderFile> carried = carried_files(source.path);
   for (const std::string& name : target.left_out) {
-    if (std::none_of(carried.begin(), carried.end(),
-                     [&](const LoaderFile& file) { return file.name == name; })) {
+    if (!contains(carried, name, &LoaderFile::name)) {
       target.notes.push_back(
           name + " of the source is not copied: it differs from the code of this regroup");
     }
@@ -154,14 +150,12 @@ void add_code(Target& target, const Model& source, Container container, LoaderCh
 void note_foreign_code(Target& target, const Model& source) {
   std::vector<std::filesystem::path> copied = source.companions;
   std::erase_if(copied, [&](const std::filesystem::path& file) {
-    return std::find(target.left_out.begin(), target.left_out.end(), file.string()) !=
-           target.left_out.end();
+    return contains(target.left_out, file.string());
   });
   std::vector<LoaderFile> carried = carried_files(source.path);
-  carried.insert(carried.end(), target.loader_files.begin(), target.loader_files.end());
+  append(carried, target.loader_files);
   const Json config = parse_json_object(target.config_text, "config.json");
-  const auto notes = notes_on_code(code_in(config, source.path, copied, carried));
-  target.notes.insert(target.notes.end(), notes.begin(), notes.end());
+  append(target.notes, notes_on_code(code_in(config, source.path, copied, carried)));
 }
 
 }  // namespace

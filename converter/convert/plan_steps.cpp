@@ -17,6 +17,7 @@
 #include "converter/convert/tensor_mapping.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/families/gguf_model.h"
 #include "formats/families/layout_tensors.h"
@@ -224,8 +225,8 @@ bool is_buffer(const std::string& name) {
       "attn.bias",      "attn.masked_bias",      "attn.causal_mask",
       "attention.bias", "attention.masked_bias", "rotary_emb.inv_freq",
       "rope.freqs",     "rope_freqs.weight",     "embed_positions.weights"};
-  return std::any_of(std::begin(kEndings), std::end(kEndings),
-                     [&](std::string_view ending) { return name.ends_with(ending); });
+  return std::ranges::any_of(kEndings,
+                             [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
 bool is_bias_of_zeros(const Checkpoint& checkpoint, const TensorInfo& tensor) {
@@ -294,67 +295,61 @@ bool has_own_names(const ConversionPlan& plan) {
          has_alibi_names(parse_json_object(plan.config_text, "config.json"));
 }
 
-std::vector<std::string> loading_notes(const ConversionPlan& plan) {
-  std::vector<std::string> notes;
+void note_loading(ConversionPlan& plan) {
   const ModelSpec& target = plan.target;
   const bool hugging_face =
       !is_single_file(plan.container) && !has_own_names(plan) && plan.loader_files.empty();
   const std::string_view runs = target.not_computable.empty() ? "; regroup runs the result" : "";
   const auto roles = target.roles();
-  const bool mixed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
-    return !is_uniform(target.kv_heads_of(role));
-  });
-  const bool changed = std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+  const bool mixed = std::ranges::any_of(
+      roles, [&](AttentionRole role) { return !is_uniform(target.kv_heads_of(role)); });
+  const bool changed = std::ranges::any_of(roles, [&](AttentionRole role) {
     return plan.target.kv_heads_of(role) != plan.spec.kv_heads_of(role);
   });
   if (hugging_face && mixed && !target.loaders_let_layers_differ) {
-    notes.push_back(fmt::format(
+    plan.notes.push_back(fmt::format(
         "kv heads differ between layers: stock {} loaders take one number for all of them{}",
         printable(target.architecture), runs));
   } else if (hugging_face && changed && loaders_are_unknown(target)) {
-    notes.push_back(fmt::format(
+    plan.notes.push_back(fmt::format(
         "the config gets the number of kv heads as {}; whether the loaders of {} read it is not "
         "known here",
         printable(fmt::format("{}", fmt::join(target.kv_heads_key, "."))),
         printable(target.architecture)));
   } else if (hugging_face && !loaders_are_unknown(target) && !loaders_take_heads(target)) {
-    notes.push_back(
+    plan.notes.push_back(
         fmt::format("stock {} loaders do not support grouped heads (the config gets {} anyway){}; "
                     "--target auto writes another architecture if one computes the same",
                     printable(target.architecture), fmt::join(target.kv_heads_key, "."), runs));
   }
-  const std::int64_t most = *std::max_element(target.kv_heads.begin(), target.kv_heads.end());
+  const std::int64_t most = *std::ranges::max_element(target.kv_heads);
   const bool served = target.causal && !target.has_encoder();
   if (served && !mixed && !std::has_single_bit(static_cast<std::uint64_t>(most))) {
-    notes.push_back(fmt::format(
+    plan.notes.push_back(fmt::format(
         "{0} kv heads: tensor parallelism needs a number of GPUs that divides {0} or is a multiple",
         most));
   }
-  return notes;
 }
 
 // llama.cpp pads values to the widest layer, unless its attention is fused.
-std::vector<std::string> mixed_cache_notes(const ConversionPlan& plan) {
-  if (plan.container != Container::kGguf || is_uniform(plan.target.kv_heads)) {
-    return {};
+void note_mixed_cache(ConversionPlan& plan) {
+  if (plan.container == Container::kGguf && !is_uniform(plan.target.kv_heads)) {
+    plan.notes.push_back(
+        "llama.cpp caches values in every layer for the most kv heads of any layer, unless it runs "
+        "with flash attention (--flash-attn on)");
   }
-  return {
-      "llama.cpp caches values in every layer for the most kv heads of any layer, unless it runs "
-      "with flash attention (--flash-attn on)"};
 }
 
 // Notes on runtimes that do not load a changed model, or gain nothing from it.
-std::vector<std::string> serving_notes(const ConversionPlan& plan) {
-  if (is_single_file(plan.container)) {
-    return mixed_cache_notes(plan);
-  }
+void note_serving(ConversionPlan& plan) {
   const bool changed = plan.target.kv_heads != plan.spec.kv_heads ||
                        plan.target.architecture != plan.spec.architecture;
-  if (!changed || has_own_names(plan)) {
-    return {};
+  if (is_single_file(plan.container)) {
+    note_mixed_cache(plan);
+  } else if (changed && !has_own_names(plan)) {
+    const Json config = parse_json_object(plan.config_text, "config.json");
+    append(plan.notes, runtime_notes(plan.spec, {config, plan.target}));
   }
-  const Json config = parse_json_object(plan.config_text, "config.json");
-  return runtime_notes(plan.spec, {config, plan.target});
 }
 
 // Whether any attention of that role gets fewer heads but cannot reorder them.
@@ -370,32 +365,29 @@ bool stays_in_place(const ConversionPlan& plan, AttentionRole role) {
 }
 
 // Notes on heads that could not be reordered.
-std::vector<std::string> grouping_notes(const ConversionPlan& plan) {
-  std::vector<std::string> notes;
+void note_grouping(ConversionPlan& plan) {
   for (const AttentionRole role : plan.spec.roles()) {
     if (plan.request.grouping == "similar" && stays_in_place(plan, role)) {
-      notes.push_back(
+      plan.notes.push_back(
           fmt::format("{} layers that share a relative bias have different kv heads: their groups "
                       "stay contiguous",
                       name_of(role)));
     }
   }
-  return notes;
 }
 
 // Notes on what a pooling method cannot do for this model.
-std::vector<std::string> pooling_notes(const ConversionPlan& plan) {
-  if (!needs_solver(plan.request.pooling.method) || plan.spec.qk_norm == QkNorm::kNone) {
-    return {};
+void note_pooling(ConversionPlan& plan) {
+  if (needs_solver(plan.request.pooling.method) && plan.spec.qk_norm != QkNorm::kNone) {
+    plan.notes.push_back(
+        fmt::format("queries and keys are normalised, which allows no change of basis: keys are "
+                    "averaged, values pooled by {}",
+                    name_of(plan.request.pooling.method)));
   }
-  return {
-      fmt::format("queries and keys are normalised, which allows no change of basis: keys are "
-                  "averaged, values pooled by {}",
-                  name_of(plan.request.pooling.method))};
 }
 
 // Notes on tensors whose block type changes, because the original can be read but not written.
-std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Checkpoint& source) {
+void note_requantising(ConversionPlan& plan, const Checkpoint& source) {
   constexpr double kMiB = 1U << 20;
   std::set<std::string> before;
   std::uint64_t tensors = 0, bytes = 0;
@@ -413,23 +405,23 @@ std::vector<std::string> requantising_notes(const ConversionPlan& plan, const Ch
     smaller += static_cast<double>(from->bytes()) / static_cast<double>(from->elements()) *
                static_cast<double>(element_count(step.output.shape));
   }
-  if (tensors == 0) {
-    return {};
+  if (tensors > 0) {
+    plan.notes.push_back(fmt::format(
+        "{} tensors are recomputed and stored as Q8_0, since {} can be read but not "
+        "written: {:.1f} MiB instead of {:.1f}",
+        tensors, fmt::join(before, ", "), static_cast<double>(bytes) / kMiB, smaller / kMiB));
   }
-  return {fmt::format(
-      "{} tensors are recomputed and stored as Q8_0, since {} can be read but not "
-      "written: {:.1f} MiB instead of {:.1f}",
-      tensors, fmt::join(before, ", "), static_cast<double>(bytes) / kMiB, smaller / kMiB)};
 }
 
 }  // namespace
 
 void add_notes(ConversionPlan& plan, const Checkpoint& source) {
-  for (const std::vector<std::string>& notes :
-       {plan.spec.contradictions, loading_notes(plan), serving_notes(plan), pooling_notes(plan),
-        grouping_notes(plan), requantising_notes(plan, source)}) {
-    plan.notes.insert(plan.notes.end(), notes.begin(), notes.end());
-  }
+  append(plan.notes, plan.spec.contradictions);
+  note_loading(plan);
+  note_serving(plan);
+  note_pooling(plan);
+  note_grouping(plan);
+  note_requantising(plan, source);
 }
 
 }  // namespace regroup

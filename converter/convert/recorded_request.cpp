@@ -24,8 +24,8 @@ std::optional<DType> usual_dtype(const Checkpoint& result) {
   for (const TensorInfo& tensor : result.tensors()) {
     matrices[tensor.dtype] += tensor.shape.size() == 2 && can_encode(tensor.dtype) ? 1 : 0;
   }
-  const auto most = std::max_element(matrices.begin(), matrices.end(),
-                                     [](auto& a, auto& b) { return a.second < b.second; });
+  const auto most =
+      std::ranges::max_element(matrices, [](auto& a, auto& b) { return a.second < b.second; });
   return most != matrices.end() && most->second > 0 ? std::optional(most->first) : std::nullopt;
 }
 
@@ -44,8 +44,8 @@ std::optional<DType> asked_dtype(const ConversionPlan& plan, const Checkpoint& r
       ++others[tensor->dtype];
     }
   }
-  const auto most = std::max_element(others.begin(), others.end(),
-                                     [](auto& a, auto& b) { return a.second < b.second; });
+  const auto most =
+      std::ranges::max_element(others, [](auto& a, auto& b) { return a.second < b.second; });
   return most != others.end() && 2 * most->second > matrices ? std::optional(most->first)
                                                              : std::nullopt;
 }
@@ -65,9 +65,7 @@ std::optional<DType> requested_dtype(const ConversionRequest& request,
     return dtype;
   }
   const auto& tensors = source.checkpoint.tensors();
-  const bool quantised = std::any_of(tensors.begin(), tensors.end(), [](const TensorInfo& tensor) {
-    return is_block_type(tensor.dtype);
-  });
+  const bool quantised = std::ranges::any_of(tensors, is_block_type, &TensorInfo::dtype);
   return quantised && request.container != Container::kGguf
              ? usual_dtype(result.checkpoint)
              : asked_dtype(plan_conversion(source, request), result.checkpoint);
@@ -193,8 +191,8 @@ void read_heads(ConversionRequest& request, const ConversionRecord& record, cons
 using Heads = std::vector<std::int64_t>;
 
 bool is_permutation_of(std::int64_t count, Heads heads) {
-  std::sort(heads.begin(), heads.end());
-  return heads == HeadOrder().heads(AttentionRole::kSelf, 0, count);
+  std::ranges::sort(heads);
+  return heads == evenly_spaced(count);
 }
 
 // The order of query heads in a JSON list, or none if it is not a permutation.
@@ -203,7 +201,7 @@ Heads permutation_in(const Json& recorded, std::int64_t count) {
     return value.is_number_unsigned() &&
            value.get<std::uint64_t>() < static_cast<std::uint64_t>(count);
   };
-  if (!recorded.is_array() || !std::all_of(recorded.begin(), recorded.end(), is_head)) {
+  if (!recorded.is_array() || !std::ranges::all_of(recorded, is_head)) {
     return {};
   }
   Heads heads = recorded.get<Heads>();
@@ -222,7 +220,7 @@ Heads kv_heads_moved(const Heads& query_heads, std::int64_t readers) {
 bool set_layer(HeadOrder& order, const ModelSpec& source, AttentionRole role, std::size_t layer,
                const Json& recorded) {
   const Heads queries = permutation_in(recorded, source.query_heads);
-  if (queries.empty() || queries == HeadOrder().heads(role, layer, source.query_heads)) {
+  if (queries.empty() || queries == evenly_spaced(source.query_heads)) {
     return !queries.empty();  // also in layers without kv heads
   }
   const std::int64_t count = source.kv_heads_of(role)[layer];
@@ -350,7 +348,7 @@ void read_target(ConversionRequest& request, const ConversionRecord& record, con
   if (record.stored_kv_heads.recorded()) {
     const std::vector<std::int64_t>& stored = result.spec.kv_heads;
     request.target = "expanded";
-    request.stored_kv_heads = *std::max_element(stored.begin(), stored.end());
+    request.stored_kv_heads = *std::ranges::max_element(stored);
   }
 }
 

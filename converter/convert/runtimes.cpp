@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/loader_code.h"
 
 namespace regroup {
@@ -112,10 +113,8 @@ constexpr std::array kRopeDefaults{
 };
 
 bool mlx_misses_rope(const Served& served) {
-  const auto known = std::find_if(kRopeDefaults.begin(), kRopeDefaults.end(),
-                                  [&](const RopeDefault& architecture) {
-                                    return architecture.architecture == served.spec.architecture;
-                                  });
+  const auto known =
+      std::ranges::find(kRopeDefaults, served.spec.architecture, &RopeDefault::architecture);
   const auto rope = served.config.find("rope_parameters");
   if (known == kRopeDefaults.end() || rope == served.config.end() || !rope->is_object() ||
       served.config.contains("rope_theta")) {
@@ -137,7 +136,7 @@ std::vector<std::string_view> all_with(const Served& served,
   std::vector<std::string_view> names;
   for (const Runtime runtime : kRuntimes) {
     const Loading loading = loading_in(runtime, served);
-    if (std::find(wanted.begin(), wanted.end(), loading) != wanted.end()) {
+    if (contains(wanted, loading)) {
       names.push_back(name_of(runtime));
     }
   }
@@ -155,7 +154,7 @@ Loading loading_in(Runtime runtime, const Served& served) {
   const ModelSpec& spec = served.spec;
   // Layers that differ are refused where one number is read for all (measured with Llama, Qwen3 and
   // Gemma).
-  const auto row = std::find_if(kMeasured.begin(), kMeasured.end(), [&](const Measured& measured) {
+  const auto row = std::ranges::find_if(kMeasured, [&](const Measured& measured) {
     return measured.architecture == spec.architecture &&
            (measured.applies(spec) || (differing(spec) && measured.applies == any_number));
   });

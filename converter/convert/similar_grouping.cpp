@@ -7,6 +7,7 @@
 
 #include "converter/convert/execute_plan.h"
 #include "formats/base/callback.h"
+#include "formats/base/ranges.h"
 
 namespace regroup {
 
@@ -24,7 +25,7 @@ class StackLosses {
     for (std::size_t layer = 0; layer < groups_.size(); ++layer) {
       if (groups_[layer] == count) {
         const std::vector<double> each = of_layer(layer, groups);
-        std::transform(each.begin(), each.end(), sums.begin(), sums.begin(), std::plus<>());
+        std::ranges::transform(each, sums, sums.begin(), std::plus<>());
       }
     }
     return sums;
@@ -76,7 +77,7 @@ class StackLosses {
 std::vector<std::int64_t> joined(const Partition& parts) {
   std::vector<std::int64_t> all;
   for (const HeadGroup& part : parts) {
-    all.insert(all.end(), part.begin(), part.end());
+    append(all, part);
   }
   return all;
 }
@@ -87,8 +88,7 @@ std::vector<HeadGroup> heads_in(const std::vector<HeadGroup>& groups, const Part
   for (const HeadGroup& group : groups) {
     HeadGroup& heads = found.emplace_back();
     for (const std::int64_t part : group) {
-      const HeadGroup& members = parts[static_cast<std::size_t>(part)];
-      heads.insert(heads.end(), members.begin(), members.end());
+      append(heads, parts[static_cast<std::size_t>(part)]);
     }
   }
   return found;
@@ -177,17 +177,16 @@ class Search {
 // Whether each of these layers keeps one kv head.
 bool keep_one(const ConversionPlan& plan, AttentionRole role,
               const std::vector<std::size_t>& layers) {
-  return std::all_of(layers.begin(), layers.end(),
-                     [&](std::size_t layer) { return plan.grouped.kv_heads_of(role)[layer] == 1; });
+  return std::ranges::all_of(
+      layers, [&](std::size_t layer) { return plan.grouped.kv_heads_of(role)[layer] == 1; });
 }
 
 }  // namespace
 
 bool allows_one_grouping(const ConversionPlan& plan) {
   const auto places = pooled_layers(plan);
-  return std::all_of(places.begin(), places.end(), [&](const auto& place) {
-    return keep_one(plan, place.first, {place.second});
-  });
+  return std::ranges::all_of(
+      places, [&](const auto& place) { return keep_one(plan, place.first, {place.second}); });
 }
 
 SimilarGrouping find_similar_grouping(const ConversionPlan& contiguous,
@@ -201,7 +200,7 @@ SimilarGrouping find_similar_grouping(const ConversionPlan& contiguous,
     const std::vector<std::size_t> together = layers_in_step(contiguous.spec, role, layer);
     std::vector<std::size_t> pooled;
     for (const std::size_t other : together) {
-      if (std::find(places.begin(), places.end(), std::pair{role, other}) != places.end()) {
+      if (contains(places, std::pair{role, other})) {
         pooled.push_back(other);
       }
     }

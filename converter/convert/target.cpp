@@ -16,6 +16,7 @@
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/families/gguf_model.h"
 #include "formats/spec/config_writers.h"
@@ -103,12 +104,12 @@ std::string architecture_named(const std::string& name) {
 bool loaders_take_heads(const ModelSpec& spec) {
   const auto all = [&](AttentionRole role, std::int64_t count) {
     const std::vector<std::int64_t>& heads = spec.kv_heads_of(role);
-    return std::all_of(heads.begin(), heads.end(),
-                       [&](std::int64_t stored) { return stored == count || stored == 0; });
+    return std::ranges::all_of(heads,
+                               [&](std::int64_t stored) { return stored == count || stored == 0; });
   };
   const auto roles = spec.roles();
-  const bool plain = std::all_of(roles.begin(), roles.end(),
-                                 [&](AttentionRole role) { return all(role, spec.query_heads); });
+  const bool plain =
+      std::ranges::all_of(roles, [&](AttentionRole role) { return all(role, spec.query_heads); });
   const bool reads =
       spec.loaders_read_kv_heads && (spec.loaders_let_layers_differ || is_uniform(spec.kv_heads));
   return plain || reads || (!spec.multi_query_key.empty() && all(AttentionRole::kSelf, 1));
@@ -296,9 +297,9 @@ constexpr std::array<std::string_view, 4> kOfTheFile{
 constexpr std::array<std::string_view, 3> kNamespacesOfTheFile{"split.", "quantize.", "regroup."};
 
 bool describes_file(std::string_view key) {
-  return std::find(kOfTheFile.begin(), kOfTheFile.end(), key) != kOfTheFile.end() ||
-         std::any_of(kNamespacesOfTheFile.begin(), kNamespacesOfTheFile.end(),
-                     [&](std::string_view prefix) { return key.starts_with(prefix); });
+  return contains(kOfTheFile, key) ||
+         std::ranges::any_of(kNamespacesOfTheFile,
+                             [&](std::string_view prefix) { return key.starts_with(prefix); });
 }
 
 bool is_tokenizer_key(std::string_view key) { return key.starts_with("tokenizer."); }
@@ -317,8 +318,7 @@ GgufMetadata lasting(const GgufMetadata& metadata) {
 }
 
 std::optional<GgufMetadata> kept_metadata(const Model& source) {
-  const auto& all = source.companions;
-  if (std::find(all.begin(), all.end(), fs::path(kGgufMetadataFile)) == all.end()) {
+  if (!contains(source.companions, fs::path(kGgufMetadataFile))) {
     return std::nullopt;
   }
   return open_gguf(source.path / kGgufMetadataFile).metadata;
@@ -353,7 +353,7 @@ void restore_gguf_origin(Target& target, const Model& source) {
   if (!same_tokenizer) {
     const Vocabulary vocabulary = read_vocabulary(source.path, target.spec.vocab_size);
     set_vocabulary(*target.gguf, vocabulary);
-    target.notes.insert(target.notes.end(), vocabulary.notes.begin(), vocabulary.notes.end());
+    append(target.notes, vocabulary.notes);
     if (kept && has_tokenizer(*kept)) {
       target.notes.push_back(
           fmt::format("the tokenizer is that of the directory's own files: they are no longer what "
@@ -392,9 +392,7 @@ void keep_gguf_origin(Target& target, const Model& source) {
     return;
   }
   try {
-    for (NamedText& file : tokenizer_files_of(*source.gguf)) {
-      target.files.push_back(std::move(file));
-    }
+    append(target.files, tokenizer_files_of(*source.gguf));
     const Vocabulary vocabulary = vocabulary_in(*source.gguf);
     if (vocabulary.model == "gpt2" && (vocabulary.pre.empty() || vocabulary.pre == "default")) {
       target.notes.emplace_back(

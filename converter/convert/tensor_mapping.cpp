@@ -1,7 +1,6 @@
 #include "converter/convert/tensor_mapping.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 
 #include "converter/convert/attention_pooler.h"
@@ -20,8 +19,7 @@ Rows rope_order(const ModelSpec& source, const ModelSpec& target) {
   if (!rotates || source.rope.interleaved == target.rope.interleaved) {
     return {};
   }
-  Rows order(static_cast<std::size_t>(source.head_dim));
-  std::iota(order.begin(), order.end(), 0);
+  Rows order = evenly_spaced(source.head_dim);
   const std::int64_t half = source.rope.rotary_dim / 2;
   for (std::int64_t i = 0; i < half; ++i) {
     const bool pairs = target.rope.interleaved;
@@ -272,8 +270,8 @@ void ModelMapping::relative_bias(AttentionRole self, std::size_t layer) {
     return;
   }
   const Rows heads = order_.heads(self, layer, source_.query_heads);
-  const Rows places = HeadOrder().heads(self, layer, source_.query_heads);
-  steps_.place(from, true, to, true, {heads, places, 1, std::ssize(heads), {}, {}});
+  steps_.place(from, true, to, true,
+               {heads, evenly_spaced(std::ssize(heads)), 1, std::ssize(heads), {}, {}});
 }
 
 // The output projection with its columns permuted to query heads `heads`.
@@ -285,9 +283,8 @@ void ModelMapping::outputs(const AttentionLayout& from, const AttentionLayout& t
     throw_usage("tensor {} is {}: its heads can move only if --pool lowrank recomputes it",
                 printable(tensor.name), name_of(tensor.dtype));
   }
-  Features columns{{}, {}, d, d * std::ssize(heads), {}, {}};
+  Features columns{{}, evenly_spaced(std::ssize(heads), d), d, d * std::ssize(heads), {}, {}};
   for (const std::int64_t head : heads) {
-    columns.to.push_back(d * std::ssize(columns.from));
     columns.from.push_back(d * head);
   }
   steps_.place(from.o.weight, !from.o.input_major, to.o.weight, !to.o.input_major, columns);
@@ -325,12 +322,11 @@ ModelMapping::Projections ModelMapping::projections(AttentionRole role, std::siz
 // The same for heads pooled by a method with a solver.
 void ModelMapping::take_pooled(Projections& parts, AttentionRole role, std::size_t layer) const {
   const std::int64_t groups = grouped_.kv_heads_of(role)[layer];
-  const auto heads = static_cast<std::size_t>(groups);
   parts.k.mean_of = parts.v.mean_of =
       heads_of_groups(groups, groups, target_.kv_heads_of(role)[layer]);
-  parts.k = parts.k.out_of({role, layer, AttentionPart::kKey}, heads);
-  parts.v = parts.v.out_of({role, layer, AttentionPart::kValue}, heads);
-  parts.q = parts.q.out_of({role, layer, AttentionPart::kQuery}, parts.q.from.size());
+  parts.k = parts.k.out_of({role, layer, AttentionPart::kKey}, groups);
+  parts.v = parts.v.out_of({role, layer, AttentionPart::kValue}, groups);
+  parts.q = parts.q.out_of({role, layer, AttentionPart::kQuery}, std::ssize(parts.q.from));
   parts.o = parts.o.out_of({role, layer, AttentionPart::kOutput}, 1);
 }
 

@@ -135,7 +135,7 @@ bool fill(const std::vector<TensorPart>& parts, const Shape& shape) {
     }
     next += part.length;
   }
-  return next == std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+  return next == element_count(shape);
 }
 
 // The move that computes one part from its heads, which have been read contiguously.
@@ -191,9 +191,7 @@ std::vector<TensorPart> parts_of(const TensorStep& step, const Checkpoint& check
       add_head(parts, move, head, step, checkpoint, part_bytes);
     }
   }
-  std::sort(parts.begin(), parts.end(), [](const TensorPart& one, const TensorPart& other) {
-    return first_element(one) < first_element(other);
-  });
+  std::ranges::sort(parts, {}, first_element);
   return fill(parts, step.output.shape) ? parts : std::vector<TensorPart>{};
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "formats/base/error.h"
 #include "formats/tensors/checkpoint.h"
@@ -48,8 +47,8 @@ FoldedNorm::FoldedNorm(const Checkpoint& checkpoint, const NormFold& fold, doubl
 
 bool can_fold(const Checkpoint& checkpoint, const NormFold& fold, double offset) {
   const FoldedNorm folded(checkpoint, fold, offset);
-  return std::all_of(folded.ratio.begin(), folded.ratio.end(),
-                     [](double ratio) { return std::abs(ratio) <= kLargestRatio; });
+  return std::ranges::all_of(folded.ratio,
+                             [](double ratio) { return std::abs(ratio) <= kLargestRatio; });
 }
 
 void FoldedNorm::apply_to_weight(std::span<double> weight) const {
@@ -166,8 +165,7 @@ void TensorStepBuilder::unit_rows(const std::string& from, const std::string& to
   if (!can_decode(tensor.dtype)) {
     refuse_unreadable(checkpoint_, tensor, "normalised");
   }
-  Rows rows(static_cast<std::size_t>(rows_of(from)));
-  std::iota(rows.begin(), rows.end(), 0);
+  const Rows rows = evenly_spaced(rows_of(from));
   place(from, false, to, false, {rows, rows, 1, std::ssize(rows), {}, {}});
   steps_[by_name_.at(to)].unit_rows = true;
 }

@@ -51,8 +51,8 @@ struct TensorStep {
 
  private:
   static const PooledTensor* solved_in(const std::vector<HeadMove>& moves) {
-    const auto found = std::find_if(moves.begin(), moves.end(),
-                                    [](const HeadMove& move) { return move.pooled.has_value(); });
+    const auto found =
+        std::ranges::find_if(moves, [](const HeadMove& move) { return move.pooled.has_value(); });
     return found != moves.end() ? &*found->pooled : nullptr;
   }
 };
@@ -94,13 +94,10 @@ struct Features {
   static Features all(std::int64_t count) { return {{0}, {0}, count, count, {}, {}}; }
 
   /// The same features from a pooled layer, whose heads are contiguous.
-  Features out_of(const PooledTensor& tensor, std::size_t heads) const {
+  Features out_of(const PooledTensor& tensor, std::int64_t heads) const {
     Features features = *this;
     features.pooled = tensor;
-    features.from.resize(heads);
-    for (std::size_t h = 0; h < heads; ++h) {
-      features.from[h] = static_cast<std::int64_t>(h) * rows;
-    }
+    features.from = evenly_spaced(heads, rows);
     return features;
   }
 };

@@ -1,6 +1,5 @@
 #include "converter/convert/verify_conversion.h"
 
-#include <algorithm>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "formats/base/callback.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/conversion_record.h"
 #include "formats/model/record_words.h"
 #include "formats/version.h"
@@ -60,8 +60,7 @@ class Verifier {
       }
     }
     for (const auto& [name, checksum] : checksums_) {
-      if (std::find(found_.refitted.begin(), found_.refitted.end(), name) ==
-          found_.refitted.end()) {
+      if (!contains(found_.refitted, name)) {
         found_.settings.push_back({path_of_checksum(name), std::nullopt, Json(checksum)});
       }
     }
@@ -224,11 +223,9 @@ std::vector<JsonDifference> compare_settings(const ConversionPlan& plan, const M
   if (result.checkpoint.files().front().path().extension() == ".safetensors") {
     Json metadata(plan.metadata);
     metadata["format"] = "pt";  // SafetensorsWriter adds it to every file
-    for (JsonDifference& difference :
-         differences_between(without_remarks(metadata),
-                             without_remarks(Json(result.checkpoint.metadata())), "__metadata__")) {
-      found.push_back(std::move(difference));
-    }
+    append(found, differences_between(without_remarks(metadata),
+                                      without_remarks(Json(result.checkpoint.metadata())),
+                                      "__metadata__"));
   }
   return found;
 }

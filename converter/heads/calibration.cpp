@@ -15,6 +15,7 @@
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/model.h"
 #include "formats/model/model_directory.h"
 #include "formats/tensors/dtype.h"
@@ -98,7 +99,7 @@ KeyDistances usual_distances(const ModelSpec& spec) {
     weight /= sum;
   }
   for (std::int64_t head = 0; head < spec.query_heads; ++head) {
-    usual.weights.insert(usual.weights.end(), row.begin(), row.end());
+    append(usual.weights, row);
   }
   return usual;
 }
@@ -131,7 +132,7 @@ void check_checksum(const Checkpoint& file, const TensorInfo& tensor,
     throw_bad_input("{}: tensor {}: {} {}, wanted are U64 {}", where, kCalibrationChecksums,
                     name_of(checksums.dtype), text_of(checksums.shape), std::ssize(all) - 1);
   }
-  const auto place = std::count_if(all.begin(), all.end(), [&](const TensorInfo& other) {
+  const auto place = std::ranges::count_if(all, [&](const TensorInfo& other) {
     return other.begin < tensor.begin && other.name != checksums.name;
   });
   const auto at = checksums.begin + static_cast<std::uint64_t>(place) * sizeof(std::uint64_t);
@@ -263,7 +264,7 @@ std::vector<double> Calibration::read(const std::string& name, const Shape& shap
   }
   std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
   decode_to_double(tensor.dtype, bytes, values);
-  if (!std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); })) {
+  if (!std::ranges::all_of(values, [](double v) { return std::isfinite(v); })) {
     throw_bad_input("{}: tensor {}: NaN or infinity", file(), printable(name));
   }
   return values;

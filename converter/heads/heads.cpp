@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <span>
 #include <utility>
 
@@ -12,6 +11,14 @@
 #include "formats/tensors/dtype.h"
 
 namespace regroup {
+
+std::vector<std::int64_t> evenly_spaced(std::int64_t count, std::int64_t step) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = static_cast<std::int64_t>(i) * step;
+  }
+  return numbers;
+}
 
 HeadBlocks head_blocks(const Shape& shape, bool input_major,
                        std::span<const std::int64_t> first_features, std::int64_t head_dim) {
@@ -46,20 +53,15 @@ std::vector<std::vector<std::int64_t>> heads_of_groups(std::int64_t before, std:
 
 namespace {
 
-std::vector<std::int64_t> in_place(std::int64_t count) {
-  std::vector<std::int64_t> heads(static_cast<std::size_t>(count));
-  std::iota(heads.begin(), heads.end(), 0);
-  return heads;
-}
-
 std::vector<std::vector<double>> moved_slopes(const HeadOrder& order, const ModelSpec& source,
                                               AttentionRole role) {
   std::vector<std::vector<double>> slopes = alibi_slopes_per_layer(source, role);
   for (std::size_t layer = 0; layer < slopes.size(); ++layer) {
     const std::vector<double> before = slopes[layer];
     const auto heads = order.heads(role, layer, source.query_heads);
-    std::transform(heads.begin(), heads.end(), slopes[layer].begin(),
-                   [&](std::int64_t head) { return before[static_cast<std::size_t>(head)]; });
+    std::ranges::transform(heads, slopes[layer].begin(), [&](std::int64_t head) {
+      return before[static_cast<std::size_t>(head)];
+    });
   }
   return slopes;
 }
@@ -69,8 +71,8 @@ void check_permutation(const HeadOrder::Place& place, std::vector<std::int64_t> 
   const auto [role, layer] = place;
   const std::vector<std::int64_t>& layers = source.kv_heads_of(role);
   const std::int64_t count = layer < layers.size() ? layers[layer] : 0;
-  std::sort(heads.begin(), heads.end());
-  if (heads != in_place(count)) {
+  std::ranges::sort(heads);
+  if (heads != evenly_spaced(count)) {
     throw_usage("head order: {} layer {} needs a permutation of its {} kv heads", name_of(role),
                 layer, count);
   }
@@ -79,7 +81,7 @@ void check_permutation(const HeadOrder::Place& place, std::vector<std::int64_t> 
 }  // namespace
 
 void HeadOrder::set(AttentionRole role, std::size_t layer, std::vector<std::int64_t> kv_heads) {
-  if (kv_heads == in_place(std::ssize(kv_heads))) {
+  if (kv_heads == evenly_spaced(std::ssize(kv_heads))) {
     orders_.erase({role, layer});
   } else {
     orders_[{role, layer}] = std::move(kv_heads);
@@ -92,7 +94,7 @@ bool HeadOrder::moves(AttentionRole role, std::size_t layer) const {
 
 std::vector<std::int64_t> HeadOrder::heads(AttentionRole role, std::size_t layer,
                                            std::int64_t count) const {
-  std::vector<std::int64_t> heads = in_place(count);
+  std::vector<std::int64_t> heads = evenly_spaced(count);
   const auto found = orders_.find({role, layer});
   if (found != orders_.end()) {
     const std::int64_t readers = count / std::ssize(found->second);
@@ -142,8 +144,8 @@ void check_order(const HeadOrder& order, const ModelSpec& source) {
 bool heads_can_move(const ModelSpec& source, AttentionRole role, std::size_t layer) {
   const std::vector<std::int64_t>& kv_heads = source.kv_heads_of(role);
   const std::vector<std::size_t> together = layers_in_step(source, role, layer);
-  return std::all_of(together.begin(), together.end(),
-                     [&](std::size_t other) { return kv_heads[other] == kv_heads[layer]; });
+  return std::ranges::all_of(together,
+                             [&](std::size_t other) { return kv_heads[other] == kv_heads[layer]; });
 }
 
 void move_slopes(const HeadOrder& order, const ModelSpec& source, ModelSpec& grouped) {
@@ -161,14 +163,6 @@ namespace {
 
 using Rows = std::vector<std::int64_t>;
 
-Rows consecutive(std::size_t heads, std::int64_t head_dim) {
-  Rows first(heads);
-  for (std::size_t h = 0; h < heads; ++h) {
-    first[h] = static_cast<std::int64_t>(h) * head_dim;
-  }
-  return first;
-}
-
 // Reads the heads that begin at these features of a tensor, in this order: [heads·d, D], or
 // [heads·d] for a bias.
 std::vector<double> read_features(const Checkpoint& checkpoint, const std::string& name,
@@ -179,7 +173,8 @@ std::vector<double> read_features(const Checkpoint& checkpoint, const std::strin
   const HeadBlocks from = head_blocks(tensor.shape, input_major, features, head_dim);
   const auto rows = static_cast<std::int64_t>(features.size()) * head_dim;
   const Shape shape = tensor.shape.size() == 2 ? Shape{rows, from.columns} : Shape{rows};
-  const HeadBlocks to = head_blocks(shape, false, consecutive(features.size(), head_dim), head_dim);
+  const HeadBlocks to =
+      head_blocks(shape, false, evenly_spaced(std::ssize(features), head_dim), head_dim);
   std::vector<double> values(static_cast<std::size_t>(rows * from.columns));
   move_heads(copy_of_heads(name, from, to), tensor.dtype, bytes, DType::kF64,
              std::as_writable_bytes(std::span(values)));
@@ -199,8 +194,7 @@ DenseLinear read_linear(const Checkpoint& checkpoint, const LinearTensors& names
 }
 
 bool all_finite(const std::vector<double>& values) {
-  return std::all_of(values.begin(), values.end(),
-                     [](double value) { return std::isfinite(value); });
+  return std::ranges::all_of(values, [](double value) { return std::isfinite(value); });
 }
 
 bool all_finite(const DenseLinear& linear) {
@@ -423,8 +417,7 @@ bool average_line(const Line& line, std::span<const std::int64_t> heads, const H
 }  // namespace
 
 bool HeadMove::pools() const {
-  return std::any_of(mean_of.begin(), mean_of.end(),
-                     [](const auto& heads) { return heads.size() > 1; });
+  return std::ranges::any_of(mean_of, [](const auto& heads) { return heads.size() > 1; });
 }
 
 HeadMove copy_of_heads(std::string source, HeadBlocks from, HeadBlocks to) {

@@ -19,6 +19,9 @@ namespace regroup {
 
 // A view of a stored projection as heads [H, d, D].
 
+/// `count` numbers: 0, `step`, 2·`step`, ….
+std::vector<std::int64_t> evenly_spaced(std::int64_t count, std::int64_t step = 1);
+
 /// Offsets and strides of heads in one stored tensor, in elements: the weight of feature r of head
 /// h for input c is element first[h] + r·row_stride + c·column_stride. A whole tensor is one head
 /// of all its rows.

@@ -23,9 +23,9 @@ void apply(const Swap& swap, Partition& partition) {
 
 void sort_groups(Partition& partition) {
   for (HeadGroup& group : partition) {
-    std::sort(group.begin(), group.end());
+    std::ranges::sort(group);
   }
-  std::sort(partition.begin(), partition.end());
+  std::ranges::sort(partition);
 }
 
 // Every pair of places in different groups.
@@ -100,8 +100,7 @@ class PairCosts {
 // `start`, and repeatedly adds the best head.
 Partition grown_partition(std::int64_t heads, std::int64_t groups, std::int64_t start,
                           const PairCosts& pairs) {
-  std::vector<std::int64_t> left(static_cast<std::size_t>(heads));
-  std::iota(left.begin(), left.end(), 0);
+  std::vector<std::int64_t> left = evenly_spaced(heads);
   std::rotate(left.begin(), left.begin() + start, left.end());
   Partition partition(static_cast<std::size_t>(groups));
   for (HeadGroup& group : partition) {
@@ -112,9 +111,8 @@ Partition grown_partition(std::int64_t heads, std::int64_t groups, std::int64_t 
       if (std::ssize(group) == heads / groups) {
         break;
       }
-      next = std::min_element(left.begin(), left.end(), [&](std::int64_t a, std::int64_t b) {
-        return pairs.with_group(a, group) < pairs.with_group(b, group);
-      });
+      next = std::ranges::min_element(
+          left, {}, [&](std::int64_t head) { return pairs.with_group(head, group); });
     }
   }
   return partition;
@@ -173,7 +171,7 @@ class ExactSwaps {
   static constexpr std::size_t kAtOnce = 8;
 
   static HeadGroup sorted(HeadGroup group) {
-    std::sort(group.begin(), group.end());
+    std::ranges::sort(group);
     return group;
   }
 
@@ -183,8 +181,7 @@ class ExactSwaps {
     for (const Swap& swap : swaps_of(partition)) {
       order.emplace_back(pairs_.change(swap, partition), swap);
     }
-    std::stable_sort(order.begin(), order.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::ranges::stable_sort(order, {}, &std::pair<double, Swap>::first);
     for (std::size_t begin = 0; begin < order.size() && left_ > 0; begin += kAtOnce) {
       const std::size_t end = std::min(order.size(), begin + kAtOnce);
       std::optional<Swap> best;

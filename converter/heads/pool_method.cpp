@@ -1,7 +1,6 @@
 #include "converter/heads/pool_method.h"
 
 #include <array>
-#include <numeric>
 #include <utility>
 
 #include "converter/heads/heads.h"
@@ -13,8 +12,7 @@ namespace regroup {
 
 HeadBasis free_basis(std::int64_t head_dim) {
   HeadBasis basis;
-  basis.free.resize(static_cast<std::size_t>(head_dim));
-  std::iota(basis.free.begin(), basis.free.end(), 0);
+  basis.free = evenly_spaced(head_dim);
   return basis;
 }
 

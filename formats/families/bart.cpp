@@ -23,14 +23,11 @@ void read_bart_heads(ModelSpec& spec, const ConfigReader& config) {
   }
 }
 
-void read_bart_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
+void read_bart_sizes(ModelSpec& spec, const ModelConfig& config) {
   spec.hidden_size = config.count({"d_model", "hidden_size"});
   read_bart_heads(spec, config);
-  const std::int64_t encoder =
-      read_layer_count(config, {"encoder_layers", "num_hidden_layers"}, checkpoint);
-  const std::int64_t decoder = read_layer_count(config, {"decoder_layers"}, checkpoint);
-  spec.encoder_layers.resize(static_cast<std::size_t>(encoder));
-  spec.layers.resize(static_cast<std::size_t>(decoder));
+  read_layers(spec.encoder_layers, config, {"encoder_layers", "num_hidden_layers"});
+  read_layers(spec.layers, config, {"decoder_layers"});
   spec.intermediate_size = config.count({"decoder_ffn_dim"});
   const std::int64_t encoder_width = config.count({"encoder_ffn_dim"});
   for (LayerTensors& layer : spec.encoder_layers) {
@@ -71,9 +68,8 @@ struct BartDefaults {
 };
 
 // Sizes, kv heads and layers (without names), and what all relatives share.
-void read_bart_config(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
-                      const BartDefaults& defaults) {
-  read_bart_sizes(spec, config, checkpoint);
+void read_bart_config(ModelSpec& spec, const ModelConfig& config, const BartDefaults& defaults) {
+  read_bart_sizes(spec, config);
   read_bart_start(spec, config, defaults.start_token);
   spec.norm = NormKind::kLayerNorm;
   spec.norm_epsilon = 1e-5;
@@ -108,8 +104,8 @@ void name_bart_stacks(ModelSpec& spec, const BartNames& names) {
 }
 
 // "model.", or "" for models saved without their head.
-std::string bart_prefix(const Checkpoint& checkpoint) {
-  return find_prefix(checkpoint, {"model.", ""}, "decoder.layers.0.self_attn.k_proj.weight");
+std::string bart_prefix(const ModelConfig& config) {
+  return find_prefix(config, {"model.", ""}, "decoder.layers.0.self_attn.k_proj.weight");
 }
 
 // Names the shared embedding and what is tied to it. An untied output makes the model not
@@ -126,9 +122,9 @@ void name_shared_embedding(ModelSpec& spec, const ConfigReader& config, const st
 }
 
 // Names final_logits_bias, [1, V], if it is stored. transformers never trains it.
-void name_logits_bias(ModelSpec& spec, const Checkpoint& checkpoint) {
+void name_logits_bias(ModelSpec& spec, const ModelConfig& config) {
   const std::string name = "final_logits_bias";
-  if (checkpoint.find(name) != nullptr) {
+  if (config.stores(name)) {
     spec.lm_head_bias = name;
     spec.lm_head_bias_is_row = true;
     spec.constant_tensors.push_back(name);
@@ -157,35 +153,30 @@ void check_old_keys(ModelSpec& spec, const ConfigReader& config, const OldBlockK
 // before that of the first position, and a norm after the embeddings. BART's blocks normalise after
 // each residual, mBART's before, with a last norm in both stacks.
 
-ModelSpec describe_with_norms(const ConfigReader& config, const Checkpoint& checkpoint,
-                              bool norm_before) {
+ModelSpec describe_with_norms(const ModelConfig& config, bool norm_before) {
   ModelSpec spec;
-  read_bart_config(spec, config, checkpoint, {});
+  read_bart_config(spec, config, {});
   spec.max_positions = config.count({"max_position_embeddings"});
   spec.positions = PositionKind::kLearned;
   spec.position_offset = 2;
   spec.norm_placement = norm_before ? NormPlacement::kBefore : NormPlacement::kAfterResidual;
   spec.denoising = Denoising::kTextInfilling;
   spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
-  const std::string prefix = bart_prefix(checkpoint);
+  const std::string prefix = bart_prefix(config);
   name_shared_embedding(spec, config, prefix);
   spec.position_embedding = prefix + "decoder.embed_positions.weight";
   spec.encoder_position_embedding = prefix + "encoder.embed_positions.weight";
   name_bart_stacks(spec, {prefix, norm_before, true});
-  name_logits_bias(spec, checkpoint);
+  name_logits_bias(spec, config);
   check_old_keys(spec, config, {norm_before, norm_before, true});
   return spec;
 }
 
 }  // namespace
 
-ModelSpec describe_bart(const ConfigReader& config, const Checkpoint& checkpoint) {
-  return describe_with_norms(config, checkpoint, false);
-}
+ModelSpec describe_bart(const ModelConfig& config) { return describe_with_norms(config, false); }
 
-ModelSpec describe_mbart(const ConfigReader& config, const Checkpoint& checkpoint) {
-  return describe_with_norms(config, checkpoint, true);
-}
+ModelSpec describe_mbart(const ModelConfig& config) { return describe_with_norms(config, true); }
 
 // Marian, M2M100 (also NLLB) and Pegasus: BART's blocks with sinusoidal positions. They were
 // trained on pairs of texts.
@@ -203,10 +194,10 @@ void read_sinusoids(ModelSpec& spec, const ConfigReader& config, std::int64_t st
 }
 
 // Older files have the tables of positions, which loaders then use.
-void name_stored_tables(ModelSpec& spec, const Checkpoint& checkpoint, const std::string& prefix) {
+void name_stored_tables(ModelSpec& spec, const ModelConfig& config, const std::string& prefix) {
   const auto name_if_stored = [&](std::string& name, const char* stack) {
     const std::string table = prefix + stack + ".embed_positions.weight";
-    if (checkpoint.find(table) != nullptr) {
+    if (config.stores(table)) {
       name = table;
       spec.constant_tensors.push_back(table);
     }
@@ -215,11 +206,10 @@ void name_stored_tables(ModelSpec& spec, const Checkpoint& checkpoint, const std
   name_if_stored(spec.encoder_position_embedding, "encoder");
 }
 
-ModelSpec describe_translator(const ConfigReader& config, const Checkpoint& checkpoint,
-                              const BartDefaults& defaults, const std::string& prefix,
-                              std::int64_t fewer_steps = 0) {
+ModelSpec describe_translator(const ModelConfig& config, const BartDefaults& defaults,
+                              const std::string& prefix, std::int64_t fewer_steps = 0) {
   ModelSpec spec;
-  read_bart_config(spec, config, checkpoint, defaults);
+  read_bart_config(spec, config, defaults);
   read_sinusoids(spec, config, spec.hidden_size / 2 - fewer_steps);
   spec.denoising = Denoising::kNone;
   name_shared_embedding(spec, config, prefix);
@@ -237,24 +227,24 @@ void use_two_vocabularies(ModelSpec& spec, const ConfigReader& config, const std
 
 }  // namespace
 
-ModelSpec describe_marian(const ConfigReader& config, const Checkpoint& checkpoint) {
-  const std::string prefix = bart_prefix(checkpoint);
-  ModelSpec spec = describe_translator(config, checkpoint, {.start_token = 58100}, prefix);
+ModelSpec describe_marian(const ModelConfig& config) {
+  const std::string prefix = bart_prefix(config);
+  ModelSpec spec = describe_translator(config, {.start_token = 58100}, prefix);
   spec.norm_placement = NormPlacement::kAfterResidual;
   if (!config.flag_or({"share_encoder_decoder_embeddings"}, true)) {
     use_two_vocabularies(spec, config, prefix);
   }
-  name_stored_tables(spec, checkpoint, prefix);
+  name_stored_tables(spec, config, prefix);
   name_bart_stacks(spec, {prefix});
-  name_logits_bias(spec, checkpoint);
+  name_logits_bias(spec, config);
   check_old_keys(spec, config, {false, false, false});
   return spec;
 }
 
-ModelSpec describe_m2m_100(const ConfigReader& config, const Checkpoint& checkpoint) {
-  const std::string prefix = bart_prefix(checkpoint);
-  ModelSpec spec = describe_translator(config, checkpoint, {.activation = "relu", .scaled = true},
-                                       prefix, /*fewer_steps=*/1);
+ModelSpec describe_m2m_100(const ModelConfig& config) {
+  const std::string prefix = bart_prefix(config);
+  ModelSpec spec = describe_translator(config, {.activation = "relu", .scaled = true}, prefix,
+                                       /*fewer_steps=*/1);
   // Positions count from the padding token's id on. Text without padding never uses earlier ones.
   spec.position_offset = config.optional_token("pad_token_id", spec.vocab_size).value_or(1) + 1;
   name_bart_stacks(spec, {prefix, true});
@@ -262,12 +252,12 @@ ModelSpec describe_m2m_100(const ConfigReader& config, const Checkpoint& checkpo
   return spec;
 }
 
-ModelSpec describe_pegasus(const ConfigReader& config, const Checkpoint& checkpoint) {
-  const std::string prefix = bart_prefix(checkpoint);
-  ModelSpec spec = describe_translator(config, checkpoint, {.start_token = 0}, prefix);
-  name_stored_tables(spec, checkpoint, prefix);
+ModelSpec describe_pegasus(const ModelConfig& config) {
+  const std::string prefix = bart_prefix(config);
+  ModelSpec spec = describe_translator(config, {.start_token = 0}, prefix);
+  name_stored_tables(spec, config, prefix);
   name_bart_stacks(spec, {prefix, true});
-  name_logits_bias(spec, checkpoint);
+  name_logits_bias(spec, config);
   check_old_keys(spec, config, {true, true, false});
   return spec;
 }
@@ -276,10 +266,10 @@ ModelSpec describe_pegasus(const ConfigReader& config, const Checkpoint& checkpo
 // two convolutions. Its kv heads have their own keys, because transformers reads
 // num_key_value_heads as another name of encoder_attention_heads.
 
-ModelSpec describe_whisper(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_whisper(const ModelConfig& config) {
   ModelSpec spec;
   spec.kv_heads_key = {"kv_heads"};
-  read_bart_config(spec, config, checkpoint, {.start_token = 50257});
+  read_bart_config(spec, config, {.start_token = 50257});
   spec.embedding_scale = 1.0;  // transformers ignores scale_embedding
   spec.max_positions = config.count({"max_target_positions"});
   spec.positions = PositionKind::kLearned;
@@ -288,7 +278,7 @@ ModelSpec describe_whisper(const ConfigReader& config, const Checkpoint& checkpo
     spec.not_computable = "an encoder that reads audio";
   }
   spec.loaders_compute = true;
-  const std::string prefix = bart_prefix(checkpoint);
+  const std::string prefix = bart_prefix(config);
   const std::string encoder = prefix + "encoder.", decoder = prefix + "decoder.";
   spec.token_embedding = decoder + "embed_tokens.weight";
   name_output(spec, config, "proj_out.weight", /*tied=*/true);
@@ -330,14 +320,13 @@ void use_position_table(ModelSpec& spec, const std::string& prefix) {
 
 }  // namespace
 
-ModelSpec describe_biogpt(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_biogpt(const ModelConfig& config) {
   ModelSpec spec;
-  read_stack_sizes(spec, config, checkpoint);
+  read_stack_sizes(spec, config);
   spec.intermediate_size = config.count({"intermediate_size"});
   read_decoder(spec, config);
-  const std::string prefix =
-      name_stack(spec, checkpoint, {"biogpt.", "embed_tokens", "layers.", "layer_norm"}, kBartBlock,
-                 kAllBiases);
+  const std::string prefix = name_stack(
+      spec, config, {"biogpt.", "embed_tokens", "layers.", "layer_norm"}, kBartBlock, kAllBiases);
   use_position_table(spec, prefix);
   spec.activation = config.activation_or({"hidden_act"}, "gelu");
   read_embedding_scale(spec, config, true);
@@ -345,13 +334,13 @@ ModelSpec describe_biogpt(const ConfigReader& config, const Checkpoint& checkpoi
   return spec;
 }
 
-ModelSpec describe_xglm(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_xglm(const ModelConfig& config) {
   ModelSpec spec;
-  read_stack_sizes(spec, config, checkpoint, {"d_model", "hidden_size"},
+  read_stack_sizes(spec, config, {"d_model", "hidden_size"},
                    {"attention_heads", "num_attention_heads"}, {"num_layers", "num_hidden_layers"});
   spec.intermediate_size = config.count({"ffn_dim"});
   read_decoder(spec, config);
-  name_stack(spec, checkpoint, {"model.", "embed_tokens", "layers.", "layer_norm"}, kBartBlock,
+  name_stack(spec, config, {"model.", "embed_tokens", "layers.", "layer_norm"}, kBartBlock,
              kAllBiases);
   read_sinusoids(spec, config, spec.hidden_size / 2 - 1);
   spec.activation = config.activation_or({"activation_function"}, "gelu");
@@ -363,13 +352,13 @@ ModelSpec describe_xglm(const ConfigReader& config, const Checkpoint& checkpoint
   return spec;
 }
 
-ModelSpec describe_opt(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_opt(const ModelConfig& config) {
   ModelSpec spec;
-  read_stack_sizes(spec, config, checkpoint);
+  read_stack_sizes(spec, config);
   spec.intermediate_size = config.count({"ffn_dim"});
   spec.embedding_size = config.optional_count({"word_embed_proj_dim"}).value_or(spec.hidden_size);
   const std::string prefix =
-      find_prefix(checkpoint, {"model.decoder.", "decoder."}, "embed_tokens.weight");
+      find_prefix(config, {"model.decoder.", "decoder."}, "embed_tokens.weight");
   read_decoder(spec, config);
   const bool bias = config.flag_or({"enable_bias"}, true);
   name_blocks(spec.layers, prefix + "layers.", kBartBlock, {bias, bias, bias, true});

@@ -5,8 +5,8 @@
 
 namespace regroup {
 
-void read_encoder_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
-  read_stack_sizes(spec, config, checkpoint);
+void read_encoder_sizes(ModelSpec& spec, const ModelConfig& config) {
+  read_stack_sizes(spec, config);
   spec.max_positions = config.count({"max_position_embeddings"});
   spec.intermediate_size = config.count({"intermediate_size"});
   spec.causal = false;
@@ -14,11 +14,10 @@ void read_encoder_sizes(ModelSpec& spec, const ConfigReader& config, const Check
   spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
 }
 
-void name_masked_head(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
-                      const MaskedHeadNames& names) {
+void name_masked_head(ModelSpec& spec, const ModelConfig& config, const MaskedHeadNames& names) {
   spec.head_transform = linear_at(names.transform, true);
   name_output(spec, config, names.decoder + ".weight", /*tied=*/true);
-  name_output_bias(spec, checkpoint, names.decoder + ".bias", names.bias);
+  name_output_bias(spec, config, names.decoder + ".bias", names.bias);
 }
 
 // BERT (with Jina's and MosaicML's), RoBERTa (with XLM-RoBERTa and CamemBERT) and ELECTRA:
@@ -36,16 +35,16 @@ void refuse_decoder(const ConfigReader& config) {
 }
 
 // In checkpoints converted from TensorFlow, weight and bias of a LayerNorm are gamma and beta.
-NormTensors layer_norm_at(const Checkpoint& checkpoint, const std::string& name) {
-  const bool old = checkpoint.find(name + ".gamma") != nullptr;
+NormTensors layer_norm_at(const ModelConfig& config, const std::string& name) {
+  const bool old = config.stores(name + ".gamma");
   return old ? NormTensors{name + ".gamma", name + ".beta"} : norm_at(name, true);
 }
 
 // MosaicBERT has one tensor of queries, keys and values.
-AttentionLayout bert_attention(const Checkpoint& checkpoint, const std::string& name) {
+AttentionLayout bert_attention(const ModelConfig& config, const std::string& name) {
   constexpr BlockNames kFused{Packing::kQueryKeyValue, {{}, "self.Wqkv", "output.dense"}, {}};
   AttentionLayout attention = attention_at(name, kFused, kAllBiases);
-  if (checkpoint.find(attention.q.weight) == nullptr) {
+  if (!config.stores(attention.q.weight)) {
     attention.packing = Packing::kSeparate;
     attention.q = linear_at(name + "self.query", true);
     attention.k = linear_at(name + "self.key", true);
@@ -54,19 +53,19 @@ AttentionLayout bert_attention(const Checkpoint& checkpoint, const std::string& 
   return attention;
 }
 
-LayerTensors layer_at(const Checkpoint& checkpoint, const std::string& name) {
+LayerTensors layer_at(const ModelConfig& config, const std::string& name) {
   LayerTensors layer;
-  layer.attention = bert_attention(checkpoint, name + ".attention.");
-  layer.attention_norm = layer_norm_at(checkpoint, name + ".attention.output.LayerNorm");
+  layer.attention = bert_attention(config, name + ".attention.");
+  layer.attention_norm = layer_norm_at(config, name + ".attention.output.LayerNorm");
   const LinearTensors gate_up = linear_at(name + ".mlp.gated_layers", false);
-  if (checkpoint.find(gate_up.weight) != nullptr) {
+  if (config.stores(gate_up.weight)) {
     layer.gate = layer.up = gate_up;
     layer.down = linear_at(name + ".mlp.wo", true);
     layer.mlp_norm = norm_at(name + ".mlp.layernorm", true);
   } else {
     layer.up = linear_at(name + ".intermediate.dense", true);
     layer.down = linear_at(name + ".output.dense", true);
-    layer.mlp_norm = layer_norm_at(checkpoint, name + ".output.LayerNorm");
+    layer.mlp_norm = layer_norm_at(config, name + ".output.LayerNorm");
   }
   return layer;
 }
@@ -115,34 +114,31 @@ void read_mosaic(ModelSpec& spec, const ConfigReader& config) {
 }
 
 // jina-bert-v2-qk-post-norm has other MLPs and norms of queries and keys.
-void refuse_qk_norms(const ConfigReader& config, const Checkpoint& checkpoint,
-                     const std::string& start) {
-  if (checkpoint.find(start + "encoder.layer.0.attention.self.layer_norm_k.weight") != nullptr) {
+void refuse_qk_norms(const ModelConfig& config, const std::string& start) {
+  if (config.stores(start + "encoder.layer.0.attention.self.layer_norm_k.weight")) {
     throw_bad_input("{}: norms of queries and keys (layer_norm_k) in this family are not supported",
                     config.where());
   }
 }
 
 // Describes everything except the head. `prefix` is that of models saved with their head.
-ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoint,
-                          std::string_view prefix) {
+ModelSpec describe_common(const ModelConfig& config, std::string_view prefix) {
   refuse_decoder(config);
   ModelSpec spec;
-  read_encoder_sizes(spec, config, checkpoint);
+  read_encoder_sizes(spec, config);
   spec.token_types = config.optional_count({"type_vocab_size"}).value_or(2);
   spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-12);
   spec.norm_placement = NormPlacement::kAfterResidual;
   spec.activation = config.activation_or({"hidden_act"}, "gelu");
-  const std::string start =
-      find_prefix(checkpoint, {prefix, ""}, "embeddings.word_embeddings.weight");
+  const std::string start = find_prefix(config, {prefix, ""}, "embeddings.word_embeddings.weight");
   const std::string embeddings = start + "embeddings.";
-  refuse_qk_norms(config, checkpoint, start);
+  refuse_qk_norms(config, start);
   spec.token_embedding = embeddings + "word_embeddings.weight";
   read_positions(spec, config, embeddings);
   spec.token_type_embedding = embeddings + "token_type_embeddings.weight";
-  spec.embedding_norm = layer_norm_at(checkpoint, embeddings + "LayerNorm");
+  spec.embedding_norm = layer_norm_at(config, embeddings + "LayerNorm");
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i] = layer_at(checkpoint, start + "encoder.layer." + std::to_string(i));
+    spec.layers[i] = layer_at(config, start + "encoder.layer." + std::to_string(i));
   }
   read_mlp(spec, config);
   return spec;
@@ -150,44 +146,43 @@ ModelSpec describe_common(const ConfigReader& config, const Checkpoint& checkpoi
 
 }  // namespace
 
-ModelSpec describe_bert(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, "bert.");
+ModelSpec describe_bert(const ModelConfig& config) {
+  ModelSpec spec = describe_common(config, "bert.");
   if (spec.layers.front().attention.packing == Packing::kQueryKeyValue) {
     read_mosaic(spec, config);
   }
   name_masked_head(
-      spec, config, checkpoint,
+      spec, config,
       {"cls.predictions.transform.dense", "cls.predictions.bias", "cls.predictions.decoder"});
-  spec.head_norm = layer_norm_at(checkpoint, "cls.predictions.transform.LayerNorm");
+  spec.head_norm = layer_norm_at(config, "cls.predictions.transform.LayerNorm");
   return spec;
 }
 
-ModelSpec describe_electra(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, "electra.");
+ModelSpec describe_electra(const ModelConfig& config) {
+  ModelSpec spec = describe_common(config, "electra.");
   const std::int64_t width = config.optional_count({"embedding_size"}).value_or(128);
   if (width != spec.hidden_size) {
     spec.embedding_size = width;
     spec.projected_last = true;
-    spec.project_in =
-        linear_at(find_prefix(checkpoint, {"electra.", ""}, "embeddings_project.weight") +
-                      "embeddings_project",
-                  true);
+    spec.project_in = linear_at(
+        find_prefix(config, {"electra.", ""}, "embeddings_project.weight") + "embeddings_project",
+        true);
   }
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
-  name_masked_head(spec, config, checkpoint,
+  name_masked_head(spec, config,
                    {"generator_predictions.dense", "generator_lm_head.bias", "generator_lm_head"});
-  spec.head_norm = layer_norm_at(checkpoint, "generator_predictions.LayerNorm");
+  spec.head_norm = layer_norm_at(config, "generator_predictions.LayerNorm");
   return spec;
 }
 
-ModelSpec describe_roberta(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_common(config, checkpoint, "roberta.");
+ModelSpec describe_roberta(const ModelConfig& config) {
+  ModelSpec spec = describe_common(config, "roberta.");
   // Text without padding never uses the rows up to the padding token's id.
   skip_first_positions(spec, config,
                        config.optional_token("pad_token_id", spec.vocab_size).value_or(1) + 1);
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
-  name_masked_head(spec, config, checkpoint, {"lm_head.dense", "lm_head.bias", "lm_head.decoder"});
-  spec.head_norm = layer_norm_at(checkpoint, "lm_head.layer_norm");
+  name_masked_head(spec, config, {"lm_head.dense", "lm_head.bias", "lm_head.decoder"});
+  spec.head_norm = layer_norm_at(config, "lm_head.layer_norm");
   return spec;
 }
 
@@ -216,18 +211,18 @@ void read_mpnet_positions(ModelSpec& spec, const ConfigReader& config, const std
 
 }  // namespace
 
-ModelSpec describe_mpnet(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_mpnet(const ModelConfig& config) {
   ModelSpec spec;
-  read_encoder_sizes(spec, config, checkpoint);
+  read_encoder_sizes(spec, config);
   spec.norm_epsilon = config.number_or({"layer_norm_eps"}, 1e-12);
   spec.norm_placement = NormPlacement::kAfterResidual;
   spec.activation = config.activation_or({"hidden_act"}, "gelu");
   const std::string prefix =
-      name_stack(spec, checkpoint, {"mpnet.", "embeddings.word_embeddings", "encoder.layer."},
+      name_stack(spec, config, {"mpnet.", "embeddings.word_embeddings", "encoder.layer."},
                  kMpnetBlock, kAllBiases);
   spec.embedding_norm = norm_at(prefix + "embeddings.LayerNorm", true);
   read_mpnet_positions(spec, config, prefix);
-  name_masked_head(spec, config, checkpoint, {"lm_head.dense", "lm_head.bias", "lm_head.decoder"});
+  name_masked_head(spec, config, {"lm_head.dense", "lm_head.bias", "lm_head.decoder"});
   spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
   spec.head_norm = norm_at("lm_head.layer_norm", true);
   return spec;
@@ -239,9 +234,9 @@ constexpr BlockNames kDistilBertBlock{Packing::kSeparate,
                                       {"sa_layer_norm", "attention.*_lin", "attention.out_lin"},
                                       {"output_layer_norm", {}, "ffn.lin1", "ffn.lin2"}};
 
-ModelSpec describe_distilbert(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_distilbert(const ModelConfig& config) {
   ModelSpec spec;
-  read_stack_sizes(spec, config, checkpoint, {"dim"}, {"n_heads"}, {"n_layers"});
+  read_stack_sizes(spec, config, {"dim"}, {"n_heads"}, {"n_layers"});
   spec.max_positions = config.count({"max_position_embeddings"});
   spec.intermediate_size = config.count({"hidden_dim"});
   spec.mask_token = config.optional_token("mask_token_id", spec.vocab_size);
@@ -251,9 +246,9 @@ ModelSpec describe_distilbert(const ConfigReader& config, const Checkpoint& chec
   spec.norm_epsilon = 1e-12;
   spec.norm_placement = NormPlacement::kAfterResidual;
   spec.activation = config.activation_or({"activation"}, "gelu");
-  const std::string start = name_stack(
-      spec, checkpoint, {"distilbert.", "embeddings.word_embeddings", "transformer.layer."},
-      kDistilBertBlock, kAllBiases);
+  const std::string start =
+      name_stack(spec, config, {"distilbert.", "embeddings.word_embeddings", "transformer.layer."},
+                 kDistilBertBlock, kAllBiases);
   // Sinusoids, if the config has them, are stored as well.
   spec.position_embedding = start + "embeddings.position_embeddings.weight";
   spec.embedding_norm = norm_at(start + "embeddings.LayerNorm", true);

@@ -15,10 +15,10 @@ constexpr BlockNames kBloomBlock{
     {"input_layernorm", "self_attention.query_key_value", "self_attention.dense"},
     {"post_attention_layernorm", {}, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"}};
 
-ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_bloom(const ModelConfig& config) {
   ModelSpec spec;
-  read_stack_sizes(spec, config, checkpoint, {"hidden_size", "n_embed"},
-                   {"n_head", "num_attention_heads"}, {"n_layer", "num_hidden_layers"});
+  read_stack_sizes(spec, config, {"hidden_size", "n_embed"}, {"n_head", "num_attention_heads"},
+                   {"n_layer", "num_hidden_layers"});
   spec.intermediate_size = 4 * spec.hidden_size;
   spec.positions = PositionKind::kAlibi;
   read_layer_norm(spec, config, {"layer_norm_epsilon"});
@@ -26,7 +26,7 @@ ModelSpec describe_bloom(const ConfigReader& config, const Checkpoint& checkpoin
   spec.residual_after_norm = config.flag_or({"apply_residual_connection_post_layernorm"}, false);
 
   const std::string prefix = name_stack(
-      spec, checkpoint, {"transformer.", "word_embeddings", "h.", "ln_f"}, kBloomBlock, kAllBiases);
+      spec, config, {"transformer.", "word_embeddings", "h.", "ln_f"}, kBloomBlock, kAllBiases);
   spec.embedding_norm = norm_at(prefix + "word_embeddings_layernorm", true);
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
@@ -63,18 +63,16 @@ std::string unsupported_setting(const ConfigReader& config, const ConfigReader& 
   return config.find("logit_scale") != nullptr ? "logit_scale" : "";
 }
 
-void read_mpt_sizes(ModelSpec& spec, const ConfigReader& config, const ConfigReader& attention,
-                    const Checkpoint& checkpoint) {
+void read_mpt_sizes(ModelSpec& spec, const ModelConfig& config, const ConfigReader& attention) {
   spec.hidden_size = config.count({"d_model", "hidden_size"});
   set_heads(spec, config, {"n_heads", "num_attention_heads"}, std::nullopt);
-  const std::int64_t layers =
-      read_layer_count(config, {"n_layers", "num_hidden_layers"}, checkpoint);
-  spec.layers.resize(static_cast<std::size_t>(layers));
+  read_layers(spec.layers, config, {"n_layers", "num_hidden_layers"});
   spec.intermediate_size =
       config.optional_count({"expansion_ratio"}).value_or(4) * spec.hidden_size;
   spec.vocab_size = config.count({"vocab_size"});
   spec.max_positions = config.optional_count({"max_seq_len"});
-  spec.kv_heads = attention.kv_heads("kv_n_heads", layers, spec.query_heads, spec.query_heads);
+  spec.kv_heads =
+      attention.kv_heads("kv_n_heads", spec.layer_count(), spec.query_heads, spec.query_heads);
   spec.kv_heads_key = {"attn_config", "kv_n_heads"};
 }
 
@@ -94,15 +92,15 @@ constexpr BlockNames kMptBlock{Packing::kQueryKeyValue,
 
 }  // namespace
 
-ModelSpec describe_mpt(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_mpt(const ModelConfig& config) {
   const ConfigReader attention = config.object("attn_config");
   ModelSpec spec;
-  read_mpt_sizes(spec, config, attention, checkpoint);
+  read_mpt_sizes(spec, config, attention);
   read_mpt_attention(spec, attention);
   read_layer_norm(spec, config, {"layer_norm_epsilon"});
   spec.activation = Activation::kGeluErf;
   spec.not_computable = unsupported_setting(config, attention);
-  name_stack(spec, checkpoint, {"transformer.", "wte", "blocks.", "norm_f"}, kMptBlock, {});
+  name_stack(spec, config, {"transformer.", "wte", "blocks.", "norm_f"}, kMptBlock, {});
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
@@ -133,16 +131,16 @@ FalconLayout read_layout(const ConfigReader& config) {
   return layout;
 }
 
-void read_kv_heads(ModelSpec& spec, const ConfigReader& config, const FalconLayout& layout,
-                   std::int64_t layers) {
+void read_kv_heads(ModelSpec& spec, const ConfigReader& config, const FalconLayout& layout) {
   if (layout.grouped) {
-    spec.kv_heads = config.kv_heads("num_kv_heads", layers, spec.query_heads, spec.query_heads);
+    spec.kv_heads =
+        config.kv_heads("num_kv_heads", spec.layer_count(), spec.query_heads, spec.query_heads);
     spec.kv_heads_key = {"num_kv_heads"};
     spec.loaders_read_kv_heads = true;
     return;
   }
   const bool multi_query = config.flag_or({"multi_query"}, true);
-  spec.kv_heads = config.kv_heads("num_key_value_heads", layers, spec.query_heads,
+  spec.kv_heads = config.kv_heads("num_key_value_heads", spec.layer_count(), spec.query_heads,
                                   multi_query ? 1 : spec.query_heads);
   spec.multi_query_key = "multi_query";
 }
@@ -160,19 +158,17 @@ BlockNames falcon_block(const FalconLayout& layout) {
 
 }  // namespace
 
-ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_falcon(const ModelConfig& config) {
   const FalconLayout layout = read_layout(config);
   ModelSpec spec;
   spec.hidden_size = config.count({"hidden_size"});
   set_heads(spec, config, {"num_attention_heads", "n_head"}, std::nullopt);
-  const std::int64_t layers =
-      read_layer_count(config, {"num_hidden_layers", "n_layer"}, checkpoint);
-  spec.layers.resize(static_cast<std::size_t>(layers));
+  read_layers(spec.layers, config, {"num_hidden_layers", "n_layer"});
   spec.intermediate_size =
       config.optional_count({"ffn_hidden_size"}).value_or(4 * spec.hidden_size);
   spec.vocab_size = config.count({"vocab_size"});
   spec.max_positions = config.optional_count({"max_position_embeddings"});
-  read_kv_heads(spec, config, layout, layers);
+  read_kv_heads(spec, config, layout);
   if (config.flag_or({"alibi"}, false)) {
     spec.positions = PositionKind::kAlibi;
     spec.alibi.scaled = true;
@@ -187,8 +183,8 @@ ModelSpec describe_falcon(const ConfigReader& config, const Checkpoint& checkpoi
   }
 
   const bool bias = layout.biases;
-  name_stack(spec, checkpoint, {"transformer.", "word_embeddings", "h.", "ln_f"},
-             falcon_block(layout), {bias, bias, bias, true});
+  name_stack(spec, config, {"transformer.", "word_embeddings", "h.", "ln_f"}, falcon_block(layout),
+             {bias, bias, bias, true});
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }
@@ -207,15 +203,13 @@ bool has_rope(const ModelSpec& spec) {
          (spec.hidden_size != kHiddenSizeOf13B && spec.max_positions.has_value());
 }
 
-void read_baichuan_positions(ModelSpec& spec, const ConfigReader& config,
-                             const Checkpoint& checkpoint) {
+void read_baichuan_positions(ModelSpec& spec, const ModelConfig& config) {
   if (has_rope(spec)) {
     read_rope(spec, config);
     return;
   }
-  const std::string frequencies =
-      llama_layer_name(checkpoint, 0) + ".self_attn.rotary_emb.inv_freq";
-  if (checkpoint.find(frequencies) != nullptr) {
+  const std::string frequencies = llama_layer_name(config, 0) + ".self_attn.rotary_emb.inv_freq";
+  if (config.stores(frequencies)) {
     throw_bad_input(
         "{}: the checkpoint has {}, so RoPE, but the config has no max_position_embeddings, which "
         "means ALiBi; add that key",
@@ -234,16 +228,16 @@ bool normalises_head(const ModelSpec& spec, const ConfigReader& config) {
 
 }  // namespace
 
-ModelSpec describe_baichuan(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_baichuan(const ModelConfig& config) {
   ModelSpec spec;
-  read_llama_sizes(spec, config, checkpoint);
+  read_llama_sizes(spec, config);
   spec.loaders_read_kv_heads = false;
-  read_baichuan_positions(spec, config, checkpoint);
+  read_baichuan_positions(spec, config);
   read_rms_block(spec, config);
   BlockNames block = kLlamaBlock;
   block.packing = Packing::kQueryKeyValue;
   block.attention.qkv = "self_attn.W_pack";
-  name_llama_tensors(spec, config, checkpoint, {}, /*tied_by_default=*/false, block);
+  name_llama_tensors(spec, config, {}, /*tied_by_default=*/false, block);
   spec.lm_head_normalised = normalises_head(spec, config);
   return spec;
 }

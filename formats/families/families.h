@@ -12,7 +12,7 @@
 namespace regroup {
 
 /// Describes the models of one family. A row of registry.cpp names each of these.
-using DescribeFamily = ModelSpec(const ConfigReader& config, const Checkpoint& checkpoint);
+using DescribeFamily = ModelSpec(const ModelConfig& config);
 
 // llama.cpp: separate q, k, v, o; RoPE; gated MLP.
 DescribeFamily describe_llama, describe_mistral, describe_qwen2, describe_qwen3, describe_granite,
@@ -63,11 +63,11 @@ struct LlamaDefaults {
 
 /// Reads hidden_size, num_attention_heads, head_dim, num_hidden_layers, vocab_size and
 /// max_position_embeddings into `spec`; creates its layers without tensor names.
-void read_llama_frame(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+void read_llama_frame(ModelSpec& spec, const ModelConfig& config,
                       const LlamaDefaults& defaults = {});
 
 /// The same, plus intermediate_size and num_key_value_heads.
-void read_llama_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+void read_llama_sizes(ModelSpec& spec, const ModelConfig& config,
                       const LlamaDefaults& defaults = {});
 
 inline constexpr BlockNames kLlamaBlock{
@@ -77,9 +77,8 @@ inline constexpr BlockNames kLlamaBlock{
 
 /// Names the tensors of all blocks, model.embed_tokens, model.norm, and lm_head unless the
 /// embeddings are tied (`tied_by_default` if the config does not say).
-void name_llama_tensors(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
-                        const BlockBiases& biases, bool tied_by_default = false,
-                        const BlockNames& block = kLlamaBlock);
+void name_llama_tensors(ModelSpec& spec, const ModelConfig& config, const BlockBiases& biases,
+                        bool tied_by_default = false, const BlockNames& block = kLlamaBlock);
 
 /// The biases that attention_bias and mlp_bias name.
 BlockBiases llama_biases(const ConfigReader& config);
@@ -88,31 +87,29 @@ BlockBiases llama_biases(const ConfigReader& config);
 void read_rms_block(ModelSpec& spec, const ConfigReader& config, double default_epsilon = 1e-6);
 
 /// Describes a decoder with RMSNorm and RoPE without tensor names. Callers change what differs.
-ModelSpec describe_llama_like(const ConfigReader& config, const Checkpoint& checkpoint,
-                              const LlamaDefaults& defaults, double default_epsilon = 1e-6,
-                              const RopeDefaults& rope = {});
+ModelSpec describe_llama_like(const ModelConfig& config, const LlamaDefaults& defaults,
+                              double default_epsilon = 1e-6, const RopeDefaults& rope = {});
 
 /// Reads the window of Qwen's models: in none, all or some of their layers.
 void read_qwen_window(ModelSpec& spec, const ConfigReader& config);
 
 /// Adds the norms of each layer's queries and keys, q_`name` and k_`name`.
-void add_qk_norms(ModelSpec& spec, const Checkpoint& checkpoint, QkNorm kind,
+void add_qk_norms(ModelSpec& spec, const ModelConfig& config, QkNorm kind,
                   const std::string& name = "norm", bool bias = false);
 
 /// "model.layers.3", or "layers.3" in models saved without their head.
-std::string llama_layer_name(const Checkpoint& checkpoint, std::size_t layer);
+std::string llama_layer_name(const ModelConfig& config, std::size_t layer);
 
 // What the encoders of this folder have in common.
 
 /// Sizes, heads and the mask token under BERT's names; attention in both directions, LayerNorm.
-void read_encoder_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint);
+void read_encoder_sizes(ModelSpec& spec, const ModelConfig& config);
 
 /// The head that predicts masked tokens, apart from its norm. `decoder` adds a bias that some
 /// checkpoints store as `bias`.
 struct MaskedHeadNames {
   std::string transform, bias, decoder;
 };
-void name_masked_head(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
-                      const MaskedHeadNames& names);
+void name_masked_head(ModelSpec& spec, const ModelConfig& config, const MaskedHeadNames& names);
 
 }  // namespace regroup

@@ -34,11 +34,10 @@ std::optional<double> read_softcap(const ConfigReader& config, std::string_view 
 }
 
 // What Gemma 2 and 3 share, apart from positions.
-ModelSpec describe_gemma_with_windows(const ConfigReader& config, const Checkpoint& checkpoint,
-                                      std::int64_t pattern) {
+ModelSpec describe_gemma_with_windows(const ModelConfig& config, std::int64_t pattern) {
   constexpr double kScalarUnlessGiven = 256.0;
   ModelSpec spec;
-  read_llama_sizes(spec, config, checkpoint, {.kv_heads = 4, .head_dim = 256});
+  read_llama_sizes(spec, config, {.kv_heads = 4, .head_dim = 256});
   read_layer_windows(spec, config, pattern);
   scale_like_gemma(spec);
   spec.norm_epsilon = config.number_or({"rms_norm_eps"}, 1e-6);
@@ -49,9 +48,9 @@ ModelSpec describe_gemma_with_windows(const ConfigReader& config, const Checkpoi
   if (config.flag_or({"use_bidirectional_attention"}, false)) {
     spec.not_computable = "use_bidirectional_attention";
   }
-  name_llama_tensors(spec, config, checkpoint, llama_biases(config), /*tied_by_default=*/true);
+  name_llama_tensors(spec, config, llama_biases(config), /*tied_by_default=*/true);
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    const std::string name = llama_layer_name(checkpoint, i);
+    const std::string name = llama_layer_name(config, i);
     LayerTensors& layer = spec.layers[i];
     layer.attention_output_norm = layer.mlp_norm;  // post_attention_layernorm
     layer.mlp_norm = norm_at(name + ".pre_feedforward_layernorm", false);
@@ -62,33 +61,33 @@ ModelSpec describe_gemma_with_windows(const ConfigReader& config, const Checkpoi
 
 }  // namespace
 
-ModelSpec describe_gemma(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 16, .head_dim = 256});
+ModelSpec describe_gemma(const ModelConfig& config) {
+  ModelSpec spec = describe_llama_like(config, {.kv_heads = 16, .head_dim = 256});
   scale_like_gemma(spec);
   // The weights were trained with the tanh form, which configs call "gelu".
   spec.activation = Activation::kGeluTanh;
-  name_llama_tensors(spec, config, checkpoint, llama_biases(config), /*tied_by_default=*/true);
+  name_llama_tensors(spec, config, llama_biases(config), /*tied_by_default=*/true);
   return spec;
 }
 
-ModelSpec describe_gemma2(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_gemma_with_windows(config, checkpoint, 2);
+ModelSpec describe_gemma2(const ModelConfig& config) {
+  ModelSpec spec = describe_gemma_with_windows(config, 2);
   read_rope(spec, config);
   spec.attention_softcap = read_softcap(config, "attn_logit_softcapping", 50.0);
   spec.logit_softcap = read_softcap(config, "final_logit_softcapping", 30.0);
   return spec;
 }
 
-ModelSpec describe_gemma3(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_gemma3(const ModelConfig& config) {
   const std::int64_t pattern = config.optional_count({"sliding_window_pattern"}).value_or(6);
-  ModelSpec spec = describe_gemma_with_windows(config, checkpoint, pattern);
+  ModelSpec spec = describe_gemma_with_windows(config, pattern);
   read_rope_of_windows(spec, config, {.theta = config.number_or({"rope_theta"}, 1e6)},
                        {.theta = config.number_or({"rope_local_base_freq"}, 10000.0)});
   spec.logit_softcap = read_softcap(config, "final_logit_softcapping", std::nullopt);
   if (config.find("attn_logit_softcapping") != nullptr) {
     spec.not_computable = "attn_logit_softcapping, which transformers ignores";
   }
-  add_qk_norms(spec, checkpoint, QkNorm::kSharedAcrossHeads);
+  add_qk_norms(spec, config, QkNorm::kSharedAcrossHeads);
   return spec;
 }
 
@@ -97,42 +96,40 @@ ModelSpec describe_gemma3(const ConfigReader& config, const Checkpoint& checkpoi
 
 namespace {
 
-void name_olmo2_tensors(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
+void name_olmo2_tensors(ModelSpec& spec, const ModelConfig& config) {
   spec.norm_placement = NormPlacement::kAfterSublayer;
   BlockNames block = kLlamaBlock;
   block.attention.norm = "post_attention_layernorm";
   block.mlp.norm = "post_feedforward_layernorm";
-  name_llama_tensors(spec, config, checkpoint, llama_biases(config), /*tied_by_default=*/false,
-                     block);
-  add_qk_norms(spec, checkpoint, QkNorm::kProjection);
+  name_llama_tensors(spec, config, llama_biases(config), /*tied_by_default=*/false, block);
+  add_qk_norms(spec, config, QkNorm::kProjection);
 }
 
 }  // namespace
 
-ModelSpec describe_olmo(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_llama_like(config, checkpoint, {});
+ModelSpec describe_olmo(const ModelConfig& config) {
+  ModelSpec spec = describe_llama_like(config, {});
   spec.norm = NormKind::kLayerNorm;
   spec.norm_epsilon = 1e-5;
   spec.norm_without_parameters = true;
   spec.clip_qkv = config.optional_number({"clip_qkv"});
   BlockNames block = kLlamaBlock;
   block.attention.norm = block.mlp.norm = {};
-  name_llama_tensors(spec, config, checkpoint, llama_biases(config), /*tied_by_default=*/false,
-                     block);
+  name_llama_tensors(spec, config, llama_biases(config), /*tied_by_default=*/false, block);
   spec.final_norm = {};
   return spec;
 }
 
-ModelSpec describe_olmo2(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_llama_like(config, checkpoint, {}, /*default_epsilon=*/1e-5);
-  name_olmo2_tensors(spec, config, checkpoint);
+ModelSpec describe_olmo2(const ModelConfig& config) {
+  ModelSpec spec = describe_llama_like(config, {}, /*default_epsilon=*/1e-5);
+  name_olmo2_tensors(spec, config);
   return spec;
 }
 
-ModelSpec describe_olmo3(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_olmo3(const ModelConfig& config) {
   constexpr double kTheta = 500000.0;
   ModelSpec spec;
-  read_llama_sizes(spec, config, checkpoint);
+  read_llama_sizes(spec, config);
   read_rms_block(spec, config, 1e-5);
   read_layer_windows(spec, config, 4);
   read_rope_of_windows(spec, config, {.theta = config.number_or({"rope_theta"}, kTheta)},
@@ -142,7 +139,7 @@ ModelSpec describe_olmo3(const ConfigReader& config, const Checkpoint& checkpoin
       config.find("rope_parameters") == nullptr) {
     spec.not_computable = "rope_theta, which transformers 4 and 5 read differently";
   }
-  name_olmo2_tensors(spec, config, checkpoint);
+  name_olmo2_tensors(spec, config);
   return spec;
 }
 
@@ -161,12 +158,12 @@ double scale_at(const ConfigReader& config, std::string_view key) {
 
 }  // namespace
 
-ModelSpec describe_minicpm(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_minicpm(const ModelConfig& config) {
   if (config.number_or({"num_experts"}, 0.0) > 0.0) {
     throw_bad_input("{}: num_experts: models with several experts are not supported",
                     config.where());
   }
-  ModelSpec spec = describe_llama_like(config, checkpoint, {});
+  ModelSpec spec = describe_llama_like(config, {});
   spec.embedding_scale = scale_at(config, "scale_emb");
   spec.residual_scale =
       scale_at(config, "scale_depth") / std::sqrt(static_cast<double>(spec.layer_count()));
@@ -178,7 +175,7 @@ ModelSpec describe_minicpm(const ConfigReader& config, const Checkpoint& checkpo
     spec.not_computable = "sparse_config";
   }
   spec.loaders_read_kv_heads = true;  // its own code does
-  name_llama_tensors(spec, config, checkpoint, llama_biases(config), /*tied_by_default=*/true);
+  name_llama_tensors(spec, config, llama_biases(config), /*tied_by_default=*/true);
   return spec;
 }
 

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <optional>
 
-#include <fmt/format.h>
-
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/gguf_graphs.h"
@@ -123,7 +121,7 @@ void read_heads(ModelSpec& spec, const GgufHyperparameters& parameters, std::int
     throw_bad_input("{}: {} is missing", parameters.where(),
                     parameters.key("attention.head_count"));
   }
-  spec.query_heads = *std::max_element(heads->begin(), heads->end());
+  spec.query_heads = *std::ranges::max_element(*heads);
   if (spec.query_heads < 1 || spec.query_heads > kMaxGgufHeads) {
     throw_bad_input("{}: {} is {}, 1 to {} allowed", parameters.where(),
                     parameters.key("attention.head_count"), spec.query_heads, kMaxGgufHeads);
@@ -155,11 +153,11 @@ void read_heads(ModelSpec& spec, const GgufHyperparameters& parameters, std::int
 // Sets the MLP widths. Returns the width of each layer, 0 without an MLP.
 std::vector<std::int64_t> read_mlp_widths(ModelSpec& spec, const GgufHyperparameters& parameters) {
   const auto widths = parameters.per_layer("feed_forward_length", spec.layer_count());
-  if (!widths || *std::max_element(widths->begin(), widths->end()) < 1) {
+  if (!widths || *std::ranges::max_element(*widths) < 1) {
     throw_bad_input("{}: {} {}", parameters.where(), parameters.key("feed_forward_length"),
                     widths ? "is 0" : "is missing");
   }
-  spec.intermediate_size = *std::max_element(widths->begin(), widths->end());
+  spec.intermediate_size = *std::ranges::max_element(*widths);
   for (std::size_t i = 0; i < widths->size(); ++i) {
     const std::int64_t width = (*widths)[i];
     spec.layers[i].intermediate_size = width == spec.intermediate_size ? 0 : width;

@@ -1,7 +1,6 @@
 // Models in GGUF files.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -27,7 +27,7 @@ std::string_view name_of(NormKind norm) {
 
 template <typename Test>
 bool any_layer(const ModelSpec& spec, Test test) {
-  return std::any_of(spec.layers.begin(), spec.layers.end(), test);
+  return std::ranges::any_of(spec.layers, test);
 }
 
 bool has_bias(const LinearTensors& linear) { return !linear.bias.empty(); }
@@ -276,8 +276,8 @@ std::string obstacle_in_experts(const ModelSpec& spec, const GgufGraph& graph) {
   if (routing.scale != 1.0) {
     return "another scale of experts";
   }
-  const bool grouped = std::any_of(spec.kv_heads.begin(), spec.kv_heads.end(),
-                                   [&](std::int64_t heads) { return heads != spec.query_heads; });
+  const bool grouped = std::ranges::any_of(
+      spec.kv_heads, [&](std::int64_t heads) { return heads != spec.query_heads; });
   if (graph.whole_k_norm && grouped) {
     return "fewer kv heads than query heads, for which llama.cpp's norm of keys is too wide";
   }

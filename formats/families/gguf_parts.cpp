@@ -125,9 +125,8 @@ void name_experts(LayerTensors& layer, const std::string& block, const GgufExper
 }  // namespace
 
 std::int64_t leading_dense_layers(const ModelSpec& spec) {
-  const auto first =
-      std::find_if(spec.layers.begin(), spec.layers.end(),
-                   [](const LayerTensors& layer) { return layer.experts.present(); });
+  const auto first = std::ranges::find_if(
+      spec.layers, [](const LayerTensors& layer) { return layer.experts.present(); });
   return first - spec.layers.begin();
 }
 
@@ -145,8 +144,8 @@ std::vector<double> rope_divisors_in(const Checkpoint& checkpoint) {
   checkpoint.file_of(*tensor).read_at(tensor->begin, bytes);
   std::vector<double> values(tensor->elements());
   decode_to_double(DType::kF32, bytes, values);
-  const bool usable = std::all_of(values.begin(), values.end(),
-                                  [](double value) { return std::isfinite(value) && value > 0.0; });
+  const bool usable =
+      std::ranges::all_of(values, [](double value) { return std::isfinite(value) && value > 0.0; });
   return usable ? values : std::vector<double>();
 }
 

@@ -23,12 +23,9 @@ const GgufGraph& graph_for(const ModelSpec& spec) {
   const auto distance = [&](const GgufGraph* graph) {
     return graph->made_for == spec.architecture ? 0 : graph->family == spec.family ? 1 : 2;
   };
-  std::stable_sort(order.begin(), order.end(), [&](const GgufGraph* a, const GgufGraph* b) {
-    return distance(a) < distance(b);
-  });
-  const auto fits = std::find_if(order.begin(), order.end(), [&](const GgufGraph* graph) {
-    return gguf_obstacle(spec, *graph).empty();
-  });
+  std::ranges::stable_sort(order, {}, distance);
+  const auto fits = std::ranges::find_if(
+      order, [&](const GgufGraph* graph) { return gguf_obstacle(spec, *graph).empty(); });
   if (fits != order.end()) {
     return **fits;
   }

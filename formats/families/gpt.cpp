@@ -11,16 +11,16 @@ namespace {
 
 // What GPT-2, GPTBigCode and GPT-J share: config keys and tensors. Returns the prefix of all tensor
 // names, "transformer." or "".
-std::string read_gpt_frame(ModelSpec& spec, const ConfigReader& config,
-                           const Checkpoint& checkpoint, const std::string& default_activation,
-                           const BlockNames& block, const BlockBiases& biases = kAllBiases) {
-  read_stack_sizes(spec, config, checkpoint, {"n_embd", "hidden_size"},
-                   {"n_head", "num_attention_heads"}, {"n_layer", "num_hidden_layers"});
+std::string read_gpt_frame(ModelSpec& spec, const ModelConfig& config,
+                           const std::string& default_activation, const BlockNames& block,
+                           const BlockBiases& biases = kAllBiases) {
+  read_stack_sizes(spec, config, {"n_embd", "hidden_size"}, {"n_head", "num_attention_heads"},
+                   {"n_layer", "num_hidden_layers"});
   spec.intermediate_size = config.optional_count({"n_inner"}).value_or(4 * spec.hidden_size);
   spec.max_positions = config.optional_count({"n_positions", "max_position_embeddings"});
   read_layer_norm(spec, config, {"layer_norm_epsilon"});
   spec.activation = config.activation_or({"activation_function"}, default_activation);
-  return name_stack(spec, checkpoint, {"transformer.", "wte", "h.", "ln_f"}, block, biases);
+  return name_stack(spec, config, {"transformer.", "wte", "h.", "ln_f"}, block, biases);
 }
 
 void use_learned_positions(ModelSpec& spec, const ConfigReader& config, const std::string& prefix) {
@@ -51,10 +51,10 @@ std::string unsupported_variation(const ConfigReader& config) {
 
 }  // namespace
 
-ModelSpec describe_gpt2(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_gpt2(const ModelConfig& config) {
   ModelSpec spec;
   const std::string prefix =
-      read_gpt_frame(spec, config, checkpoint, "gelu_new", gpt2_block(Packing::kQueryKeyValue));
+      read_gpt_frame(spec, config, "gelu_new", gpt2_block(Packing::kQueryKeyValue));
   use_learned_positions(spec, config, prefix);
   spec.not_computable = unsupported_variation(config);
   for (LayerTensors& layer : spec.layers) {
@@ -95,8 +95,7 @@ std::vector<bool> local_layers(const ConfigReader& config, std::size_t layers) {
     return true;
   };
   const Json& types = found == nullptr ? kUsual : *found;
-  if (!types.is_array() || !std::all_of(types.begin(), types.end(), add) ||
-      local.size() != layers) {
+  if (!types.is_array() || !std::ranges::all_of(types, add) || local.size() != layers) {
     throw_bad_input(
         "{}: attention_types must list patterns of global and local for {} layers, such as "
         "[[[\"global\", \"local\"], {}]]",
@@ -111,10 +110,10 @@ constexpr BlockNames kGptNeoBlock{Packing::kSeparate,
 
 }  // namespace
 
-ModelSpec describe_gpt_neo(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_gpt_neo(const ModelConfig& config) {
   constexpr std::int64_t kWindowUnlessGiven = 256;
   ModelSpec spec;
-  read_stack_sizes(spec, config, checkpoint, {"hidden_size"}, {"num_heads", "num_attention_heads"},
+  read_stack_sizes(spec, config, {"hidden_size"}, {"num_heads", "num_attention_heads"},
                    {"num_layers", "num_hidden_layers"});
   spec.intermediate_size =
       config.optional_count({"intermediate_size"}).value_or(4 * spec.hidden_size);
@@ -123,7 +122,7 @@ ModelSpec describe_gpt_neo(const ConfigReader& config, const Checkpoint& checkpo
   read_layer_norm(spec, config, {"layer_norm_epsilon"});
   spec.activation = config.activation_or({"activation_function"}, "gelu_new");
   spec.attention_scale = 1.0;
-  const std::string prefix = name_stack(spec, checkpoint, {"transformer.", "wte", "h.", "ln_f"},
+  const std::string prefix = name_stack(spec, config, {"transformer.", "wte", "h.", "ln_f"},
                                         kGptNeoBlock, {.o = true, .mlp = true, .norm = true});
   set_windows(spec, local_layers(config, spec.layers.size()),
               config.optional_count({"window_size"}).value_or(kWindowUnlessGiven));
@@ -139,9 +138,9 @@ constexpr BlockNames kNeoxBlock{
     {"input_layernorm", "attention.query_key_value", "attention.dense"},
     {"post_attention_layernorm", {}, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"}};
 
-ModelSpec describe_gpt_neox(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_gpt_neox(const ModelConfig& config) {
   ModelSpec spec;
-  read_stack_sizes(spec, config, checkpoint);
+  read_stack_sizes(spec, config);
   spec.intermediate_size = config.count({"intermediate_size"});
   spec.max_positions = config.optional_count({"max_position_embeddings"});
   read_rope(spec, config, {.partial = 0.25});
@@ -150,10 +149,9 @@ ModelSpec describe_gpt_neox(const ConfigReader& config, const Checkpoint& checkp
   spec.parallel_residual = config.flag_or({"use_parallel_residual"}, true);
 
   const bool bias = config.flag_or({"attention_bias"}, true);
-  name_stack(spec, checkpoint, {"gpt_neox.", "embed_in", "layers.", "final_layer_norm"}, kNeoxBlock,
+  name_stack(spec, config, {"gpt_neox.", "embed_in", "layers.", "final_layer_norm"}, kNeoxBlock,
              {.qkv = bias, .o = bias, .mlp = true, .norm = true});
-  name_output(spec, config,
-              find_prefix(checkpoint, {"embed_out", "lm_head"}, ".weight") + ".weight",
+  name_output(spec, config, find_prefix(config, {"embed_out", "lm_head"}, ".weight") + ".weight",
               /*tied=*/false);
   return spec;
 }
@@ -170,10 +168,9 @@ BlockNames gptj_block(bool fused) {
           {{}, {}, "mlp.fc_in", "mlp.fc_out"}};
 }
 
-ModelSpec describe_gptj_like(const ConfigReader& config, const Checkpoint& checkpoint, bool fused) {
+ModelSpec describe_gptj_like(const ModelConfig& config, bool fused) {
   ModelSpec spec;
-  read_gpt_frame(spec, config, checkpoint, "gelu_new", gptj_block(fused),
-                 {.mlp = true, .norm = true});
+  read_gpt_frame(spec, config, "gelu_new", gptj_block(fused), {.mlp = true, .norm = true});
   spec.parallel_residual = true;
   spec.positions = PositionKind::kRope;
   spec.rope.interleaved = true;
@@ -190,13 +187,11 @@ ModelSpec describe_gptj_like(const ConfigReader& config, const Checkpoint& check
 
 }  // namespace
 
-ModelSpec describe_gptj(const ConfigReader& config, const Checkpoint& checkpoint) {
-  return describe_gptj_like(config, checkpoint, false);
-}
+ModelSpec describe_gptj(const ModelConfig& config) { return describe_gptj_like(config, false); }
 
-ModelSpec describe_codegen(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_codegen(const ModelConfig& config) {
   constexpr std::int64_t kParts = 4;
-  ModelSpec spec = describe_gptj_like(config, checkpoint, true);
+  ModelSpec spec = describe_gptj_like(config, true);
   if (spec.query_heads % kParts != 0) {
     throw_bad_input("{}: n_head is {}, a multiple of {} is needed", config.where(),
                     spec.query_heads, kParts);
@@ -206,11 +201,11 @@ ModelSpec describe_codegen(const ConfigReader& config, const Checkpoint& checkpo
 
 // GPTBigCode (Starcoder): GPT-2's graph with plain linear maps; one kv head, or [H, 3, d].
 
-ModelSpec describe_gpt_bigcode(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_gpt_bigcode(const ModelConfig& config) {
   ModelSpec spec;
   // q‖k‖v of one kv head is the per-group packing with one group.
   const std::string prefix =
-      read_gpt_frame(spec, config, checkpoint, "gelu_pytorch_tanh", gpt2_block(Packing::kPerGroup));
+      read_gpt_frame(spec, config, "gelu_pytorch_tanh", gpt2_block(Packing::kPerGroup));
   use_learned_positions(spec, config, prefix);
   const bool multi_query = config.flag_or({"multi_query"}, true);
   spec.kv_heads = config.kv_heads("num_key_value_heads", spec.layer_count(), spec.query_heads,

@@ -1,6 +1,5 @@
 // Decoders with joined projections or kv heads that differ by layer.
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "formats/base/error.h"
@@ -15,9 +14,9 @@ namespace regroup {
 
 namespace {
 
-ModelSpec describe_internlm_common(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_internlm_common(const ModelConfig& config) {
   ModelSpec spec;
-  read_llama_sizes(spec, config, checkpoint);
+  read_llama_sizes(spec, config);
   spec.max_positions = spec.max_positions.value_or(2048);
   read_rms_block(spec, config);
   return spec;
@@ -49,20 +48,20 @@ constexpr BlockNames kInternlm2Block{
 
 }  // namespace
 
-ModelSpec describe_internlm(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_internlm_common(config, checkpoint);
+ModelSpec describe_internlm(const ModelConfig& config) {
+  ModelSpec spec = describe_internlm_common(config);
   spec.loaders_read_kv_heads = false;
   read_rotary(spec, config);
   const bool bias = config.flag_or({"bias"}, true);
-  name_llama_tensors(spec, config, checkpoint, {.qkv = bias, .o = bias});
+  name_llama_tensors(spec, config, {.qkv = bias, .o = bias});
   return spec;
 }
 
-ModelSpec describe_internlm2(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_internlm_common(config, checkpoint);
+ModelSpec describe_internlm2(const ModelConfig& config) {
+  ModelSpec spec = describe_internlm_common(config);
   read_rope(spec, config);
   const bool bias = config.flag_or({"bias"}, true);
-  name_stack(spec, checkpoint, {"model.", "tok_embeddings", "layers.", "norm"}, kInternlm2Block,
+  name_stack(spec, config, {"model.", "tok_embeddings", "layers.", "norm"}, kInternlm2Block,
              {.qkv = bias, .o = bias});
   name_output(spec, config, "output.weight", /*tied=*/false);
   return spec;
@@ -75,18 +74,18 @@ constexpr BlockNames kPersimmonBlock{
     {"input_layernorm", "self_attn.query_key_value", "self_attn.dense"},
     {"post_attention_layernorm", {}, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"}};
 
-ModelSpec describe_persimmon(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_persimmon(const ModelConfig& config) {
   ModelSpec spec;
-  read_stack_sizes(spec, config, checkpoint);
+  read_stack_sizes(spec, config);
   spec.intermediate_size = config.count({"intermediate_size"});
   spec.max_positions = config.optional_count({"max_position_embeddings"});
   read_rope(spec, config, {.theta = 25000.0, .partial = 0.5});
   read_layer_norm(spec, config, {"layer_norm_eps"});
   spec.activation = config.activation_or({"hidden_act"}, "relu2");
-  name_stack(spec, checkpoint, {"model.", "embed_tokens", "layers.", "final_layernorm"},
+  name_stack(spec, config, {"model.", "embed_tokens", "layers.", "final_layernorm"},
              kPersimmonBlock, kAllBiases);
   if (config.flag_or({"qk_layernorm"}, true)) {
-    add_qk_norms(spec, checkpoint, QkNorm::kSharedAcrossHeads, "layernorm", /*bias=*/true);
+    add_qk_norms(spec, config, QkNorm::kSharedAcrossHeads, "layernorm", /*bias=*/true);
   }
   name_output(spec, config, "lm_head.weight", /*tied=*/false);
   return spec;
@@ -191,12 +190,12 @@ void read_blocks(ModelSpec& spec, const ConfigReader& config) {
 }
 
 // Everything except the sizes that differ between layers.
-ModelSpec describe_frame(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_frame(const ModelConfig& config) {
   ModelSpec spec;
-  read_llama_frame(spec, config, checkpoint);
+  read_llama_frame(spec, config);
   read_rope(spec, config);
   read_rms_block(spec, config);
-  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
+  name_llama_tensors(spec, config, llama_biases(config));
   spec.loaders_read_kv_heads = true;
   spec.loaders_let_layers_differ = true;
   return spec;
@@ -204,22 +203,21 @@ ModelSpec describe_frame(const ConfigReader& config, const Checkpoint& checkpoin
 
 }  // namespace
 
-ModelSpec describe_nemotron_nas(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_frame(config, checkpoint);
+ModelSpec describe_nemotron_nas(const ModelConfig& config) {
+  ModelSpec spec = describe_frame(config);
   read_blocks(spec, config);
-  if (std::all_of(spec.kv_heads.begin(), spec.kv_heads.end(),
-                  [](std::int64_t heads) { return heads == 0; })) {
+  if (std::ranges::all_of(spec.kv_heads, [](std::int64_t heads) { return heads == 0; })) {
     throw_bad_input("{}: {} leaves no layer with attention", config.where(), kBlocks);
   }
   return spec;
 }
 
-ModelSpec describe_deci(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_deci(const ModelConfig& config) {
   constexpr std::string_view kPerLayer = "num_key_value_heads_per_layer";
   if (config.find(kBlocks) != nullptr) {
-    return describe_nemotron_nas(config, checkpoint);
+    return describe_nemotron_nas(config);
   }
-  ModelSpec spec = describe_frame(config, checkpoint);
+  ModelSpec spec = describe_frame(config);
   spec.intermediate_size = config.count({"intermediate_size"});
   const Json* listed = config.find(kPerLayer);
   const std::string_view key = listed != nullptr ? kPerLayer : "num_key_value_heads";
@@ -239,8 +237,7 @@ constexpr BlockNames kChatglm2Block{
     {"input_layernorm", "self_attention.query_key_value", "self_attention.dense"},
     {"post_attention_layernorm", "mlp.dense_h_to_4h", "mlp.dense_h_to_4h", "mlp.dense_4h_to_h"}};
 
-void read_chatglm2_sizes(ModelSpec& spec, const ConfigReader& config,
-                         const Checkpoint& checkpoint) {
+void read_chatglm2_sizes(ModelSpec& spec, const ModelConfig& config) {
   if (!config.flag_or({"multi_query_attention"}, false)) {
     throw_bad_input(
         "{}: multi_query_attention is not true; ChatGLM models without grouped heads are not "
@@ -250,13 +247,12 @@ void read_chatglm2_sizes(ModelSpec& spec, const ConfigReader& config,
   }
   spec.hidden_size = config.count({"hidden_size"});
   set_heads(spec, config, {"num_attention_heads"}, config.optional_count({"kv_channels"}));
-  const std::int64_t layers = read_layer_count(config, {"num_layers"}, checkpoint);
-  spec.layers.resize(static_cast<std::size_t>(layers));
+  read_layers(spec.layers, config, {"num_layers"});
   spec.intermediate_size = config.count({"ffn_hidden_size"});
   spec.vocab_size = config.count({"padded_vocab_size"});
   spec.max_positions = config.optional_count({"seq_length"});
   spec.kv_heads_key = {"multi_query_group_num"};
-  spec.kv_heads = config.kv_heads("multi_query_group_num", layers, spec.query_heads, 1);
+  spec.kv_heads = config.kv_heads("multi_query_group_num", spec.layer_count(), spec.query_heads, 1);
   spec.loaders_read_kv_heads = true;  // its own code does
 }
 
@@ -276,18 +272,18 @@ std::string unsupported_chatglm_setting(const ConfigReader& config) {
 
 }  // namespace
 
-ModelSpec describe_glm(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 2, .head_dim = 128},
+ModelSpec describe_glm(const ModelConfig& config) {
+  ModelSpec spec = describe_llama_like(config, {.kv_heads = 2, .head_dim = 128},
                                        /*default_epsilon=*/1.5625e-7, {.partial = 0.5});
   spec.rope.interleaved = true;
   BlockNames block = kLlamaBlock;
   block.mlp.gate = block.mlp.up = "mlp.gate_up_proj";
-  name_llama_tensors(spec, config, checkpoint, {.qkv = config.flag_or({"attention_bias"}, true)},
+  name_llama_tensors(spec, config, {.qkv = config.flag_or({"attention_bias"}, true)},
                      /*tied_by_default=*/false, block);
   return spec;
 }
 
-ModelSpec describe_chatglm(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_chatglm(const ModelConfig& config) {
   if (config.flag_or({"position_encoding_2d"}, false) ||
       config.find("inner_hidden_size") != nullptr) {
     throw_bad_input(
@@ -297,7 +293,7 @@ ModelSpec describe_chatglm(const ConfigReader& config, const Checkpoint& checkpo
   }
   constexpr double kTheta = 10000.0;
   ModelSpec spec;
-  read_chatglm2_sizes(spec, config, checkpoint);
+  read_chatglm2_sizes(spec, config);
   spec.positions = PositionKind::kRope;
   spec.rope.theta = kTheta;
   spec.rope.rotary_dim = spec.head_dim / 2;

@@ -101,11 +101,10 @@ const Row* row_of(const std::array<Row, size>& rows, std::string_view model_type
 const Prefix* prefix_in(const Checkpoint& checkpoint) {
   const auto has = [&](const Prefix& prefix) {
     const auto& tensors = checkpoint.tensors();
-    return std::any_of(tensors.begin(), tensors.end(), [&](const TensorInfo& tensor) {
-      return tensor.name.starts_with(prefix.stored);
-    });
+    return std::ranges::any_of(
+        tensors, [&](const TensorInfo& tensor) { return tensor.name.starts_with(prefix.stored); });
   };
-  const auto found = std::find_if(kPartPrefixes.begin(), kPartPrefixes.end(), has);
+  const auto found = std::ranges::find_if(kPartPrefixes, has);
   return found == kPartPrefixes.end() ? nullptr : &*found;
 }
 
@@ -153,12 +152,11 @@ void read_sections_as_one(Json& config) {
 
 // The whole model's setting takes precedence, as in transformers. Defaults differ between versions
 // and classes, so the tensors decide where no config does.
-void settle_tied_embeddings(Json& alone, const ConfigReader& config, const Checkpoint& checkpoint) {
+void settle_tied_embeddings(Json& alone, const ModelConfig& config) {
   const Json* whole = config.find("tie_word_embeddings");
   if (whole != nullptr) {
     alone["tie_word_embeddings"] = *whole;
-  } else if (checkpoint.find("lm_head.weight") != nullptr ||
-             checkpoint.find("language_model.lm_head.weight") != nullptr) {
+  } else if (config.stores("lm_head.weight") || config.stores("language_model.lm_head.weight")) {
     alone["tie_word_embeddings"] = false;
   }
 }
@@ -204,8 +202,7 @@ std::optional<LanguagePart> part_at_top(const Json& config, const std::string& m
 
 }  // namespace
 
-std::optional<LanguagePart> find_language_part(const ConfigReader& config,
-                                               const Checkpoint& checkpoint) {
+std::optional<LanguagePart> find_language_part(const ModelConfig& config) {
   const std::string model_type = config.text_or({"model_type"}, "");
   const std::string key = key_of_part(config);
   std::optional<LanguagePart> part;
@@ -230,11 +227,12 @@ std::optional<LanguagePart> find_language_part(const ConfigReader& config,
     }
   }
   read_sections_as_one(part->config);
-  settle_tied_embeddings(part->config, config, checkpoint);
+  settle_tied_embeddings(part->config, config);
   return part;
 }
 
-Checkpoint tensors_of_language_part(const Checkpoint& checkpoint, std::string_view where) {
+Checkpoint tensors_of_language_part(const ModelConfig& config) {
+  const Checkpoint& checkpoint = config.checkpoint;
   const Prefix* prefix = prefix_in(checkpoint);
   std::vector<TensorInfo> tensors;
   for (const TensorInfo& tensor : checkpoint.tensors()) {
@@ -249,15 +247,14 @@ Checkpoint tensors_of_language_part(const Checkpoint& checkpoint, std::string_vi
     }
   }
   if (tensors.empty() && !checkpoint.files().empty()) {
-    throw_bad_input("{}: describes a language model of which {} has no tensor", where,
+    throw_bad_input("{}: describes a language model of which {} has no tensor", config.where(),
                     place_of(checkpoint));
   }
   return {{}, std::move(tensors)};
 }
 
-ModelSpec as_part(ModelSpec spec, const LanguagePart& part, const Checkpoint& checkpoint,
-                  const ConfigReader& config) {
-  if (const Prefix* prefix = prefix_in(checkpoint)) {
+ModelSpec as_part(ModelSpec spec, const LanguagePart& part, const ModelConfig& config) {
+  if (const Prefix* prefix = prefix_in(config.checkpoint)) {
     rename_tensors(spec, [&](const std::string& name) { return with_prefix(*prefix, name); });
   }
   spec.whole_model = part.whole_model;

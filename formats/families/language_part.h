@@ -4,7 +4,6 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "formats/spec/config_reader.h"
@@ -25,17 +24,15 @@ struct LanguagePart {
 /// The language model in a config of no known family. None if the config has no object for it, and
 /// is none of the whole models that keep its keys at the top. Throws kBadInput if the object names
 /// no model_type that is known.
-std::optional<LanguagePart> find_language_part(const ConfigReader& config,
-                                               const Checkpoint& checkpoint);
+std::optional<LanguagePart> find_language_part(const ModelConfig& config);
 
-/// The language model's tensors of `checkpoint`, under the names that they have in a language model
-/// alone. Without files: they can be looked up but not read. Throws kBadInput if there are none,
-/// unless the checkpoint has no files.
-Checkpoint tensors_of_language_part(const Checkpoint& checkpoint, std::string_view where);
+/// The language model's tensors of the checkpoint, under the names that they have in a language
+/// model alone. Without files: they can be looked up but not read. Throws kBadInput if there are
+/// none, unless the checkpoint has no files.
+Checkpoint tensors_of_language_part(const ModelConfig& config);
 
 /// `spec`, which describes the language model alone, as a part of the whole model: with the names
-/// in `checkpoint` and the paths in the whole config.
-ModelSpec as_part(ModelSpec spec, const LanguagePart& part, const Checkpoint& checkpoint,
-                  const ConfigReader& config);
+/// in the checkpoint and the paths in the whole config.
+ModelSpec as_part(ModelSpec spec, const LanguagePart& part, const ModelConfig& config);
 
 }  // namespace regroup

@@ -12,6 +12,7 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/families/layout_tensors.h"
 #include "formats/families/unknown_architecture.h"
@@ -69,7 +70,7 @@ class LayoutValues {
   // Both must outlive this. Records an error for each unknown key in `layout`.
   LayoutValues(const Json& config, const Json& layout) : config_(config), layout_(layout) {
     for (const auto& [key, value] : layout_.items()) {
-      if (std::find(kKnownKeys.begin(), kKnownKeys.end(), key) == kKnownKeys.end()) {
+      if (!contains(kKnownKeys, key)) {
         fault("unknown key {}", printable(key));
       }
     }
@@ -146,7 +147,7 @@ class LayoutValues {
     if (dotted.size() <= kMaxKeyBytes) {
       path = path_of(dotted);
     }
-    const bool has_empty = std::find(path.begin(), path.end(), "") != path.end();
+    const bool has_empty = contains(path, "");
     if (path.empty() || path.size() > kMaxKeyParts || has_empty) {
       fault(
           "{} names the config key {}, at most {} bytes and {} parts between dots are allowed, "
@@ -185,7 +186,7 @@ class LayoutReader {
 
   ModelSpec read() {
     ModelSpec spec;
-    spec.contradictions = check_quantisation(ConfigReader(config_, "config.json"), checkpoint_);
+    spec.contradictions = check_quantisation(ModelConfig(config_, "config.json", checkpoint_));
     std::int64_t layers = values_.size("layers", kMaxSize);
     const auto tensors = static_cast<std::int64_t>(checkpoint_.tensors().size());
     if (layers > tensors) {

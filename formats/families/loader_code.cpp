@@ -13,6 +13,7 @@
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/families/loader_files.h"
 #include "formats/spec/alibi.h"
@@ -38,9 +39,8 @@ void compare_slopes(const ModelSpec& spec, AttentionRole role, std::vector<std::
   const auto layers = alibi_slopes_per_layer(spec, role);
   std::vector<std::size_t> reordered, others;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    if (!std::equal(layers[i].begin(), layers[i].end(), formula.begin(), formula.end(), close)) {
-      const bool same_slopes = std::is_permutation(layers[i].begin(), layers[i].end(),
-                                                   formula.begin(), formula.end(), close);
+    if (!std::ranges::equal(layers[i], formula, close)) {
+      const bool same_slopes = std::ranges::is_permutation(layers[i], formula, close);
       (same_slopes ? reordered : others).push_back(i);
     }
   }
@@ -96,8 +96,7 @@ bool names_loader_code(const Json& value) {
   const std::size_t begin = repository == text.npos ? 0 : repository + 2;
   const std::string file = text.substr(begin, text.find('.', begin) - begin) + ".py";
   const auto files = loader_files();
-  return file.starts_with(kModulePrefix) &&
-         std::ranges::find(files, file, &LoaderFile::name) != files.end();
+  return file.starts_with(kModulePrefix) && contains(files, file, &LoaderFile::name);
 }
 
 // Whether an entry of auto_map is for models or their configs: not for the tokenizer, say.
@@ -143,7 +142,7 @@ std::optional<LoaderCode> loader_code_for(const Json& config, const ModelSpec& s
 
 bool has_loader_code(const Json& config) {
   const Json* map = auto_map_of(config);
-  return map != nullptr && std::any_of(map->begin(), map->end(), names_loader_code);
+  return map != nullptr && std::ranges::any_of(*map, names_loader_code);
 }
 
 bool has_own_code(const Json& config) {
@@ -152,7 +151,7 @@ bool has_own_code(const Json& config) {
     return false;
   }
   const auto entries = map->items();
-  return std::any_of(entries.begin(), entries.end(), [](const auto& entry) {
+  return std::ranges::any_of(entries, [](const auto& entry) {
     return is_for_models(entry.key()) && !names_loader_code(entry.value());
   });
 }
@@ -202,7 +201,7 @@ bool has_text(const fs::path& path, std::string_view text) {
 
 template <std::size_t count>
 bool has_suffix(const fs::path& file, const std::array<std::string_view, count>& suffixes) {
-  return std::find(suffixes.begin(), suffixes.end(), file.extension().string()) != suffixes.end();
+  return contains(suffixes, file.extension().string());
 }
 
 // Whether a file begins as pickles of protocol 2 and later do, or has a name of pickles. A
@@ -233,7 +232,7 @@ bool is_carried(const Json& value, std::span<const LoaderFile> carried) {
   const std::string definition =
       fmt::format("\nclass {}(", reference.substr(std::min(dot + 1, reference.size())));
   const auto has = [&](std::string_view name, std::string_view text) {
-    return std::any_of(carried.begin(), carried.end(), [&](const LoaderFile& file) {
+    return std::ranges::any_of(carried, [&](const LoaderFile& file) {
       return file.name == name && file.text.find(text) != file.text.npos;
     });
   };
@@ -287,8 +286,7 @@ class Settings {
     if (value.is_string() && wanted(value)) {
       found_.push_back({place(path), value.get<std::string>()});
     } else if (value.is_array()) {
-      std::for_each(value.begin(), value.end(),
-                    [&](const Json& item) { add_strings(item, path, wanted); });
+      std::ranges::for_each(value, [&](const Json& item) { add_strings(item, path, wanted); });
     } else if (value.is_object()) {
       for (const auto& [key, member] : value.items()) {
         add_strings(member, path + "." + key, wanted);
@@ -320,7 +318,7 @@ bool carries_models(const Json& config, std::span<const LoaderFile> carried) {
     return false;
   }
   const auto entries = config["auto_map"].items();
-  return std::all_of(entries.begin(), entries.end(), [&](const auto& entry) {
+  return std::ranges::all_of(entries, [&](const auto& entry) {
     return !is_for_models(entry.key()) || is_carried(entry.value(), carried);
   });
 }
@@ -342,7 +340,7 @@ DirectoryCode code_in(const Json& config, const fs::path& directory,
   DirectoryCode code{carries_models(config, carried), {}};
   Settings("config.json", carried, code.foreign).search(config);
   for (const fs::path& file : files) {
-    const bool own = std::any_of(carried.begin(), carried.end(), [&](const LoaderFile& each) {
+    const bool own = std::ranges::any_of(carried, [&](const LoaderFile& each) {
       return file == fs::path(each.name) && has_text(directory / file, each.text);
     });
     if (is_settings_file(file)) {

@@ -142,7 +142,7 @@ const std::array<LoaderRow, 54> kLoaderRows{{
 // The family's module in transformers.
 std::string underscored(std::string_view model_type) {
   std::string name(model_type);
-  std::replace(name.begin(), name.end(), '-', '_');
+  std::ranges::replace(name, '-', '_');
   return name;
 }
 
@@ -152,7 +152,7 @@ std::string imported(const LoaderRow& row) {
   for (const AutoClass& each : row.classes) {
     names.push_back(fmt::format("{}{}", row.family, each.suffix));
   }
-  std::sort(names.begin(), names.end(), [](const std::string& one, const std::string& other) {
+  std::ranges::sort(names, [](const std::string& one, const std::string& other) {
     return std::lexicographical_compare(
         one.begin(), one.end(), other.begin(), other.end(),
         [](unsigned char a, unsigned char b) { return std::tolower(a) < std::tolower(b); });

@@ -8,6 +8,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/families/unknown_architecture.h"
 #include "formats/spec/config_reader.h"
@@ -26,8 +27,7 @@ constexpr std::array<std::string_view, 19> kKnownParams{
 // An unknown key may mean a different model.
 void note_unknown_keys(ModelSpec& spec, const Json& params) {
   for (const auto& [key, value] : params.items()) {
-    const bool known =
-        std::find(kKnownParams.begin(), kKnownParams.end(), key) != kKnownParams.end();
+    const bool known = contains(kKnownParams, key);
     if (!known && spec.not_computable.empty()) {
       spec.not_computable = "params.json key " + printable(key);
     }
@@ -35,26 +35,25 @@ void note_unknown_keys(ModelSpec& spec, const Json& params) {
 }
 
 // The number of rows of a matrix. Throws for any other tensor.
-std::int64_t rows_of(const Checkpoint& checkpoint, const std::string& name) {
-  const TensorInfo& tensor = checkpoint.at(name);
+std::int64_t rows_of(const ModelConfig& params, const std::string& name) {
+  const TensorInfo& tensor = params.checkpoint.at(name);
   if (tensor.shape.size() != 2 || tensor.shape.front() < 1) {
-    throw_bad_input("{} is {}, a matrix is needed", place_of(checkpoint, tensor),
+    throw_bad_input("{} is {}, a matrix is needed", place_of(params.checkpoint, tensor),
                     text_of(tensor.shape));
   }
   return tensor.shape.front();
 }
 
 // In Llama 1 and 2, vocab_size is -1 and the tokenizer determines it.
-std::int64_t read_vocab_size(const ConfigReader& params, const Checkpoint& checkpoint) {
+std::int64_t read_vocab_size(const ModelConfig& params) {
   const Json* given = params.find("vocab_size");
   const bool left_open = given == nullptr || (given->is_number_integer() && *given == -1);
-  return left_open ? rows_of(checkpoint, "tok_embeddings.weight") : params.count({"vocab_size"});
+  return left_open ? rows_of(params, "tok_embeddings.weight") : params.count({"vocab_size"});
 }
 
 // Takes the size from the tensors. The value computed from the parameters must agree.
-std::int64_t read_intermediate_size(const ConfigReader& params, const Checkpoint& checkpoint,
-                                    std::int64_t dim) {
-  const std::int64_t stored = rows_of(checkpoint, "layers.0.feed_forward.w1.weight");
+std::int64_t read_intermediate_size(const ModelConfig& params, std::int64_t dim) {
+  const std::int64_t stored = rows_of(params, "layers.0.feed_forward.w1.weight");
   std::int64_t expected = params.optional_count({"hidden_dim"}).value_or(0);
   const auto multiple_of = params.optional_count({"multiple_of"});
   if (expected == 0 && multiple_of) {
@@ -76,7 +75,7 @@ std::int64_t read_intermediate_size(const ConfigReader& params, const Checkpoint
 
 // Llama 3.1's scaling. Its factor is a constant in Meta's code and not in params.json. The two
 // small models of 3.2 have another factor, and are recognised by their sizes.
-void read_scaling(ModelSpec& spec, const ConfigReader& params, std::int64_t layers) {
+void read_scaling(ModelSpec& spec, const ConfigReader& params) {
   struct Release {
     std::int64_t dim, layers;
     double factor;
@@ -86,8 +85,8 @@ void read_scaling(ModelSpec& spec, const ConfigReader& params, std::int64_t laye
   if (!params.flag_or({"use_scaled_rope"}, false)) {
     return;
   }
-  const auto release = std::find_if(kReleases.begin(), kReleases.end(), [&](const Release& known) {
-    return known.dim == spec.hidden_size && known.layers == layers;
+  const auto release = std::ranges::find_if(kReleases, [&](const Release& known) {
+    return known.dim == spec.hidden_size && known.layers == spec.layer_count();
   });
   RopeScaling& scaling = spec.rope.scaling;
   scaling.kind = RopeScaling::Kind::kLlama3;
@@ -121,31 +120,31 @@ constexpr BlockNames kMetaBlock{
 }  // namespace
 
 ModelSpec describe_meta(const Json& json, const Checkpoint& checkpoint, std::string_view where) {
-  const ConfigReader params(json, where);
+  const ModelConfig params(json, where, checkpoint);
   ModelSpec spec;
-  spec.contradictions = check_quantisation(params, checkpoint);
+  spec.contradictions = check_quantisation(params);
   spec.family = "llama";
   spec.architecture = "LlamaForCausalLM";
   spec.hidden_size = params.count({"dim"});
   set_heads(spec, params, {"n_heads"}, params.optional_count({"head_dim"}));
-  const std::int64_t layers = read_layer_count(params, {"n_layers"}, checkpoint);
-  spec.kv_heads = params.kv_heads("n_kv_heads", layers, spec.query_heads, spec.query_heads);
+  read_layers(spec.layers, params, {"n_layers"});
+  spec.kv_heads =
+      params.kv_heads("n_kv_heads", spec.layer_count(), spec.query_heads, spec.query_heads);
   spec.kv_heads_key = {"n_kv_heads"};
   spec.loaders_read_kv_heads = true;
-  spec.intermediate_size = read_intermediate_size(params, checkpoint, spec.hidden_size);
-  spec.vocab_size = read_vocab_size(params, checkpoint);
+  spec.intermediate_size = read_intermediate_size(params, spec.hidden_size);
+  spec.vocab_size = read_vocab_size(params);
   spec.max_positions = params.optional_count({"max_seq_len"});
   spec.sliding_window = params.optional_count({"sliding_window"});
   read_meta_rope(spec, params);
-  read_scaling(spec, params, layers);
+  read_scaling(spec, params);
   note_unknown_keys(spec, json);
   spec.norm = NormKind::kRmsNorm;
   spec.norm_epsilon = params.number_or({"norm_eps"}, 1e-5);
   spec.activation = Activation::kSilu;
-  spec.layers.resize(static_cast<std::size_t>(layers));
-  name_stack(spec, checkpoint, {"", "tok_embeddings", "layers.", "norm"}, kMetaBlock, {});
+  name_stack(spec, params, {"", "tok_embeddings", "layers.", "norm"}, kMetaBlock, {});
   // Releases with tied embeddings store one matrix or both.
-  spec.lm_head = checkpoint.find("output.weight") == nullptr ? "" : "output.weight";
+  spec.lm_head = params.stores("output.weight") ? "output.weight" : "";
   return spec;
 }
 

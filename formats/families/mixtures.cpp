@@ -1,9 +1,9 @@
-#include <algorithm>
 
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/families.h"
 #include "formats/spec/config_reader.h"
 
@@ -32,20 +32,17 @@ struct ExpertNames {
 };
 
 // One tensor per expert must be in the checkpoint before so many names are made.
-void check_expert_count(const ModelSpec& spec, const ConfigReader& config,
-                        const Checkpoint& checkpoint, std::int64_t layers) {
-  const auto tensors = static_cast<std::int64_t>(checkpoint.tensors().size());
-  const bool to_be_made = checkpoint.files().empty() && tensors == 0;
-  if (!to_be_made && spec.routing.experts * layers > tensors) {
+void check_expert_count(const ModelSpec& spec, const ModelConfig& config, std::int64_t layers) {
+  const std::int64_t tensors = std::ssize(config.checkpoint.tensors());
+  if (!config.to_be_made() && spec.routing.experts * layers > tensors) {
     throw_bad_input("{}: {} experts in {} layers, but the checkpoint has only {} tensors",
                     config.where(), spec.routing.experts, layers, tensors);
   }
 }
 
 // Whether the checkpoint has two tensors with all experts of the layer with that MLP.
-bool are_stacked(const Checkpoint& checkpoint, const std::string& mlp, const ExpertNames& names) {
-  return names.always_stacked ||
-         checkpoint.find(fmt::format("{}.{}", mlp, names.gate_up_of_all)) != nullptr;
+bool are_stacked(const ModelConfig& config, const std::string& mlp, const ExpertNames& names) {
+  return names.always_stacked || config.stores(fmt::format("{}.{}", mlp, names.gate_up_of_all));
 }
 
 ExpertTensors experts_at(const std::string& mlp, const ExpertNames& names, std::int64_t count,
@@ -93,34 +90,33 @@ void read_routing(ModelSpec& spec, const ConfigReader& config, const RoutingDefa
 
 // Replaces the MLPs of the layers marked in `sparse` by experts: mlp.gate and
 // mlp.experts.E.{gate,up,down}_proj, or two tensors of all experts if the checkpoint has these.
-void name_experts(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
-                  const std::vector<bool>& sparse, const ExpertNames& names = {}) {
+void name_experts(ModelSpec& spec, const ModelConfig& config, const std::vector<bool>& sparse,
+                  const ExpertNames& names = {}) {
   const auto mlp_of = [&](std::size_t layer) {
-    return fmt::format("{}.{}", llama_layer_name(checkpoint, layer), names.mlp);
+    return fmt::format("{}.{}", llama_layer_name(config, layer), names.mlp);
   };
   std::int64_t separate = 0;  // layers with a tensor per expert
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    separate += sparse[i] && !are_stacked(checkpoint, mlp_of(i), names) ? 1 : 0;
+    separate += sparse[i] && !are_stacked(config, mlp_of(i), names) ? 1 : 0;
   }
-  check_expert_count(spec, config, checkpoint, separate);
+  check_expert_count(spec, config, separate);
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     LayerTensors& layer = spec.layers[i];
     if (sparse[i]) {
       layer.gate = layer.up = layer.down = {};
-      layer.experts = experts_at(mlp_of(i), names, spec.routing.experts,
-                                 are_stacked(checkpoint, mlp_of(i), names));
+      layer.experts =
+          experts_at(mlp_of(i), names, spec.routing.experts, are_stacked(config, mlp_of(i), names));
     }
   }
 }
 
 // Sets the tensors of the shared expert, mlp.`name`.{gate,up,down}_proj, in each layer that
 // `sparse` marks. `width`: its intermediate size.
-void name_shared_expert(ModelSpec& spec, const Checkpoint& checkpoint,
-                        const std::vector<bool>& sparse, std::string_view name,
-                        std::int64_t width) {
+void name_shared_expert(ModelSpec& spec, const ModelConfig& config, const std::vector<bool>& sparse,
+                        std::string_view name, std::int64_t width) {
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     if (sparse[i]) {
-      const std::string shared = fmt::format("{}.mlp.{}.", llama_layer_name(checkpoint, i), name);
+      const std::string shared = fmt::format("{}.mlp.{}.", llama_layer_name(config, i), name);
       LayerTensors& layer = spec.layers[i];
       layer.gate = linear_at(shared + "gate_proj", false);
       layer.up = linear_at(shared + "up_proj", false);
@@ -147,39 +143,37 @@ std::vector<bool> qwen_sparse_layers(const ModelSpec& spec, const ConfigReader& 
   }
   std::vector<bool> sparse(spec.layers.size());
   for (std::size_t i = 0; i < sparse.size(); ++i) {
-    const bool listed =
-        dense != nullptr && std::find(dense->begin(), dense->end(), Json(i)) != dense->end();
+    const bool listed = dense != nullptr && contains(*dense, Json(i));
     sparse[i] = !listed && (i + 1) % step == 0;
   }
   return sparse;
 }
 
 // Adds the experts of Qwen's models.
-std::vector<bool> add_qwen_experts(ModelSpec& spec, const ConfigReader& config,
-                                   const Checkpoint& checkpoint, const RoutingDefaults& defaults,
-                                   std::int64_t default_width) {
+std::vector<bool> add_qwen_experts(ModelSpec& spec, const ModelConfig& config,
+                                   const RoutingDefaults& defaults, std::int64_t default_width) {
   read_routing(spec, config, defaults,
                config.optional_count({"moe_intermediate_size"}).value_or(default_width));
   spec.routing.normalised = config.flag_or({"norm_topk_prob"}, false);
   std::vector<bool> sparse = qwen_sparse_layers(spec, config);
-  name_experts(spec, config, checkpoint, sparse);
+  name_experts(spec, config, sparse);
   return sparse;
 }
 
 // Mixtral's files say block_sparse_moe; transformers 5 calls the same module mlp.
-ExpertNames mixtral_names(const Checkpoint& checkpoint) {
+ExpertNames mixtral_names(const ModelConfig& config) {
   ExpertNames names{.mlp = "block_sparse_moe", .gate = "w1", .up = "w3", .down = "w2"};
-  if (checkpoint.find(llama_layer_name(checkpoint, 0) + ".mlp.gate.weight") != nullptr) {
+  if (config.stores(llama_layer_name(config, 0) + ".mlp.gate.weight")) {
     names.mlp = "mlp";
   }
   return names;
 }
 
 // GraniteMoE's files have input_linear and output_linear; transformers 5 renames them.
-ExpertNames granite_names(const Checkpoint& checkpoint) {
+ExpertNames granite_names(const ModelConfig& config) {
   const std::string renamed =
-      llama_layer_name(checkpoint, 0) + ".block_sparse_moe.experts.gate_up_proj";
-  if (checkpoint.find(renamed) != nullptr) {
+      llama_layer_name(config, 0) + ".block_sparse_moe.experts.gate_up_proj";
+  if (config.stores(renamed)) {
     return {.mlp = "block_sparse_moe", .router = "router", .always_stacked = true};
   }
   return {.mlp = "block_sparse_moe",
@@ -202,76 +196,76 @@ std::vector<bool> deepseek_sparse_layers(const ModelSpec& spec, const ConfigRead
 
 }  // namespace
 
-ModelSpec describe_olmoe(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_llama_like(config, checkpoint, {}, /*default_epsilon=*/1e-5);
+ModelSpec describe_olmoe(const ModelConfig& config) {
+  ModelSpec spec = describe_llama_like(config, {}, /*default_epsilon=*/1e-5);
   spec.clip_qkv = config.optional_number({"clip_qkv"});
-  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
-  add_qk_norms(spec, checkpoint, QkNorm::kProjection);
+  name_llama_tensors(spec, config, llama_biases(config));
+  add_qk_norms(spec, config, QkNorm::kProjection);
   read_routing(spec, config, {.experts = 64, .per_token = 8, .balance_weight = 0.01},
                spec.intermediate_size);
   spec.routing.normalised = config.flag_or({"norm_topk_prob"}, false);
-  name_experts(spec, config, checkpoint, all_layers(spec));
+  name_experts(spec, config, all_layers(spec));
   return spec;
 }
 
-ModelSpec describe_qwen2_moe(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 16});
+ModelSpec describe_qwen2_moe(const ModelConfig& config) {
+  ModelSpec spec = describe_llama_like(config, {.kv_heads = 16});
   read_qwen_window(spec, config);
   if (config.flag_or({"use_sliding_window"}, false) && config.find("layer_types") == nullptr) {
     spec.not_computable = "use_sliding_window without layer_types";
   }
-  name_llama_tensors(spec, config, checkpoint, {.qkv = config.flag_or({"qkv_bias"}, true)});
+  name_llama_tensors(spec, config, {.qkv = config.flag_or({"qkv_bias"}, true)});
   const std::vector<bool> sparse =
-      add_qwen_experts(spec, config, checkpoint, {.experts = 60, .per_token = 4}, 1408);
-  name_shared_expert(spec, checkpoint, sparse, "shared_expert",
+      add_qwen_experts(spec, config, {.experts = 60, .per_token = 4}, 1408);
+  name_shared_expert(spec, config, sparse, "shared_expert",
                      config.optional_count({"shared_expert_intermediate_size"}).value_or(5632));
   for (std::size_t i = 0; i < sparse.size(); ++i) {
     if (sparse[i]) {
       spec.layers[i].shared_gate =
-          linear_at(llama_layer_name(checkpoint, i) + ".mlp.shared_expert_gate", false);
+          linear_at(llama_layer_name(config, i) + ".mlp.shared_expert_gate", false);
     }
   }
   return spec;
 }
 
-ModelSpec describe_qwen3_moe(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 4});
+ModelSpec describe_qwen3_moe(const ModelConfig& config) {
+  ModelSpec spec = describe_llama_like(config, {.kv_heads = 4});
   // Unlike in Qwen3, all layers have the window or none.
   if (config.flag_or({"use_sliding_window"}, false)) {
     read_sliding_window(spec, config);
   }
-  name_llama_tensors(spec, config, checkpoint, llama_biases(config));
-  add_qk_norms(spec, checkpoint, QkNorm::kSharedAcrossHeads);
-  add_qwen_experts(spec, config, checkpoint, {.experts = 128, .per_token = 8}, 768);
+  name_llama_tensors(spec, config, llama_biases(config));
+  add_qk_norms(spec, config, QkNorm::kSharedAcrossHeads);
+  add_qwen_experts(spec, config, {.experts = 128, .per_token = 8}, 768);
   return spec;
 }
 
-ModelSpec describe_mixtral(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_llama_like(config, checkpoint, {.kv_heads = 8},
+ModelSpec describe_mixtral(const ModelConfig& config) {
+  ModelSpec spec = describe_llama_like(config, {.kv_heads = 8},
                                        /*default_epsilon=*/1e-5, {.theta = 1000000.0});
   spec.sliding_window = config.optional_count({"sliding_window"});
-  name_llama_tensors(spec, config, checkpoint, {});
+  name_llama_tensors(spec, config, {});
   read_routing(spec, config, {.experts_key = "num_local_experts", .experts = 8, .per_token = 2},
                spec.intermediate_size);
   spec.routing.normalised = true;
-  name_experts(spec, config, checkpoint, all_layers(spec), mixtral_names(checkpoint));
+  name_experts(spec, config, all_layers(spec), mixtral_names(config));
   return spec;
 }
 
-ModelSpec describe_granitemoe(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_granite(config, checkpoint);
+ModelSpec describe_granitemoe(const ModelConfig& config) {
+  ModelSpec spec = describe_granite(config);
   read_routing(spec, config, {.experts_key = "num_local_experts", .experts = 8, .per_token = 2},
                spec.intermediate_size);
   spec.routing.normalised = true;
-  name_experts(spec, config, checkpoint, all_layers(spec), granite_names(checkpoint));
+  name_experts(spec, config, all_layers(spec), granite_names(config));
   return spec;
 }
 
-ModelSpec describe_deepseek(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_llama_like(config, checkpoint, {});
+ModelSpec describe_deepseek(const ModelConfig& config) {
+  ModelSpec spec = describe_llama_like(config, {});
   BlockBiases biases = llama_biases(config);
   biases.mlp = false;
-  name_llama_tensors(spec, config, checkpoint, biases);
+  name_llama_tensors(spec, config, biases);
   if (config.find("n_routed_experts") == nullptr) {
     return spec;
   }
@@ -285,9 +279,9 @@ ModelSpec describe_deepseek(const ConfigReader& config, const Checkpoint& checkp
   spec.routing.balance = config.flag_or({"seq_aux"}, true) ? ExpertRouting::Balance::kEachSequence
                                                            : ExpertRouting::Balance::kEachLayer;
   const std::vector<bool> sparse = deepseek_sparse_layers(spec, config);
-  name_experts(spec, config, checkpoint, sparse);
+  name_experts(spec, config, sparse);
   if (const auto shared = config.optional_count({"n_shared_experts"})) {
-    name_shared_expert(spec, checkpoint, sparse, "shared_experts", width * *shared);
+    name_shared_expert(spec, config, sparse, "shared_experts", width * *shared);
   }
   return spec;
 }

@@ -44,9 +44,9 @@ void name_modernbert_head(ModelSpec& spec, const ConfigReader& config, bool norm
 
 }  // namespace
 
-ModelSpec describe_modernbert(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_modernbert(const ModelConfig& config) {
   ModelSpec spec;
-  read_encoder_sizes(spec, config, checkpoint);
+  read_encoder_sizes(spec, config);
   spec.norm_epsilon = config.number_or({"norm_eps"}, 1e-5);
   spec.activation = config.activation_or({"hidden_activation"}, "gelu");
   read_local_attention(spec, config);
@@ -56,7 +56,7 @@ ModelSpec describe_modernbert(const ConfigReader& config, const Checkpoint& chec
   const BlockBiases biases{attention_bias, attention_bias, config.flag_or({"mlp_bias"}, false),
                            config.flag_or({"norm_bias"}, false)};
   const std::string prefix =
-      name_stack(spec, checkpoint, {"model.", "embeddings.tok_embeddings", "layers.", "final_norm"},
+      name_stack(spec, config, {"model.", "embeddings.tok_embeddings", "layers.", "final_norm"},
                  kModernBertBlock, biases);
   spec.embedding_norm = norm_at(prefix + "embeddings.norm", biases.norm);
   spec.layers.front().attention_norm = {};  // the embedding's norm is before the first layer
@@ -89,10 +89,9 @@ std::string unsupported_nomic_setting(const ConfigReader& config) {
   return activation == "swiglu" ? "" : "activation_function " + printable(activation);
 }
 
-void read_nomic_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
-  read_stack_sizes(spec, config, checkpoint, {"hidden_size", "n_embd"},
-                   {"num_attention_heads", "n_head"}, {"num_hidden_layers", "n_layer"},
-                   config.optional_count({"head_dim"}));
+void read_nomic_sizes(ModelSpec& spec, const ModelConfig& config) {
+  read_stack_sizes(spec, config, {"hidden_size", "n_embd"}, {"num_attention_heads", "n_head"},
+                   {"num_hidden_layers", "n_layer"}, config.optional_count({"head_dim"}));
   spec.intermediate_size = config.count({"intermediate_size", "n_inner"});
   spec.max_positions = config.count({"max_position_embeddings", "n_positions"});
   spec.token_types = config.optional_count({"type_vocab_size"}).value_or(2);
@@ -116,9 +115,9 @@ void name_nomic_blocks(ModelSpec& spec, const ConfigReader& config, const std::s
 
 }  // namespace
 
-ModelSpec describe_nomic_bert(const ConfigReader& config, const Checkpoint& checkpoint) {
+ModelSpec describe_nomic_bert(const ModelConfig& config) {
   ModelSpec spec;
-  read_nomic_sizes(spec, config, checkpoint);
+  read_nomic_sizes(spec, config);
   spec.causal = false;
   read_rope(spec, config, {.theta = config.number_or({"rotary_emb_base"}, 1000.0)});
   read_layer_norm(spec, config, {"layer_norm_eps", "layer_norm_epsilon"}, 1e-12);
@@ -127,13 +126,13 @@ ModelSpec describe_nomic_bert(const ConfigReader& config, const Checkpoint& chec
   if (const std::string setting = unsupported_nomic_setting(config); !setting.empty()) {
     spec.not_computable = setting;
   }
-  const std::string prefix = find_prefix(checkpoint, {"bert.", "nomic_bert.", ""}, "emb_ln.weight");
+  const std::string prefix = find_prefix(config, {"bert.", "nomic_bert.", ""}, "emb_ln.weight");
   spec.token_embedding = prefix + "embeddings.word_embeddings.weight";
   spec.token_type_embedding = prefix + "embeddings.token_type_embeddings.weight";
   spec.embedding_norm = norm_at(prefix + "emb_ln", true);
   name_nomic_blocks(spec, config, prefix);
   name_masked_head(
-      spec, config, checkpoint,
+      spec, config,
       {"cls.predictions.transform.dense", "cls.predictions.bias", "cls.predictions.decoder"});
   spec.head_norm = norm_at("cls.predictions.transform.layer_norm", true);
   return spec;

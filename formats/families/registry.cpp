@@ -7,6 +7,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/families.h"
 #include "formats/families/family.h"
 #include "formats/families/language_part.h"
@@ -232,15 +233,14 @@ std::vector<std::string> known_model_types() {
 }
 
 // Describes a config whose language model is not a part of another model.
-ModelSpec describe_alone(const Json& json, const Checkpoint& checkpoint, std::string_view where) {
-  const ConfigReader config(json, where);
+ModelSpec describe_alone(const ModelConfig& config) {
   const auto& [model_type, architecture, own_names] = names_in(config);
   const FamilyRow* row = find_family(model_type, architecture);
   if (row == nullptr) {
-    throw_bad_input("{}: {}", where,
+    throw_bad_input("{}: {}", config.where(),
                     refusal_of_architecture(config, model_type, architecture, known_model_types()));
   }
-  ModelSpec spec = row->describe(config, checkpoint);
+  ModelSpec spec = row->describe(config);
   spec.family = row->family;
   spec.architecture = architecture.empty() ? std::string(row->architecture) : architecture;
   if (own_names) {
@@ -253,33 +253,30 @@ ModelSpec describe_alone(const Json& json, const Checkpoint& checkpoint, std::st
   return spec;
 }
 
-ModelSpec describe_part(const LanguagePart& part, const Checkpoint& checkpoint,
-                        const ConfigReader& config) {
+ModelSpec describe_part(const LanguagePart& part, const ModelConfig& config) {
   const std::string where = part.path.empty()
                                 ? config.where()
                                 : fmt::format("{}: {}", config.where(), fmt::join(part.path, "."));
-  ModelSpec spec =
-      describe_alone(part.config, tensors_of_language_part(checkpoint, config.where()), where);
+  const Checkpoint tensors = tensors_of_language_part(config);
+  ModelSpec spec = describe_alone(ModelConfig(part.config, where, tensors));
   spec.architecture = architecture_of(config.json());
   if (spec.architecture.empty()) {
     spec.architecture = part.whole_model;
   }
-  return as_part(std::move(spec), part, checkpoint, config);
+  return as_part(std::move(spec), part, config);
 }
 
 }  // namespace
 
 ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::string_view where) {
-  const ConfigReader config(json, where);
+  const ModelConfig config(json, where, checkpoint);
   const Names names = names_in(config);
   const bool known = names.own || find_family(names.model_type, names.architecture) != nullptr;
-  const auto part = known ? std::nullopt : find_language_part(config, checkpoint);
-  const auto wrong =
-      known || part ? check_quantisation(config, checkpoint) : std::vector<std::string>();
-  ModelSpec spec =
-      part ? describe_part(*part, checkpoint, config) : describe_alone(json, checkpoint, where);
+  const auto part = known ? std::nullopt : find_language_part(config);
+  const auto wrong = known || part ? check_quantisation(config) : std::vector<std::string>();
+  ModelSpec spec = part ? describe_part(*part, config) : describe_alone(config);
   settle_ties(spec, checkpoint);
-  spec.contradictions.insert(spec.contradictions.end(), wrong.begin(), wrong.end());
+  append(spec.contradictions, wrong);
   if (spec.positions == PositionKind::kAlibi) {
     read_recorded_slopes(spec, json, where);
   }

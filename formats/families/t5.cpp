@@ -44,15 +44,11 @@ void read_relative_bias(ModelSpec& spec, const ConfigReader& config) {
   }
 }
 
-void read_t5_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint) {
+void read_t5_sizes(ModelSpec& spec, const ModelConfig& config) {
   spec.hidden_size = config.count({"d_model"});
   set_heads(spec, config, {"num_heads"}, config.optional_count({"d_kv"}).value_or(64));
-  const std::int64_t encoder = read_layer_count(config, {"num_layers"}, checkpoint);
-  const bool differ = config.find("num_decoder_layers") != nullptr;
-  const std::int64_t decoder =
-      differ ? read_layer_count(config, {"num_decoder_layers"}, checkpoint) : encoder;
-  spec.encoder_layers.resize(static_cast<std::size_t>(encoder));
-  spec.layers.resize(static_cast<std::size_t>(decoder));
+  read_layers(spec.encoder_layers, config, {"num_layers"});
+  read_layers(spec.layers, config, {"num_decoder_layers", "num_layers"});
   spec.intermediate_size = config.count({"d_ff"});
   spec.vocab_size = config.count({"vocab_size"});
   spec.max_positions = config.optional_count({"n_positions"});
@@ -95,26 +91,26 @@ void name_t5_stack(std::vector<LayerTensors>& layers, const std::string& stack, 
 }
 
 // The files of the first T5 hold a bias table for the first cross-attention, which does not use it.
-void note_idle_bias(ModelSpec& spec, const Checkpoint& checkpoint) {
+void note_idle_bias(ModelSpec& spec, const ModelConfig& config) {
   const std::string name = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight";
-  if (checkpoint.find(name) != nullptr) {
+  if (config.stores(name)) {
     spec.idle_position_tensors.push_back(name);
   }
 }
 
 // transformers ties the output projection, whatever the config says, unless it is stored and
 // differs: no contradiction in a model that was not tied, as since v1.1.
-void name_t5_output(ModelSpec& spec, const Checkpoint& checkpoint, bool tied_by_config) {
+void name_t5_output(ModelSpec& spec, const ModelConfig& config, bool tied_by_config) {
   const std::string name = "lm_head.weight";
-  const bool to_be_made = checkpoint.files().empty();
-  const bool stored = checkpoint.find(name) != nullptr && checkpoint.find(spec.token_embedding);
+  const bool to_be_made = config.checkpoint.files().empty();
+  const bool stored = config.stores(name) && config.stores(spec.token_embedding);
   (!tied_by_config && (to_be_made || stored) ? spec.lm_head : spec.tied_head) = name;
 }
 
-ModelSpec describe_t5_stacks(const ConfigReader& config, const Checkpoint& checkpoint,
-                             const std::string& feed_forward, bool bias_in_every_layer = false) {
+ModelSpec describe_t5_stacks(const ModelConfig& config, const std::string& feed_forward,
+                             bool bias_in_every_layer = false) {
   ModelSpec spec;
-  read_t5_sizes(spec, config, checkpoint);
+  read_t5_sizes(spec, config);
   read_relative_bias(spec, config);
   spec.attention_scale = 1.0;
   spec.norm = NormKind::kRmsNorm;
@@ -129,7 +125,7 @@ ModelSpec describe_t5_stacks(const ConfigReader& config, const Checkpoint& check
   spec.tied_lookups = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"};
   name_t5_stack(spec.encoder_layers, "encoder", mlp.gated, bias_in_every_layer);
   name_t5_stack(spec.layers, "decoder", mlp.gated, bias_in_every_layer);
-  note_idle_bias(spec, checkpoint);
+  note_idle_bias(spec, config);
   spec.encoder_final_norm = norm_at("encoder.final_layer_norm", false);
   spec.final_norm = norm_at("decoder.final_layer_norm", false);
   return spec;
@@ -139,30 +135,29 @@ double inverse_root(std::int64_t width) { return 1.0 / std::sqrt(static_cast<dou
 
 }  // namespace
 
-ModelSpec describe_t5(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_t5_stacks(config, checkpoint, "relu");
+ModelSpec describe_t5(const ModelConfig& config) {
+  ModelSpec spec = describe_t5_stacks(config, "relu");
   // Since v1.1, the output is untied and therefore not scaled. transformers 5 saves every model as
   // tied, and saves in a separate key whether the original was.
   const bool scaled =
       config.flag_or({"scale_decoder_outputs"}, config.flag_or({"tie_word_embeddings"}, true));
   const bool tied = scaled && config.flag_or({"tie_word_embeddings"}, true);
   spec.output_scale = scaled ? inverse_root(spec.hidden_size) : 1.0;
-  name_t5_output(spec, checkpoint, tied);
+  name_t5_output(spec, config, tied);
   return spec;
 }
 
-ModelSpec describe_mt5(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec = describe_t5_stacks(config, checkpoint, "gated-gelu");
-  name_t5_output(spec, checkpoint, false);  // never scaled, regardless of the config
+ModelSpec describe_mt5(const ModelConfig& config) {
+  ModelSpec spec = describe_t5_stacks(config, "gated-gelu");
+  name_t5_output(spec, config, false);  // never scaled, regardless of the config
   return spec;
 }
 
-ModelSpec describe_umt5(const ConfigReader& config, const Checkpoint& checkpoint) {
-  ModelSpec spec =
-      describe_t5_stacks(config, checkpoint, "gated-gelu", /*bias_in_every_layer=*/true);
+ModelSpec describe_umt5(const ModelConfig& config) {
+  ModelSpec spec = describe_t5_stacks(config, "gated-gelu", /*bias_in_every_layer=*/true);
   const bool tied = config.flag_or({"tie_word_embeddings"}, true);
   spec.output_scale = tied ? inverse_root(spec.hidden_size) : 1.0;
-  name_t5_output(spec, checkpoint, false);
+  name_t5_output(spec, config, false);
   return spec;
 }
 

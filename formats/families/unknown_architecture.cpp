@@ -10,6 +10,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/tensors/checkpoint.h"
 
 namespace regroup {
@@ -87,9 +88,8 @@ std::string method_at(const Json& config, const std::vector<std::string>& path) 
 // Names show the method whatever the config says. Integers and 8-bit floats alone do not: heads in
 // such types can be copied.
 const Method* method_of_name(const TensorInfo& tensor) {
-  const auto ending = std::find_if(kEndings.begin(), kEndings.end(), [&](const Ending& each) {
-    return tensor.name.ends_with(each.name);
-  });
+  const auto ending = std::ranges::find_if(
+      kEndings, [&](const Ending& each) { return tensor.name.ends_with(each.name); });
   return ending == kEndings.end() ? nullptr : method_called(ending->method);
 }
 
@@ -112,11 +112,10 @@ std::vector<std::vector<std::string>> quantisation_members(const Json& config) {
   return found;
 }
 
-std::vector<std::string> check_quantisation(const ConfigReader& config,
-                                            const Checkpoint& checkpoint) {
+std::vector<std::string> check_quantisation(const ModelConfig& config) {
   const auto members = quantisation_members(config.json());
   const std::string said = members.empty() ? "" : method_at(config.json(), members.front());
-  for (const TensorInfo& tensor : checkpoint.tensors()) {
+  for (const TensorInfo& tensor : config.checkpoint.tensors()) {
     const Method* method = method_of_name(tensor);
     if (method != nullptr || (!members.empty() && is_matrix_of_codes(tensor))) {
       const Method* named = method_called(said);
@@ -124,7 +123,8 @@ std::vector<std::string> check_quantisation(const ConfigReader& config,
       throw_bad_input(
           "{}: the files hold {}, which cannot be pooled: use the checkpoint that they were made "
           "from",
-          place_of(checkpoint, tensor), method == nullptr ? "quantised weights" : method->holds);
+          place_of(config.checkpoint, tensor),
+          method == nullptr ? "quantised weights" : method->holds);
     }
   }
   std::vector<std::string> wrong;
@@ -133,7 +133,7 @@ std::vector<std::string> check_quantisation(const ConfigReader& config,
     wrong.push_back(
         fmt::format("{}: {}{}: {}", config.where(), fmt::join(path, "."),
                     method.empty() ? "" : fmt::format(" ({})", printable(method)),
-                    checkpoint.tensors().empty()
+                    config.checkpoint.tensors().empty()
                         ? "sizes of weights are those before quantisation"
                         : "ignored and left out of results: the weights are not quantised"));
   }
@@ -199,16 +199,14 @@ std::string stem_of(std::string_view name) {
 
 const OtherAttention* other_attention(const ConfigReader& config, const std::string& stem) {
   const auto names_it = [&](const OtherAttention& other) {
-    return std::any_of(other.model_types.begin(), other.model_types.end(),
-                       [&](std::string_view type) { return stem_of(type) == stem; });
+    return contains(other.model_types, stem, stem_of);
   };
   const auto has_its_key = [&](const OtherAttention& other) {
-    return std::any_of(other.config_keys.begin(), other.config_keys.end(),
-                       [&](std::string_view key) { return config.find(key) != nullptr; });
+    return std::ranges::any_of(other.config_keys,
+                               [&](std::string_view key) { return config.find(key) != nullptr; });
   };
-  const auto named = std::find_if(kOthers.begin(), kOthers.end(), names_it);
-  const auto found =
-      named != kOthers.end() ? named : std::find_if(kOthers.begin(), kOthers.end(), has_its_key);
+  const auto named = std::ranges::find_if(kOthers, names_it);
+  const auto found = named != kOthers.end() ? named : std::ranges::find_if(kOthers, has_its_key);
   return found == kOthers.end() ? nullptr : &*found;
 }
 
@@ -222,7 +220,7 @@ std::string nearest_type(const std::string& stem, const std::vector<std::string>
       nearest = type;
     }
   }
-  const auto similar = std::find(stems.begin(), stems.end(), nearest_name(stem, stems));
+  const auto similar = std::ranges::find(stems, nearest_name(stem, stems));
   return !nearest.empty() || similar == stems.end()
              ? nearest
              : known[static_cast<std::size_t>(similar - stems.begin())];

@@ -17,12 +17,11 @@ namespace regroup {
 /// {"quantization_config"} or {"text_config", "quantization_config"}.
 std::vector<std::vector<std::string>> quantisation_members(const Json& config);
 
-/// Throws kBadInput, saying what to use instead, if the weights of `checkpoint` are quantised: by
+/// Throws kBadInput, saying what to use instead, if the weights are quantised: by
 /// names that only quantised checkpoints have, or, if the config says that they are quantised, by
 /// matrices of integers or 8-bit floats. Otherwise returns a sentence per such member of the
 /// config: it is wrong, or, in a checkpoint without tensors, cannot be checked.
-std::vector<std::string> check_quantisation(const ConfigReader& config,
-                                            const Checkpoint& checkpoint);
+std::vector<std::string> check_quantisation(const ModelConfig& config);
 
 // What to say about a config of no known family.
 

@@ -6,7 +6,6 @@
 #include <type_traits>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "formats/base/error.h"
 #include "formats/spec/config_writers.h"
@@ -153,8 +152,8 @@ bool is_checksum(const Json& value) {
 // The heads of one role; none if they are no number and no list of numbers.
 std::vector<std::uint64_t> heads_in(const Json& json) {
   const Json list = json.is_array() ? json : Json::array({json});
-  const bool counts = std::all_of(list.begin(), list.end(),
-                                  [](const Json& count) { return count.is_number_unsigned(); });
+  const bool counts =
+      std::ranges::all_of(list, [](const Json& count) { return count.is_number_unsigned(); });
   return counts ? list.get<std::vector<std::uint64_t>>() : std::vector<std::uint64_t>();
 }
 
@@ -195,7 +194,7 @@ void read(const Json& json, std::optional<KvHeads>& value) {
 void read(const Json&, Json&) {}  // the recipe of a training is only written
 
 void read(const Json& json, std::optional<TensorChecksums>& value) {
-  if (json.is_object() && std::all_of(json.begin(), json.end(), is_checksum)) {
+  if (json.is_object() && std::ranges::all_of(json, is_checksum)) {
     value = json.get<TensorChecksums>();
   }
 }
@@ -382,8 +381,8 @@ void ConversionRecord::check_types(const std::string& where) const {
 Json ConversionRecord::earlier_steps() const {
   Json steps = Json::array();
   if (history.stored.is_array()) {
-    std::copy_if(history.stored.begin(), history.stored.end(), std::back_inserter(steps),
-                 [](const Json& step) { return step.is_object(); });
+    std::ranges::copy_if(history.stored, std::back_inserter(steps),
+                         [](const Json& step) { return step.is_object(); });
   }
   return steps;
 }
@@ -524,8 +523,7 @@ std::vector<RecordedLayer> layers_in(const Json& layers, const std::string& wher
     throw_bad_input("{}: layers is a JSON {}, must be a list", where, layers.type_name());
   }
   std::vector<RecordedLayer> found = list_in<RecordedLayer>(layers);
-  if (std::any_of(found.begin(), found.end(),
-                  [](const RecordedLayer& layer) { return !layer.layer; })) {
+  if (std::ranges::any_of(found, [](const RecordedLayer& layer) { return !layer.layer; })) {
     throw_bad_input("{}: an entry of layers has no number \"layer\"", where);
   }
   return found;
@@ -543,7 +541,7 @@ std::optional<double> mean_of(const std::optional<std::vector<RecordedLayer>>& l
 
 std::string plain_word(const std::optional<std::string>& word) {
   const std::string text = word.value_or("");
-  const bool plain = std::all_of(text.begin(), text.end(), [](char c) {
+  const bool plain = std::ranges::all_of(text, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_';
   });
   return plain && !text.empty() && text.size() <= 40 ? text : std::string(kNotRecorded);

@@ -40,10 +40,10 @@ std::size_t joint_of(const TensorInfo& piece, std::int64_t width, const std::str
   if (name == kEmbedding) {
     return piece.shape[1] == width ? 0 : 1;
   }
-  if (std::any_of(kByColumns.begin(), kByColumns.end(), ends)) {
+  if (std::ranges::any_of(kByColumns, ends)) {
     return 1;
   }
-  if (name == "output.weight" || std::any_of(kByRows.begin(), kByRows.end(), ends)) {
+  if (name == "output.weight" || std::ranges::any_of(kByRows, ends)) {
     return 0;
   }
   throw_bad_input("{}: tensor {}: it is unknown how the files split it", where, printable(name));
@@ -75,9 +75,8 @@ TensorInfo join(std::vector<TensorInfo> pieces, std::int64_t width, const std::s
     whole.pieces = std::move(pieces);
     return whole;
   }
-  const bool same = std::all_of(pieces.begin(), pieces.end(), [&](const TensorInfo& piece) {
-    return piece.shape == first.shape;
-  });
+  const bool same = std::ranges::all_of(
+      pieces, [&](const TensorInfo& piece) { return piece.shape == first.shape; });
   if (first.shape.size() != 1 || !same || !first.name.ends_with(kFinalNorm)) {
     throw_bad_input("{}: tensor {}: it is unknown how the files split it", where, name);
   }

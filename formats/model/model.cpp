@@ -116,8 +116,8 @@ bool is_config_alone(const fs::path& path) {
     return false;
   }
   const auto weights = {kSingleFile, kIndexFile, kTorchSingleFile, kTorchIndexFile};
-  return std::none_of(weights.begin(), weights.end(),
-                      [&](std::string_view name) { return path_exists(path / name); });
+  return std::ranges::none_of(weights,
+                              [&](std::string_view name) { return path_exists(path / name); });
 }
 
 std::string_view name_of(Convention convention) {
@@ -184,9 +184,7 @@ void check_writable(const Model& model) {
   if (model.convention != Convention::kHuggingFace) {
     const std::string path = printable_path(model.path);
     const auto& tensors = model.checkpoint.tensors();
-    const bool quantised = std::any_of(tensors.begin(), tensors.end(), [](const TensorInfo& each) {
-      return is_block_type(each.dtype);
-    });
+    const bool quantised = std::ranges::any_of(tensors, is_block_type, &TensorInfo::dtype);
     throw_usage(
         "{}: a model in {} convention, which cannot be written here: run regroup convert {} "
         "DIRECTORY --to safetensors{}, then use DIRECTORY",

@@ -11,6 +11,7 @@
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/weight_index.h"
 #include "formats/tensors/gguf.h"
 #include "formats/tensors/safetensors.h"
@@ -70,8 +71,8 @@ void refuse_other_tensors(const Checkpoint::Part& part, const TensorInfo& tensor
 using Parts = std::vector<Checkpoint::Part>;
 
 bool any_begins(const Parts& parts, std::string_view prefix, bool wanted = true) {
-  return std::any_of(parts.begin(), parts.end(), [&](const Checkpoint::Part& part) {
-    return std::any_of(part.tensors.begin(), part.tensors.end(), [&](const TensorInfo& tensor) {
+  return std::ranges::any_of(parts, [&](const Checkpoint::Part& part) {
+    return std::ranges::any_of(part.tensors, [&](const TensorInfo& tensor) {
       return tensor.name.starts_with(prefix) == wanted;
     });
   });
@@ -118,8 +119,8 @@ bool is_weight_file(const fs::path& file) {
   constexpr std::array<std::string_view, 14> kSuffixes{
       ".safetensors", ".index.json", ".bin",  ".pt",   ".pth", ".gguf",      ".h5",
       ".msgpack",     ".tflite",     ".onnx", ".ckpt", ".npz", ".onnx_data", ".ot"};
-  return std::any_of(kSuffixes.begin(), kSuffixes.end(),
-                     [&](std::string_view suffix) { return name.ends_with(suffix); }) ||
+  return std::ranges::any_of(kSuffixes,
+                             [&](std::string_view suffix) { return name.ends_with(suffix); }) ||
          name.starts_with("consolidated") || name == kMetaParamsFile ||
          name == "checklist.chk";  // checksums of the weights
 }
@@ -338,7 +339,7 @@ std::vector<fs::path> companions_of(const fs::path& directory, bool outside) {
       return is_shown_file(entry) && leads_out(entry.path()) == outside;
     });
   }
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
 }
@@ -346,7 +347,7 @@ std::vector<fs::path> companions_of(const fs::path& directory, bool outside) {
 void copy_companions(const ModelDirectory& source, const fs::path& destination,
                      const std::vector<std::string>& left_out) {
   for (const fs::path& name : source.companions) {
-    if (std::find(left_out.begin(), left_out.end(), name.string()) != left_out.end()) {
+    if (contains(left_out, name.string())) {
       continue;
     }
     fs::create_directories((destination / name).parent_path());

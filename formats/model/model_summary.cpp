@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <initializer_list>
+#include <functional>
 #include <set>
 #include <utility>
-
-#include <fmt/ranges.h>
 
 #include "formats/base/error.h"
 #include "formats/base/name_table.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/model/model.h"
 #include "formats/model/model_directory.h"
@@ -71,21 +70,10 @@ class PartList {
     parts_.reserve(kUsualTensors * layers);
   }
 
-  void put(ModelPart part, std::initializer_list<std::string_view> names) {
-    for (const std::string_view name : names) {
-      if (!name.empty() && !known_.insert(name, parts_.size())) {
-        parts_.emplace_back(name, part);
-      }
+  void operator()(std::string_view name, ModelPart part) {
+    if (!name.empty() && !known_.insert(name, parts_.size())) {
+      parts_.emplace_back(name, part);
     }
-  }
-
-  template <typename Tensors>  // LinearTensors or NormTensors
-  void put_both(ModelPart part, const Tensors& tensors) {
-    put(part, {tensors.weight, tensors.bias});
-  }
-
-  void put_layer(const LayerTensors& layer) {
-    for_each_tensor(layer, [&](const std::string& name, ModelPart part) { put(part, {name}); });
   }
 
   ModelParts take() { return std::move(parts_); }
@@ -116,34 +104,13 @@ std::string_view name_of(ModelPart part) {
 
 ModelParts parts_of_layer(const LayerTensors& layer) {
   PartList parts(1);
-  parts.put_layer(layer);
+  for_each_tensor(layer, std::ref(parts));
   return parts.take();
 }
 
 ModelParts parts_of(const ModelSpec& spec) {
   PartList parts(spec.encoder_layers.size() + spec.layers.size());
-  parts.put(ModelPart::kEmbedding, {spec.token_embedding, spec.token_type_embedding});
-  parts.put(ModelPart::kPositions, {spec.position_embedding});
-  parts.put_both(ModelPart::kEmbedding, spec.project_in);
-  parts.put_both(ModelPart::kNorms, spec.embedding_norm);
-  parts.put_both(ModelPart::kEncoder, spec.spectrum.first);
-  parts.put_both(ModelPart::kEncoder, spec.spectrum.second);
-  parts.put(ModelPart::kEncoder, {spec.encoder_position_embedding});
-  parts.put_both(ModelPart::kEncoder, spec.encoder_embedding_norm);
-  for (const LayerTensors& layer : spec.encoder_layers) {
-    for (const auto& [name, part] : parts_of_layer(layer)) {
-      parts.put(ModelPart::kEncoder, {name});
-    }
-  }
-  parts.put_both(ModelPart::kEncoder, spec.encoder_final_norm);
-  for (const LayerTensors& layer : spec.layers) {
-    parts.put_layer(layer);
-  }
-  parts.put_both(ModelPart::kNorms, spec.final_norm);
-  parts.put_both(ModelPart::kOutput, spec.project_out);
-  parts.put_both(ModelPart::kOutput, spec.head_transform);
-  parts.put_both(ModelPart::kOutput, spec.head_norm);
-  parts.put(ModelPart::kOutput, {spec.lm_head, spec.lm_head_bias});
+  for_each_tensor_of_model(spec, std::ref(parts));
   return parts.take();
 }
 
@@ -195,9 +162,8 @@ void count_tensors(ModelSummary& summary, const Checkpoint& checkpoint) {
     summary.bytes_by_dtype[std::string(name_of(tensor.dtype))] += tensor.bytes();
     summary.parameters += static_cast<std::uint64_t>(tensor.elements());
   }
-  const auto most =
-      std::max_element(summary.bytes_by_dtype.begin(), summary.bytes_by_dtype.end(),
-                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most = std::ranges::max_element(
+      summary.bytes_by_dtype, [](const auto& a, const auto& b) { return a.second < b.second; });
   summary.dtype = most == summary.bytes_by_dtype.end() ? "" : most->first;
 }
 
@@ -324,8 +290,8 @@ std::vector<T> per_layer_in(const Json& recorded, std::int64_t layers, Accept ac
   if (accept(recorded)) {
     return std::vector<T>(count, recorded.get<T>());
   }
-  const bool one_each = recorded.is_array() && recorded.size() == count &&
-                        std::all_of(recorded.begin(), recorded.end(), accept);
+  const bool one_each =
+      recorded.is_array() && recorded.size() == count && std::ranges::all_of(recorded, accept);
   return one_each ? recorded.get<std::vector<T>>() : std::vector<T>();
 }
 
@@ -352,8 +318,7 @@ void describe_bare_file(ModelSummary& summary, const Checkpoint& checkpoint) {
   summary.alibi_slopes = per_layer_in<std::vector<double>>(
       record.alibi_slopes.stored, summary.layers, [&](const Json& slopes) {
         return slopes.is_array() && slopes.size() == static_cast<std::size_t>(query_heads) &&
-               std::all_of(slopes.begin(), slopes.end(),
-                           [](const Json& slope) { return slope.is_number(); });
+               std::ranges::all_of(slopes, [](const Json& slope) { return slope.is_number(); });
       });
   summary.positions = summary.alibi_slopes.empty() ? "" : "alibi";
 }
@@ -398,9 +363,7 @@ ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint
       name_unknown_graph(summary, gguf_metadata_of(path));
     }
   }
-  for (std::string& sentence : disagreements_of_index(path, checkpoint)) {
-    summary.disagreements.push_back(std::move(sentence));
-  }
+  append(summary.disagreements, disagreements_of_index(path, checkpoint));
   return summary;
 }
 

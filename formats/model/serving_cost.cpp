@@ -10,6 +10,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/model/model_summary.h"
 #include "formats/tensors/dtype.h"
@@ -88,16 +89,14 @@ namespace {
 // Roles that are both requested and present.
 std::vector<AttentionRole> roles_of(const ModelSpec& spec, const ServingQuestion& question) {
   std::vector<AttentionRole> roles = spec.roles();
-  std::erase_if(roles, [&](AttentionRole role) {
-    return std::find(question.roles.begin(), question.roles.end(), role) == question.roles.end();
-  });
+  std::erase_if(roles, [&](AttentionRole role) { return !contains(question.roles, role); });
   return roles;
 }
 
 bool divides_all(const ModelSpec& spec, const std::vector<AttentionRole>& roles, std::int64_t g) {
-  return std::all_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+  return std::ranges::all_of(roles, [&](AttentionRole role) {
     const auto& heads = spec.kv_heads_of(role);
-    return std::all_of(heads.begin(), heads.end(), [&](std::int64_t h) { return h % g == 0; });
+    return std::ranges::all_of(heads, [&](std::int64_t h) { return h % g == 0; });
   });
 }
 

@@ -73,7 +73,7 @@ class Comparer {
 
   void add(std::span<const std::byte> a, std::span<const std::byte> b, std::size_t elements) {
     total_.elements += elements;
-    const bool same = a_dtype_ == b_dtype_ && std::equal(a.begin(), a.end(), b.begin(), b.end());
+    const bool same = a_dtype_ == b_dtype_ && std::ranges::equal(a, b);
     total_.same_bytes = total_.same_bytes && same;
     if (!total_.readable) {
       return;
@@ -161,7 +161,7 @@ TensorComparison compare(DType a_dtype, const Part& a, DType b_dtype, const Part
   };
   if (same) {
     for_parts([&](auto of_a, auto of_b, std::size_t) {
-      same = std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end());
+      same = std::ranges::equal(of_a, of_b);
       return same;
     });
   }

@@ -12,12 +12,11 @@
 #include <unordered_set>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "formats/base/error.h"
 #include "formats/base/json_events.h"
 #include "formats/base/name_table.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/model_directory.h"
 
 namespace regroup {
@@ -174,10 +173,7 @@ void check_shard_name(const std::string& shard, const std::string& where) {
 // missed later.
 void check_shard_tensors(const Checkpoint::Part& part, const WeightIndex::Shard& shard,
                          const std::string& where) {
-  const bool same_order = std::equal(
-      part.tensors.begin(), part.tensors.end(), shard.tensors.begin(), shard.tensors.end(),
-      [](const TensorInfo& tensor, std::string_view name) { return tensor.name == name; });
-  if (same_order) {
+  if (std::ranges::equal(part.tensors, shard.tensors, {}, &TensorInfo::name)) {
     return;  // the usual case
   }
   const std::string file = printable(part.file.path().filename().string());
@@ -260,8 +256,7 @@ std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& i
   for (const WeightIndex::Shard& shard : shards) {
     check_shard_name(shard.file, where);
   }
-  std::sort(shards.begin(), shards.end(),
-            [](const auto& one, const auto& other) { return one.file < other.file; });
+  std::ranges::sort(shards, {}, &WeightIndex::Shard::file);
   return open_in_parallel(shards.size(), [&](std::size_t i) {
     return open_shard(index.parent_path(), shards[i], where);
   });
@@ -272,9 +267,9 @@ IndexListing listing_of_index(const std::filesystem::path& index) {
   const WeightIndex found = parse_weight_index(text, printable(index.filename().string()));
   IndexListing listing{found.total_size, {}};
   for (const WeightIndex::Shard& shard : found.shards) {
-    listing.tensors.insert(listing.tensors.end(), shard.tensors.begin(), shard.tensors.end());
+    append(listing.tensors, shard.tensors);
   }
-  std::sort(listing.tensors.begin(), listing.tensors.end());
+  std::ranges::sort(listing.tensors);
   return listing;
 }
 

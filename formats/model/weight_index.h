@@ -1,7 +1,6 @@
 // The index of a checkpoint in several files.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <filesystem>

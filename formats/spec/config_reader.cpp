@@ -13,6 +13,7 @@
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/tensors/tensor_reader.h"
 
 namespace regroup {
@@ -176,16 +177,15 @@ ConfigReader ConfigReader::object(std::string_view key) const {
   return {found == nullptr ? kEmpty : *found, where_};
 }
 
-std::int64_t read_layer_count(const ConfigReader& config, ConfigReader::Keys keys,
-                              const Checkpoint& checkpoint) {
-  const std::int64_t layers = config.count(keys);
-  const auto tensors = static_cast<std::int64_t>(checkpoint.tensors().size());
-  const bool to_be_made = checkpoint.files().empty() && tensors == 0;  // no weights yet
-  if (layers > tensors && !to_be_made) {
+void read_layers(std::vector<LayerTensors>& layers, const ModelConfig& config,
+                 ConfigReader::Keys keys) {
+  const std::int64_t count = config.count(keys);
+  const std::int64_t tensors = std::ssize(config.checkpoint.tensors());
+  if (count > tensors && !config.to_be_made()) {
     throw_bad_input("{}: {} is {}, but the checkpoint has only {} tensors", config.where(),
-                    *keys.begin(), layers, tensors);
+                    *keys.begin(), count, tensors);
   }
-  return layers;
+  layers.resize(static_cast<std::size_t>(count));
 }
 
 void set_heads(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys heads_keys,
@@ -202,16 +202,15 @@ void set_heads(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys h
   spec.head_dim = explicit_head_dim.value_or(spec.hidden_size / spec.query_heads);
 }
 
-void read_stack_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
-                      ConfigReader::Keys hidden_keys, ConfigReader::Keys heads_keys,
-                      ConfigReader::Keys layers_keys, std::optional<std::int64_t> head_dim) {
+void read_stack_sizes(ModelSpec& spec, const ModelConfig& config, ConfigReader::Keys hidden_keys,
+                      ConfigReader::Keys heads_keys, ConfigReader::Keys layers_keys,
+                      std::optional<std::int64_t> head_dim) {
   spec.hidden_size = config.count(hidden_keys);
   set_heads(spec, config, heads_keys, head_dim);
-  const std::int64_t layers = read_layer_count(config, layers_keys, checkpoint);
-  spec.layers.resize(static_cast<std::size_t>(layers));
+  read_layers(spec.layers, config, layers_keys);
   spec.vocab_size = config.count({"vocab_size"});
-  spec.kv_heads =
-      config.kv_heads("num_key_value_heads", layers, spec.query_heads, spec.query_heads);
+  spec.kv_heads = config.kv_heads("num_key_value_heads", spec.layer_count(), spec.query_heads,
+                                  spec.query_heads);
 }
 
 void read_layer_norm(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys keys,
@@ -237,10 +236,10 @@ void skip_first_positions(ModelSpec& spec, const ConfigReader& config, std::int6
   }
 }
 
-std::string find_prefix(const Checkpoint& checkpoint,
-                        std::initializer_list<std::string_view> prefixes, std::string_view name) {
+std::string find_prefix(const ModelConfig& config, std::initializer_list<std::string_view> prefixes,
+                        std::string_view name) {
   for (const std::string_view prefix : prefixes) {
-    if (checkpoint.find(std::string(prefix).append(name)) != nullptr) {
+    if (config.stores(std::string(prefix).append(name))) {
       return std::string(prefix);
     }
   }
@@ -251,10 +250,10 @@ void name_output(ModelSpec& spec, const ConfigReader& config, const std::string&
   (config.flag_or({"tie_word_embeddings"}, tied) ? spec.tied_head : spec.lm_head) = name;
 }
 
-void name_output_bias(ModelSpec& spec, const Checkpoint& checkpoint, const std::string& used,
+void name_output_bias(ModelSpec& spec, const ModelConfig& config, const std::string& used,
                       const std::string& tied) {
-  const TensorInfo* own = checkpoint.find(used);
-  const TensorInfo* shared = checkpoint.find(tied);
+  const TensorInfo* own = config.checkpoint.find(used);
+  const TensorInfo* shared = config.checkpoint.find(tied);
   const bool is_tied = spec.lm_head.empty();
   spec.lm_head_bias = is_tied && own == nullptr ? tied : used;
   if (shared != nullptr && own == nullptr && !is_tied) {
@@ -265,7 +264,7 @@ void name_output_bias(ModelSpec& spec, const Checkpoint& checkpoint, const std::
                     "as zeros, as in transformers 5",
                     printable(tied), printable(used)));
   } else if (shared != nullptr && own != nullptr && is_tied &&
-             !same_contents(checkpoint, *own, *shared)) {
+             !same_contents(config.checkpoint, *own, *shared)) {
     spec.contradictions.push_back(
         fmt::format("{} differs from {}, which is used, as in "
                     "transformers 5",
@@ -313,10 +312,10 @@ void name_blocks(std::vector<LayerTensors>& layers, const std::string& stack,
   }
 }
 
-std::string name_stack(ModelSpec& spec, const Checkpoint& checkpoint, const StackNames& names,
+std::string name_stack(ModelSpec& spec, const ModelConfig& config, const StackNames& names,
                        const BlockNames& block, const BlockBiases& biases) {
   const std::string embedding = std::string(names.embedding) + ".weight";
-  const std::string prefix = find_prefix(checkpoint, {names.prefix, ""}, embedding);
+  const std::string prefix = find_prefix(config, {names.prefix, ""}, embedding);
   spec.token_embedding = prefix + embedding;
   name_blocks(spec.layers, prefix + std::string(names.blocks), block, biases);
   if (!names.final_norm.empty()) {
@@ -331,8 +330,8 @@ std::vector<bool> sliding_layers(const ConfigReader& config, std::size_t layers,
   const auto known = [](const Json& type) {
     return type == "sliding_attention" || type == "full_attention";
   };
-  if (types != nullptr && (!types->is_array() || types->size() != layers ||
-                           !std::all_of(types->begin(), types->end(), known))) {
+  if (types != nullptr &&
+      (!types->is_array() || types->size() != layers || !std::ranges::all_of(*types, known))) {
     throw_bad_input(
         "{}: layer_types must list full_attention or sliding_attention for each of the {} layers",
         config.where(), layers);
@@ -351,7 +350,7 @@ void read_sliding_window(ModelSpec& spec, const ConfigReader& config) {
 }
 
 void set_windows(ModelSpec& spec, const std::vector<bool>& slides, std::int64_t width) {
-  if (std::find(slides.begin(), slides.end(), true) == slides.end()) {
+  if (!contains(slides, true)) {
     return;
   }
   spec.sliding_window = width;
@@ -364,7 +363,7 @@ void read_layer_windows(ModelSpec& spec, const ConfigReader& config, std::int64_
   const std::vector<bool> slides = sliding_layers(
       config, spec.layers.size(),
       [&](std::size_t layer) { return (static_cast<std::int64_t>(layer) + 1) % pattern != 0; });
-  const bool any = std::find(slides.begin(), slides.end(), true) != slides.end();
+  const bool any = contains(slides, true);
   if (any && config.mentions("sliding_window") && config.find("sliding_window") == nullptr) {
     throw_bad_input("{}: sliding_window is null, but layers slide: a number is needed",
                     config.where());
@@ -396,7 +395,7 @@ std::vector<double> pair_factors(const ConfigReader& given, std::string_view key
     return factor.is_number() && factor.get<double>() > 0.0;
   };
   if (found == nullptr || !found->is_array() || std::ssize(*found) != pairs ||
-      !std::all_of(found->begin(), found->end(), is_factor)) {
+      !std::ranges::all_of(*found, is_factor)) {
     throw_bad_input("{}: {} must list {} positive numbers, one per rotating pair", given.where(),
                     key, pairs);
   }

@@ -61,14 +61,28 @@ class ConfigReader {
   std::string where_;
 };
 
+/// The config of a model with its tensors, which tell what the config leaves open.
+struct ModelConfig : ConfigReader {
+  ModelConfig(const Json& config, std::string_view where, const Checkpoint& tensors)
+      : ConfigReader(config, where), checkpoint(tensors) {}
+
+  /// Whether the checkpoint has a tensor of that name.
+  bool stores(std::string_view name) const { return checkpoint.find(name) != nullptr; }
+  /// Whether there are no weights yet.
+  bool to_be_made() const { return checkpoint.files().empty() && checkpoint.tensors().empty(); }
+
+  const Checkpoint& checkpoint;
+};
+
 /// The name that transformers writes.
 std::string_view config_name_of(Activation activation);
 
 // Config reading and checks shared by most families.
 
-/// The number of layers, checked against the checkpoint before anything is allocated.
-std::int64_t read_layer_count(const ConfigReader& config, ConfigReader::Keys keys,
-                              const Checkpoint& checkpoint);
+/// Creates the layers of a stack, without tensor names. Their number is checked against the
+/// checkpoint before anything is allocated.
+void read_layers(std::vector<LayerTensors>& layers, const ModelConfig& config,
+                 ConfigReader::Keys keys);
 
 /// Sets query_heads, and head_dim to `explicit_head_dim` or else hidden_size / query_heads, which
 /// must then be a whole number.
@@ -79,7 +93,7 @@ void set_heads(ModelSpec& spec, const ConfigReader& config, ConfigReader::Keys h
 /// vocab_size, and num_key_value_heads, as many as the query heads unless given. Creates the layers
 /// without tensor names. `head_dim` is as for set_heads(). Throws kBadInput for missing and
 /// impossible values.
-void read_stack_sizes(ModelSpec& spec, const ConfigReader& config, const Checkpoint& checkpoint,
+void read_stack_sizes(ModelSpec& spec, const ModelConfig& config,
                       ConfigReader::Keys hidden_keys = {"hidden_size"},
                       ConfigReader::Keys heads_keys = {"num_attention_heads"},
                       ConfigReader::Keys layers_keys = {"num_hidden_layers"},
@@ -98,8 +112,8 @@ void read_kv_heads_of_roles(ModelSpec& spec, const ConfigReader& config);
 void skip_first_positions(ModelSpec& spec, const ConfigReader& config, std::int64_t rows);
 
 /// The first of the given prefixes under which `name` is stored; the first prefix if none matches.
-std::string find_prefix(const Checkpoint& checkpoint,
-                        std::initializer_list<std::string_view> prefixes, std::string_view name);
+std::string find_prefix(const ModelConfig& config, std::initializer_list<std::string_view> prefixes,
+                        std::string_view name);
 
 /// Names the output projection, which is stored as `name`. If tie_word_embeddings is true (`tied`
 /// where it is absent), settle_ties() in formats/spec/tensor_names.h decides whether it is one of
@@ -108,7 +122,7 @@ void name_output(ModelSpec& spec, const ConfigReader& config, const std::string&
 
 /// Names the bias of an output projection that loaders add as `used` and tie to `tied` together
 /// with the weight. Call name_output() before.
-void name_output_bias(ModelSpec& spec, const Checkpoint& checkpoint, const std::string& used,
+void name_output_bias(ModelSpec& spec, const ModelConfig& config, const std::string& used,
                       const std::string& tied);
 
 /// A linear layer or norm stored as `name`.weight and, if `bias`, `name`.bias.
@@ -153,8 +167,8 @@ struct StackNames {
   std::string_view final_norm = {};  ///< empty: there is none
 };
 
-/// Names the token embedding, all blocks and the last norm. Returns the prefix in `checkpoint`.
-std::string name_stack(ModelSpec& spec, const Checkpoint& checkpoint, const StackNames& names,
+/// Names the token embedding, all blocks and the last norm. Returns the prefix in the checkpoint.
+std::string name_stack(ModelSpec& spec, const ModelConfig& config, const StackNames& names,
                        const BlockNames& block, const BlockBiases& biases);
 
 // Sliding windows in some of the layers: layer_types and sliding_window.

@@ -17,7 +17,7 @@ namespace regroup {
 namespace {
 
 bool all_are(const std::vector<std::int64_t>& values, std::int64_t value) {
-  return std::all_of(values.begin(), values.end(), [&](std::int64_t v) { return v == value; });
+  return std::ranges::all_of(values, [&](std::int64_t v) { return v == value; });
 }
 
 std::string list_json(const std::vector<std::int64_t>& values) {
@@ -91,14 +91,14 @@ namespace {
 
 // Not every layer has both an attention and an MLP.
 bool has_attention_biases(const ModelSpec& spec) {
-  return std::any_of(spec.layers.begin(), spec.layers.end(), [](const LayerTensors& layer) {
+  return std::ranges::any_of(spec.layers, [](const LayerTensors& layer) {
     return !layer.attention.q.bias.empty() || !layer.attention.o.bias.empty();
   });
 }
 
 bool has_mlp_biases(const ModelSpec& spec) {
-  return std::any_of(spec.layers.begin(), spec.layers.end(),
-                     [](const LayerTensors& layer) { return !layer.up.bias.empty(); });
+  return std::ranges::any_of(spec.layers,
+                             [](const LayerTensors& layer) { return !layer.up.bias.empty(); });
 }
 
 // The number of kv heads, or a list if it differs between layers.

@@ -52,9 +52,8 @@ std::string_view name_of(AttentionRole role) {
 
 std::int64_t ModelSpec::idle_expert_weights() const {
   constexpr std::int64_t kMaps = 3;  // gate, up and down
-  const std::int64_t sparse =
-      std::count_if(layers.begin(), layers.end(),
-                    [](const LayerTensors& layer) { return layer.experts.present(); });
+  const std::int64_t sparse = std::ranges::count_if(
+      layers, [](const LayerTensors& layer) { return layer.experts.present(); });
   return sparse * (routing.experts - routing.per_token) * kMaps * routing.intermediate_size *
          hidden_size;
 }
@@ -106,8 +105,8 @@ std::vector<std::string> ModelSpec::kv_heads_key_of(AttentionRole role) const {
 }
 
 bool ModelSpec::windows_differ() const {
-  const auto free = std::count_if(layers.begin(), layers.end(),
-                                  [](const LayerTensors& layer) { return layer.without_window; });
+  const auto free =
+      std::ranges::count_if(layers, [](const LayerTensors& layer) { return layer.without_window; });
   return sliding_window && free > 0 && free < std::ssize(layers);
 }
 

@@ -419,7 +419,7 @@ std::vector<std::int64_t> kv_heads_from_shapes(const ModelSpec& spec, const Chec
 /// Whether there is no value that differs from another.
 template <typename T>
 bool all_equal(const std::vector<T>& values) {
-  return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
+  return std::ranges::adjacent_find(values, std::not_equal_to<>()) == values.end();
 }
 
 /// Whether all layers with attention have the same number of kv heads.

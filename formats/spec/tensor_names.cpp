@@ -1,8 +1,5 @@
 #include "formats/spec/tensor_names.h"
 
-#include <algorithm>
-#include <initializer_list>
-
 #include <fmt/format.h>
 
 #include "formats/base/printable.h"
@@ -26,30 +23,11 @@ void rename_tensors(LayerTensors& layer,
 }
 
 void rename_tensors(ModelSpec& spec, const std::function<std::string(const std::string&)>& rename) {
-  for (std::string* name :
-       {&spec.token_embedding, &spec.position_embedding, &spec.token_type_embedding, &spec.lm_head,
-        &spec.tied_head, &spec.lm_head_bias}) {
-    apply(rename, *name);
-  }
+  for_each_tensor_of_model(spec, [&](std::string& name, ModelPart) { apply(rename, name); });
+  apply(rename, spec.tied_head);
   for (auto* names : {&spec.idle_position_tensors, &spec.tied_lookups}) {
     for (std::string& name : *names) {
       apply(rename, name);
-    }
-  }
-  const auto apply_to_both = [&](auto& tensors) {
-    apply(rename, tensors.weight);
-    apply(rename, tensors.bias);
-  };
-  for (NormTensors* norm :
-       {&spec.embedding_norm, &spec.encoder_final_norm, &spec.final_norm, &spec.head_norm}) {
-    apply_to_both(*norm);
-  }
-  for (LinearTensors* part : {&spec.project_in, &spec.project_out, &spec.head_transform}) {
-    apply_to_both(*part);
-  }
-  for (std::vector<LayerTensors>* stack : {&spec.layers, &spec.encoder_layers}) {
-    for (LayerTensors& layer : *stack) {
-      rename_tensors(layer, rename);
     }
   }
 }

@@ -58,6 +58,38 @@ void for_each_tensor(Layer& layer, const Visit& visit) {
   }
 }
 
+/// The same for a whole model: what is before the layers, all layers (those of an encoder as
+/// kEncoder), and what is after them. `Spec`: ModelSpec, constant or not.
+template <typename Spec, typename Visit>
+void for_each_tensor_of_model(Spec& spec, const Visit& visit) {
+  const auto both = [&](auto& tensors, ModelPart part) {
+    visit(tensors.weight, part);
+    visit(tensors.bias, part);
+  };
+  visit(spec.token_embedding, ModelPart::kEmbedding);
+  visit(spec.token_type_embedding, ModelPart::kEmbedding);
+  visit(spec.position_embedding, ModelPart::kPositions);
+  both(spec.project_in, ModelPart::kEmbedding);
+  both(spec.embedding_norm, ModelPart::kNorms);
+  both(spec.spectrum.first, ModelPart::kEncoder);
+  both(spec.spectrum.second, ModelPart::kEncoder);
+  visit(spec.encoder_position_embedding, ModelPart::kEncoder);
+  both(spec.encoder_embedding_norm, ModelPart::kEncoder);
+  for (auto& layer : spec.encoder_layers) {
+    for_each_tensor(layer, [&](auto& name, ModelPart) { visit(name, ModelPart::kEncoder); });
+  }
+  both(spec.encoder_final_norm, ModelPart::kEncoder);
+  for (auto& layer : spec.layers) {
+    for_each_tensor(layer, visit);
+  }
+  both(spec.final_norm, ModelPart::kNorms);
+  both(spec.project_out, ModelPart::kOutput);
+  both(spec.head_transform, ModelPart::kOutput);
+  both(spec.head_norm, ModelPart::kOutput);
+  visit(spec.lm_head, ModelPart::kOutput);
+  visit(spec.lm_head_bias, ModelPart::kOutput);
+}
+
 /// Replaces every tensor name by `rename(name)`. Empty names stay empty.
 void rename_tensors(ModelSpec& spec, const std::function<std::string(const std::string&)>& rename);
 void rename_tensors(LayerTensors& layer,
