@@ -268,17 +268,17 @@ TEST_CASE("convert: refitting can be left out with a text, and has no effect wit
   const std::vector<std::string> none{
       "convert", "--allow-any-text", files.model, files.output, "--kv-heads",
       "1",       "--refit-steps",    "0"};
+  std::vector<std::string> refits = none;
+  refits.insert(refits.end(), {"--refit", files.text});
+  const ProgramResult refused = run_program(refits);
+  CHECK(refused.exit_code == kExitUsage);
+  CHECK_THAT(refused.err, ContainsSubstring("--refit has no effect: --refit-steps is 0"));
   std::vector<std::string> thorough = none;
   thorough.insert(thorough.end(), {"--text", files.text, "--tokenizer", "bytes", "--effort",
                                    "thorough", "--distill-steps", "2", "--refit-context", "32"});
   const ProgramResult done = run_program(thorough);
   CHECK(done.exit_code == 0);
   CHECK_THAT(done.err, !ContainsSubstring("refit"));
-  std::vector<std::string> refits = none;
-  refits.insert(refits.end(), {"--refit", files.text});
-  const ProgramResult refused = run_program(refits);
-  CHECK(refused.exit_code == kExitUsage);
-  CHECK_THAT(refused.err, ContainsSubstring("--refit has no effect: --refit-steps is 0"));
 }
 
 TEST_CASE("a result that cannot be distilled is made without, or refused if asked for",
