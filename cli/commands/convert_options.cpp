@@ -185,8 +185,8 @@ void add_text_options(Command command, ConvertOptions::Text& options) {
       .add_option(
           "--effort", options.effort,
           "how much work --text and --sample do: quick (distillation on 32k tokens), normal (on "
-          "262k; where nothing can be distilled, 100 steps of refitting instead), thorough (300 "
-          "steps of refitting, then distillation on 524k), or distillation on so many tokens, such "
+          "256k; where nothing can be distilled, 100 steps of refitting instead), thorough (300 "
+          "steps of refitting, then distillation on 512k), or distillation on so many tokens, such "
           "as 4M")
       .value_name(kEffort);
   add_number(

@@ -486,10 +486,17 @@ std::string work_on(const PreparedText& text, const ConvertOptions& options) {
                      tokens_in(text.windows), own, tokens_in(text.held_out), refit, distillation);
 }
 
-// Tokens that were read before teach little.
-void advise_more_text(const PreparedText& text, const ConvertOptions& options,
+// Tokens that were read before teach little, and a short text is outweighed by the source's own.
+void advise_more_text(const PreparedText& text, double own_share, const ConvertOptions& options,
                       const Console& console) {
-  constexpr double kMostPasses = 4.0;
+  constexpr double kMostPasses = 4.0, kMuchMore = 0.1;
+  const double written = static_cast<double>(text.own_windows) / static_cast<double>(text.windows);
+  if (written > own_share + kMuchMore) {
+    console.note(fmt::format(
+        "note: the text is shorter than its share: the source writes {:.0f} % of what is converted "
+        "with, not {:.0f} %",
+        100 * written, 100 * own_share));
+  }
   const double passes = static_cast<double>(text.distill_steps * options.refit.batch) /
                         static_cast<double>(text.windows);
   if (passes > kMostPasses) {
@@ -532,7 +539,7 @@ PreparedText prepare_text(const Model& source, ConvertOptions& options, Console&
     options.request.pooling.distillation = distillation_recipe(text, options);
   }
   console.note(work_on(text, options));
-  advise_more_text(text, options, console);
+  advise_more_text(text, own_share_of(source, options), options, console);
   if (options.calibrates() && !options.dry_run) {
     options.calibration = calibrate_on_text(source, options, text, console);
   }

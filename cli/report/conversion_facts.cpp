@@ -145,6 +145,20 @@ std::string text_of_kept(const std::optional<std::vector<RecordedLayer>>& layers
   return keys ? fmt::format(kText, 100 * *keys, 100 * values.value_or(0.0)) : "";
 }
 
+namespace {
+
+std::string held_out_of(const ConversionRecord& record) {
+  const auto held_out = shown_held_out(record);
+  const std::string text = held_out ? text_of_held_out(*held_out) : "";
+  return text.empty() || !record.trained() ? text : text + ", before the training";
+}
+
+std::string with_unit(const std::string& kv_heads) {
+  return kv_heads + (kv_heads == "1" ? " kv head" : " kv heads");
+}
+
+}  // namespace
+
 Facts recorded_measurements(const ConversionRecord& record) {
   const auto& layers = record.layers.value;
   const auto before = mean_of(layers, &RecordedLayer::error_before);
@@ -158,7 +172,7 @@ Facts recorded_measurements(const ConversionRecord& record) {
       {"kept", text_of_kept(layers)},
       {"refitted", refitted},
       {"distilled", record.distilled.value ? text_of_distilled(*record.distilled.value) : ""},
-      {"held out", record.held_out.value ? text_of_held_out(*shown_held_out(record)) : ""},
+      {"held out", held_out_of(record)},
       {"checksums", checksums.value ? fmt::format("of {} tensors", checksums.value->size())
                                     : shown(checksums.stored)},
       {"training", record.trained() ? text_of_training(*record.training.value) : ""}};
@@ -202,7 +216,7 @@ std::string conversion_text(const ConversionRecord& record) {
     return record.stored_kv_heads.recorded()
                ? fmt::format("{} kv heads, stored as {}, {}", kv_heads,
                              heads_in(record.stored_kv_heads), by)
-               : fmt::format("{} kv heads, as in the source, {}", kv_heads, by);
+               : fmt::format("{}, as in the source, {}", with_unit(kv_heads), by);
   }
   const std::string distilled = distillation_of(record);
   return fmt::format("from {} kv heads to {} ({}, {}) {}\ncalibration {}; refit {}{}",

@@ -23,15 +23,25 @@ namespace {
 
 Axis layer_axis() { return {.title = "layer", .whole = true}; }
 
-// The cache of the model with a kv head per query head; none if that is not larger.
-std::optional<KvCacheCost> cache_of_all_heads(const ModelSummary& summary) {
+// The cache of the model with a kv head per query head, or with its source's kv heads if the record
+// has them; none if that is not larger.
+std::optional<KvCacheCost> larger_cache(const ModelSummary& summary,
+                                        const std::optional<KvHeads>& of_source) {
   if (!summary.spec || !summary.kv_cache) {
     return std::nullopt;
   }
   ModelSpec spec = *summary.spec;
   for (const AttentionRole role : spec.roles()) {
-    for (std::int64_t& heads : spec.kv_heads_of(role)) {
-      heads = heads == 0 ? 0 : spec.query_heads;
+    const auto recorded = heads_of(of_source, spec, role);  // one for all layers, or one for each
+    auto& stored = spec.kv_heads_of(role);
+    for (std::size_t i = 0; i < stored.size(); ++i) {
+      const std::uint64_t heads = recorded.empty()       ? 0
+                                  : recorded.size() == 1 ? recorded[0]
+                                  : i < recorded.size()  ? recorded[i]
+                                                         : 0;
+      const auto all = static_cast<std::uint64_t>(spec.query_heads);
+      stored[i] =
+          stored[i] == 0 ? 0 : static_cast<std::int64_t>(heads == 0 ? all : std::min(heads, all));
     }
   }
   auto cache = kv_cache_cost(spec, summary.cache_dtype);
@@ -105,8 +115,8 @@ std::vector<Chart> head_charts(const std::vector<LayerSummary>& layers) {
   return charts;
 }
 
-// The cache of one sequence by its length, compared with a cache that has a kv head for every query
-// head. Empty for models without a cache.
+// The cache of one sequence by its length, compared with a larger one. Empty for models without a
+// cache.
 std::vector<Chart> cache_charts(const ModelSummary& summary) {
   if (!summary.kv_cache || summary.kv_cache->at(1) == 0) {
     return {};
@@ -118,8 +128,10 @@ std::vector<Chart> cache_charts(const ModelSummary& summary) {
               .x = tokens_axis("tokens"),
               .y = memory_axis("KV cache"),
               .series = {cache_series("as it is", *summary.kv_cache)}};
-  if (const auto all = cache_of_all_heads(summary)) {
-    chart.series.push_back(cache_series("with a kv head per query head", *all));
+  const auto& of_source = summary.record.source_kv_heads.value;
+  if (const auto larger = larger_cache(summary, of_source)) {
+    chart.series.push_back(
+        cache_series(of_source ? "of its source" : "with a kv head per query head", *larger));
     chart.series.back().colour = Series::kReference;
   }
   return {std::move(chart)};

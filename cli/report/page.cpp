@@ -257,6 +257,10 @@ bool is(const Kind& kind, const fs::path& path) {
 
 void check_path(const Kind& kind, const fs::path& path) {
   std::error_code fault;
+  const fs::path folder = path.parent_path();
+  if (!folder.empty() && !fs::is_directory(folder, fault)) {
+    throw_usage("{}: {}: no such folder", kind.option, printable_path(folder));
+  }
   if (path_exists(path) && !(fs::is_regular_file(path, fault) && is(kind, path))) {
     throw_usage("{}: {}: exists and is not {}", kind.option, printable_path(path), kind.name);
   }

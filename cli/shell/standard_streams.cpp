@@ -9,6 +9,7 @@
 #include <limits>
 #include <malloc.h>
 #include <string>
+#include <string_view>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -91,15 +92,24 @@ std::int64_t request(int number) {
   return now - first;
 }
 
+// Whether stderr is a terminal, where a first Ctrl-C is acknowledged: a step may take minutes.
+std::atomic<bool> acknowledges{false};
+
 extern "C" void on_interrupt(int number) {
-  if (request(number) > kSameRequest) {
+  const std::int64_t since = request(number);
+  if (since > kSameRequest) {
     ::_exit(128 + number);
+  }
+  if (since == 0 && number == SIGINT && acknowledges) {
+    constexpr std::string_view kStopping = "\nstopping; Ctrl-C again ends at once\n";
+    static_cast<void>(::write(STDERR_FILENO, kStopping.data(), kStopping.size()));
   }
 }
 
 }  // namespace
 
 void install_interrupt_handlers() {
+  acknowledges = ::isatty(STDERR_FILENO) == 1;
   set_handler(SIGINT, on_interrupt);
   set_handler(SIGTERM, on_interrupt);
   struct sigaction hangup{};

@@ -315,7 +315,10 @@ std::string command_in(const Commands& commands, LoadedBy loader, const Served& 
   switch (loading) {
     case Loading::kSame: return fmt::format("`{}`", commands.plain);
     case Loading::kByCarriedCode: return fmt::format("`{}`", commands.with_code);
-    case Loading::kNotThisResult: return "no: it does not load these heads";
+    case Loading::kNotThisResult:
+      return has_layers_of_nas(served.spec) && commands.runtime != Runtime::kCTranslate2
+                 ? "after `regroup convert DIRECTORY OTHER --target nemotron-nas`"
+                 : "no: it does not load these heads";
     case Loading::kNotThisFamily: return "no: it does not load this architecture";
     case Loading::kByCarriedConfig: return fmt::format("`{} --trust-remote-code`", commands.plain);
     case Loading::kSomethingElse:

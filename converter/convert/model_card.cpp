@@ -22,7 +22,7 @@ namespace regroup {
 namespace {
 
 std::string heads_text(const std::vector<std::int64_t>& heads) {
-  return is_uniform(heads) ? fmt::format("{}", *std::max_element(heads.begin(), heads.end()))
+  return is_uniform(heads) ? fmt::format("{}", std::ranges::max(heads))
                            : fmt::format("{}", fmt::join(heads, ", "));
 }
 
@@ -129,7 +129,9 @@ std::string answers_text(const std::optional<std::vector<HeldOutAnswer>>& answer
                         text_of_answer(answer.source), trained ? "converted" : "this model",
                         text_of_answer(answer.result));
   }
-  return text.empty() ? "" : "\nHow they go on after the same words:\n" + text;
+  return text.empty() ? ""
+                      : fmt::format("\nHow they go on after the same words{}:\n{}",
+                                    trained ? ", before the training" : "", text);
 }
 
 // The losses of source, mean and result on held-out text, and their answers.
@@ -145,7 +147,8 @@ std::string held_out_losses(const ConversionRecord& record) {
        {fmt::format("The same on {} tokens that the source wrote",
                     plain_count(held_out->own_tokens)),
         &HeldOutModel::own_divergence}}};
-  std::string head = fmt::format("\n| On {} held-out tokens |", plain_count(held_out->tokens));
+  std::string head = fmt::format("\n| On {} held-out tokens{} |", plain_count(held_out->tokens),
+                                 record.trained() ? ", before the training" : "");
   std::string line = "|---|";
   std::vector<std::string> rows;
   for (const HeldOutModel& model : *held_out->models) {
@@ -214,7 +217,9 @@ std::string model_card(const Json& config, const ModelSpec& spec, std::string_vi
     return "";
   }
   const std::string version = plain_word(record.version.value);
-  const std::string heads = heads_text(spec.kv_heads);
+  const auto [least, most] = std::ranges::minmax(spec.kv_heads);
+  const std::string heads =
+      is_uniform(spec.kv_heads) ? heads_text(spec.kv_heads) : fmt::format("{} to {}", least, most);
   const std::string name = metadata_value(metadata, "model_name");
   return front_matter(config, spec, metadata, code) +
          fmt::format("\n# {} with {} key and value head{}\n\nMade by regroup{}.\n",

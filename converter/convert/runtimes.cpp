@@ -25,14 +25,6 @@ bool one_head(const ModelSpec& spec) {
 }
 bool fewer(const ModelSpec& spec) { return is_uniform(spec.kv_heads) && !all_heads(spec); }
 bool differing(const ModelSpec& spec) { return !is_uniform(spec.kv_heads); }
-// Differing layers of a model that --target nemotron-nas writes: it has no sliding windows, its
-// heads fill the hidden size, and MLPs have multiples of 256.
-bool has_layers_of_nas(const ModelSpec& spec) {
-  return differing(spec) && !spec.sliding_window && spec.intermediate_size % 256 == 0 &&
-         spec.query_heads * spec.head_dim == spec.hidden_size &&
-         (spec.architecture == "LlamaForCausalLM" || spec.architecture == "MistralForCausalLM" ||
-          spec.architecture == "Qwen2ForCausalLM");
-}
 bool with_alibi_and_one_head(const ModelSpec& spec) {
   return spec.positions == PositionKind::kAlibi && one_head(spec);
 }
@@ -187,6 +179,13 @@ std::string_view difference_in(Runtime runtime, const Served& served) {
   return mlx_misses_rope(served)
              ? "it reads rope_theta and partial_rotary_factor of config.json, not rope_parameters"
              : "it takes the usual activation of this architecture, whatever config.json says";
+}
+
+bool has_layers_of_nas(const ModelSpec& spec) {
+  return differing(spec) && !spec.sliding_window && spec.intermediate_size % 256 == 0 &&
+         spec.query_heads * spec.head_dim == spec.hidden_size &&
+         (spec.architecture == "LlamaForCausalLM" || spec.architecture == "MistralForCausalLM" ||
+          spec.architecture == "Qwen2ForCausalLM");
 }
 
 std::string runtimes_that_load(const Served& served) {

@@ -41,6 +41,10 @@ Loading loading_in(Runtime runtime, const Served& served);
 /// Why a runtime computes something else: a sentence about it. Empty if it does not.
 std::string_view difference_in(Runtime runtime, const Served& served);
 
+/// Whether the layers differ and --target nemotron-nas writes them, which vLLM and mlx-lm load: no
+/// sliding windows, heads that fill the hidden size, MLPs of multiples of 256.
+bool has_layers_of_nas(const ModelSpec& spec);
+
 /// The runtimes that load it without further options, such as "vLLM and mlx-lm"; may be empty.
 std::string runtimes_that_load(const Served& served);
 

@@ -58,7 +58,8 @@ std::optional<std::uint64_t> left_out_of(const Json& step) {
 
 std::string text_of_conversion(const ConversionRecord& record) {
   if (!record.pooled()) {
-    return fmt::format("converted with its {} kv heads{}", plain_heads(record.kv_heads.value),
+    return fmt::format("written in another form, kv heads as before ({}){}",
+                       plain_heads(record.kv_heads.value),
                        record.stored_kv_heads.recorded()
                            ? ", stored as " + plain_heads(record.stored_kv_heads.value)
                            : "");
@@ -125,7 +126,8 @@ std::string text_of_lost_knowledge(const HeldOut& held_out) {
   }
   if (!result->own_divergence) {
     return "the losses are those of text like the given one; what else the source knew was neither "
-           "trained on nor measured (SmolLM2-135M so kept 11 of 75 right answers): --own-text does";
+           "trained on nor measured: --own-text does both (without it, SmolLM2-135M kept 11 of 75 "
+           "right answers)";
   }
   return *result->own_divergence <= kFarFromSource
              ? ""

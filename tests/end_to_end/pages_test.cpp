@@ -66,6 +66,18 @@ TEST_CASE("the page of inspect has heads and caches and slopes and requested tab
   }
 }
 
+TEST_CASE("the page compares a result's cache with its source's", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const fs::path once = directory / "once", twice = directory / "twice";
+  REQUIRE(run_program({"convert", golden("llama_mha").string(), once.string(), "--kv-heads", "2"})
+              .exit_code == 0);
+  REQUIRE(run_program({"convert", once.string(), twice.string(), "--kv-heads", "2"}).exit_code ==
+          0);
+  const Markup page = page_of({"inspect", twice.string()}, directory / "p.html");
+  CHECK_THAT(page.text, ContainsSubstring("of its source"));
+  CHECK(page.text.find("with a kv head per query head") == page.text.npos);
+}
+
 TEST_CASE("the page of a compared result begins with the losses", "[end_to_end]") {
   const TemporaryDirectory directory;
   const fs::path model = put_model(directory / "model", tiny_llama({}));
@@ -262,8 +274,11 @@ TEST_CASE("writing an HTML page overwrites a page but no other file", "[end_to_e
     CHECK(result.one_line_of_error());
   }
   CHECK(bytes_of_file(directory / "weights.safetensors") == "precious");
-  CHECK(run_program({"inspect", model, "--html", (directory / "no/p.html").string()}).exit_code ==
-        4);
+  const ProgramResult nowhere =
+      run_program({"inspect", model, "--html", (directory / "no/p.html").string()});
+  CHECK(nowhere.exit_code == 2);
+  CHECK(nowhere.out.empty());  // told before the report
+  CHECK_THAT(nowhere.err, ContainsSubstring("no such folder"));
 }
 
 TEST_CASE("pages open in a browser without messages", "[end_to_end]") {

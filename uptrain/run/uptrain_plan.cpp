@@ -234,6 +234,12 @@ void plan_length(UptrainPlan& plan, const DataLoader& data) {
   plan.tokens = product_of({steps, plan.tokens_per_step});
   plan.schedule = schedule_of(settings, steps);
   plan.rate_trials = trials_of(settings, steps, data);
+  if (!plan.rate_trials && !settings.learning_rate &&
+      settings.schedule != LrScheduleKind::kInverseSqrt && steps >= kFewestStepsForTrials) {
+    plan.notes.emplace_back(
+        "no trials of learning rates, since the text is too short for them: the run takes the "
+        "usual rate, and --lr another");
+  }
   settings.sequence_length = plan.sequence_length;
   settings.found_rate = settings.found_rate || plan.rate_trials.has_value();
   take_schedule(settings, plan.schedule);

@@ -69,7 +69,7 @@ TEST_CASE("a malformed record is described as far as possible", "[cli]") {
           "calibration": "{", "query_order": {"a": 1}, "source_positions": 1, "uptrain": {},
           "history": [3, {}, {"left_out": "?"}], "layers": [1, {"key_energy_kept": "x"}],
           "held_out": {"models": [3]}, "distilled": {"before": []}})");
-  CHECK(fact(odd, "earlier 1") == "converted with its not recorded kv heads");
+  CHECK(fact(odd, "earlier 1") == "written in another form, kv heads as before (not recorded)");
   CHECK_THAT(conversion_text(odd), !ContainsSubstring("\x1b"));
   CHECK(fact(odd, "refit") == "none");
   CHECK(fact(odd, "kv heads") == "? -> ?");
@@ -91,7 +91,8 @@ TEST_CASE("a record's text has measurements and training and earlier steps and w
   CHECK(fact(all, "architecture") == "GPT2 -> LlamaForCausalLM");
   CHECK(fact(all, "kept") ==
         "60.0 % of the energy (sum of squares) of keys, 50.0 % of values, mean of layers");
-  CHECK(fact(all, "held out") == "source 3.0000, converted 3.5000 nats per token on 64 tokens");
+  CHECK(fact(all, "held out") ==
+        "source 3.0000, converted 3.5000 nats per token on 64 tokens, before the training");
   CHECK(fact(all, "distilled") ==
         "divergence from the source 0.9000 -> 0.3000 nats per token on held-out text");
   CHECK(fact(all, "checksums") == "of 1 tensors");

@@ -71,6 +71,11 @@ TEST_CASE("a Llama whose layers differ in kv heads is written as Nemotron-NAS", 
   CHECK(std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
     return note.ends_with("vLLM and mlx-lm load it with --target nemotron-nas");
   }));
+  convert(directory / "llama", directory / "mixed", {.kv_heads = {12, 3}});
+  const std::string card = bytes_of_file(directory / "mixed/README.md");
+  CHECK(card.find("# LlamaForCausalLM with 3 to 12 key and value heads\n") != card.npos);
+  CHECK(card.find("| vLLM | after `regroup convert DIRECTORY OTHER --target nemotron-nas` |") !=
+        card.npos);
   convert(directory / "llama", directory / "nas", {.kv_heads = {12, 3}, .target = "nemotron-nas"});
   const Model model = open_model(directory / "nas");
   CHECK(model.spec.architecture == "DeciLMForCausalLM");

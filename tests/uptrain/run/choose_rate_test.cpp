@@ -94,7 +94,11 @@ TEST_CASE("there are no trials if the rate is set or run or text is too short", 
   CHECK_FALSE(trials(settings));
   settings = run_without_rate(directory, 64);
   put_file(settings.data.front(), bytes_of_numbers(learnable_text(200, 36)));
-  CHECK_FALSE(trials(settings));
+  const Planned short_text{settings};
+  CHECK_FALSE(short_text.plan.rate_trials);
+  CHECK(std::ranges::any_of(short_text.plan.notes, [](const std::string& note) {
+    return note.starts_with("no trials of learning rates");
+  }));
 }
 
 TEST_CASE("trials that are stopped leave no run behind", "[uptrain]") {

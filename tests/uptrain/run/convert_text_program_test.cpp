@@ -274,8 +274,9 @@ TEST_CASE("convert: refitting can be left out with a text, and has no effect wit
   CHECK(refused.exit_code == kExitUsage);
   CHECK_THAT(refused.err, ContainsSubstring("--refit has no effect: --refit-steps is 0"));
   std::vector<std::string> thorough = none;
-  thorough.insert(thorough.end(), {"--text", files.text, "--tokenizer", "bytes", "--effort",
-                                   "thorough", "--distill-steps", "2", "--refit-context", "32"});
+  thorough.insert(thorough.end(),
+                  {"--text", files.text, "--tokenizer", "bytes", "--effort", "thorough",
+                   "--distill-steps", "2", "--refit-context", "32", "--refit-tokens", "2048"});
   const ProgramResult done = run_program(thorough);
   CHECK(done.exit_code == 0);
   CHECK_THAT(done.err, !ContainsSubstring("refit"));
