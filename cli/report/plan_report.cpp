@@ -1,5 +1,6 @@
 #include "cli/report/plan_report.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <functional>
@@ -205,8 +206,11 @@ Json plan_json(const ServingPlan& plan) {
 }  // namespace
 
 std::string heads_text(const ServingCost& cost) {
-  return cost.kv_heads ? std::to_string(*cost.kv_heads)
-                       : fmt::format("{} (now)", text_of_heads(cost.spec.kv_heads));
+  if (cost.kv_heads) {
+    return std::to_string(*cost.kv_heads);
+  }
+  const auto [least, most] = std::ranges::minmax(cost.spec.kv_heads);
+  return least == most ? fmt::format("{} (now)", most) : fmt::format("{} to {} (now)", least, most);
 }
 
 std::vector<PlanTable> plan_tables(const ServingPlan& plan) {

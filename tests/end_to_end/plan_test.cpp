@@ -34,6 +34,14 @@ TEST_CASE("plan lists the costs of every number of kv heads", "[end_to_end]") {
   CHECK(std::count(result.out.begin(), result.out.end(), '\n') < 24);  // fits on a screen
 }
 
+TEST_CASE("plan names heads that differ by layer by their range", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const std::string mixed = (directory / "mixed").string();
+  REQUIRE(run_program({"convert", golden("llama_bf16").string(), mixed, "--kv-heads", "4,2"})
+              .exit_code == 0);
+  CHECK_THAT(run_program({"plan", mixed}).out, ContainsSubstring("2 to 4 (now)"));
+}
+
 TEST_CASE("plan chooses the most kv heads that fit and prints the command", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string model = put_llama_7b(directory / "m");

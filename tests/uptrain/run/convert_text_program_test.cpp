@@ -193,12 +193,16 @@ TEST_CASE("distillation trains on as many tokens as the effort says", "[uptrain]
   const Json config =
       Json::parse(bytes_of_file(std::filesystem::path(files.output) / "config.json"));
   CHECK(config["regroup"]["distill"]["steps"] == 32);  // 32,768 / (4 * 256)
-  const ProgramResult planned =
-      run_program({"convert", "--allow-any-text", files.model, files.output + "2", "--kv-heads",
-                   "1", "--text", files.text, "--tokenizer", "bytes", "--effort", "4M",
-                   "--own-text", "0", "--dry-run", "--refit-context", "256", "--refit-batch", "4"});
-  CHECK_THAT(planned.err, ContainsSubstring("distillation: 4096 steps") &&
-                              ContainsSubstring("distillation reads the text"));
+  const auto planned = [&](const char* own_text) {
+    return run_program({"convert", "--allow-any-text", files.model, files.output + "2",
+                        "--kv-heads", "1", "--text", files.text, "--tokenizer", "bytes", "--effort",
+                        "4M", "--own-text", own_text, "--dry-run", "--refit-context", "256",
+                        "--refit-batch", "4"})
+        .err;
+  };
+  CHECK_THAT(planned("0"), ContainsSubstring("distillation: 4096 steps") &&
+                               ContainsSubstring("distillation reads the text"));
+  CHECK_THAT(planned("0.5"), ContainsSubstring("the text is shorter than its share"));
 }
 
 TEST_CASE("attentions are refitted where nothing is distilled", "[uptrain]") {
