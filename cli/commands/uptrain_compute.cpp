@@ -264,6 +264,7 @@ void plan_and_train(UptrainOptions& options, const Launch& launch,
     return;
   }
   console.notes("note", plan.notes);
+  console.notes("warning", plan.warnings);
   if (options.dry_run) {
     print_dry_run(plan, options.json, console);
     return;

@@ -225,6 +225,7 @@ Json plan_json(const UptrainPlan& plan) {
       {"background_saving", plan.background_saving},
       {"published", plan.settings.published.empty() ? Json() : Json(plan.settings.published)},
       {"notes", plan.notes},
+      {"warnings", plan.warnings},
       {"recipe", plan.recipe}};
   if (plan.settings.ranks > 1) {
     json.update(sharding_json(plan));
@@ -354,7 +355,9 @@ void report_result(const UptrainPlan& plan, const UptrainResult& result, double 
     text["before"] = evaluation_json(result.before);
     text["after"] = evaluation_json(result.after);
     text["tokens_per_second"] = tokens_per_second;
-    text["warnings"] = warnings;
+    for (const std::string& warning : warnings) {
+      text["warnings"].push_back(warning);
+    }
     console.print(text_of_json(text));
     return;
   }

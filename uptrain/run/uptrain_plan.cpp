@@ -212,13 +212,13 @@ void advise_size(UptrainPlan& plan) {
   constexpr double kUsual = 0.05;  // rates above it destroy a pretrained model with AdamW
   const UptrainSettings& settings = plan.settings;
   if (settings.alpha && *settings.alpha > 1.0) {
-    plan.notes.push_back(fmt::format(
+    plan.warnings.push_back(fmt::format(
         "--alpha {0:g} trains {0:g} times as long as the whole pretraining; the paper's is 0.05",
         *settings.alpha));
   }
   if (settings.learning_rate && *settings.learning_rate > kUsual &&
       settings.optimizer.kind == OptimizerKind::kAdamW) {
-    plan.notes.push_back(
+    plan.warnings.push_back(
         fmt::format("--lr {:g} is far above what pretrained models survive; usual are 1e-5 to 1e-3",
                     *settings.learning_rate));
   }

@@ -65,7 +65,7 @@ struct UptrainPlan {
   double state_bytes = 0.0;  ///< of one saved state; two are kept until the run is complete
   /// Whether states are written in the background: the machine has the memory for a copy of one.
   bool background_saving = false;
-  std::vector<std::string> notes;  ///< for the user, before it starts
+  std::vector<std::string> notes, warnings;  ///< for the user, before it starts
 
   bool fits() const { return !shortage; }
 };

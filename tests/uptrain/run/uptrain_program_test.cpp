@@ -518,4 +518,15 @@ TEST_CASE("a signal ends an evaluation in the middle of a long window", "[uptrai
   CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(30));
 }
 
+TEST_CASE("uptrain warns of numbers that are probably slips", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const auto planned = with_all(with_value(uptrain_arguments(directory, "out"), "--alpha", "5"),
+                                {"--lr", "5", "--dry-run", "--json"});
+  const ProgramResult result = run_program(planned);
+  REQUIRE(result.exit_code == 0);
+  CHECK_THAT(result.err, ContainsSubstring("warning: --alpha 5 trains") &&
+                             ContainsSubstring("warning: --lr 5 is far above"));
+  CHECK(Json::parse(result.out)["warnings"].size() == 2);
+}
+
 }  // namespace regroup
