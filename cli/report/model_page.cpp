@@ -33,15 +33,13 @@ std::optional<KvCacheCost> larger_cache(const ModelSummary& summary,
   ModelSpec spec = *summary.spec;
   for (const AttentionRole role : spec.roles()) {
     const auto recorded = heads_of(of_source, spec, role);  // one for all layers, or one for each
+    const auto all = static_cast<std::uint64_t>(spec.query_heads);
     auto& stored = spec.kv_heads_of(role);
     for (std::size_t i = 0; i < stored.size(); ++i) {
-      const std::uint64_t heads = recorded.empty()       ? 0
-                                  : recorded.size() == 1 ? recorded[0]
-                                  : i < recorded.size()  ? recorded[i]
-                                                         : 0;
-      const auto all = static_cast<std::uint64_t>(spec.query_heads);
-      stored[i] =
-          stored[i] == 0 ? 0 : static_cast<std::int64_t>(heads == 0 ? all : std::min(heads, all));
+      const std::uint64_t heads = i < recorded.size()    ? recorded[i]
+                                  : recorded.size() == 1 ? recorded.front()
+                                                         : all;
+      stored[i] = stored[i] == 0 ? 0 : static_cast<std::int64_t>(std::min(heads, all));
     }
   }
   auto cache = kv_cache_cost(spec, summary.cache_dtype);
