@@ -4,6 +4,7 @@
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/vocabulary/sentencepiece.h"
 #include "tokens/tokenizer_kinds.h"
 
@@ -38,7 +39,7 @@ class SentencePieceTokenizer : public Tokenizer {
     std::vector<int> found;
     const auto& processor = begins_document || continues_alike_ ? whole_ : going_on_;
     check(processor.Encode(text, &found));
-    ids.insert(ids.end(), found.begin(), found.end());
+    append(ids, found);
   }
 
   std::string decode(std::span<const std::uint32_t> ids) const override {

@@ -11,6 +11,7 @@
 #include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 
 namespace regroup {
 namespace {
@@ -42,7 +43,7 @@ const CLI::App* command_named(const CLI::App& app, const std::string& name) {
 void add_options_of(const CLI::App& app, std::vector<std::string>& names) {
   for (const CLI::Option* option : app.get_options()) {
     for (const auto& more : {option->get_lnames(), option->get_fnames()}) {
-      names.insert(names.end(), more.begin(), more.end());
+      append(names, more);
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "converter/convert/execute_plan.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/model_directory.h"
 #include "formats/model/serving_cost.h"
 #include "formats/tensors/gguf.h"
@@ -65,9 +66,8 @@ void check_name(const std::filesystem::path& destination, Container container) {
 void check_roles(const ConvertOptions& options, const Model& source) {
   const auto roles = source.spec.roles();
   const auto& named = options.request.roles;
-  if (std::none_of(named.begin(), named.end(), [&](AttentionRole role) {
-        return std::find(roles.begin(), roles.end(), role) != roles.end();
-      })) {
+  if (std::none_of(named.begin(), named.end(),
+                   [&](AttentionRole role) { return contains(roles, role); })) {
     refuse_without_effect(
         "--attention " + options.attention,
         fmt::format("{} has only self-attention", printable(source.spec.architecture)));
@@ -188,7 +188,7 @@ void add_text_options(Command command, ConvertOptions::Text& options) {
           "256k; where nothing can be distilled, 100 steps of refitting instead), thorough (300 "
           "steps of refitting, then distillation on 512k), or distillation on so many tokens, such "
           "as 4M")
-      .value_name(kEffort);
+      .value_name("quick|normal|thorough|COUNT");
   add_number(
       command, "--own-text", options.own_share,
       "share of the text that the source writes itself, as chats if its chat template is of a "

@@ -14,6 +14,7 @@
 #include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/model_directory.h"
 #include "formats/model/tensor_comparison.h"
 
@@ -97,7 +98,7 @@ Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
     found.measured = measure(checkpoint, found.tensors, console);
     const auto faults = faults_in(found.measured);
     auto& disagreements = found.summary.disagreements;
-    disagreements.insert(disagreements.end(), faults.begin(), faults.end());
+    append(disagreements, faults);
   }
   return found;
 }

@@ -22,6 +22,7 @@
 #include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/serving_cost.h"
 #include "formats/vocabulary/token_file.h"
 #include "tokens/tokenizer.h"
@@ -138,7 +139,7 @@ void run_prompt(const SampleOptions& options, bool tokens_given, bool temperatur
                                 : ""));
   const auto decoded = [&](TokenSpan written) {
     std::vector<std::uint32_t> all = chat ? std::vector<std::uint32_t>() : text.prompt;
-    all.insert(all.end(), written.begin(), written.end());
+    append(all, written);
     return tokenizer->decode(all);
   };
   GrowingText growing(console);

@@ -8,6 +8,7 @@
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/record_words.h"
 
 namespace regroup {
@@ -153,10 +154,6 @@ std::string held_out_of(const ConversionRecord& record) {
   return text.empty() || !record.trained() ? text : text + ", before the training";
 }
 
-std::string with_unit(const std::string& kv_heads) {
-  return kv_heads + (kv_heads == "1" ? " kv head" : " kv heads");
-}
-
 }  // namespace
 
 Facts recorded_measurements(const ConversionRecord& record) {
@@ -202,7 +199,7 @@ Facts conversion_facts(const ConversionRecord& record, std::string_view architec
     std::erase_if(facts, [](const auto& fact) { return fact.second.empty(); });
   }
   const Facts measured = recorded_measurements(record);
-  facts.insert(facts.end(), measured.begin(), measured.end());
+  append(facts, measured);
   return facts;
 }
 
@@ -216,7 +213,7 @@ std::string conversion_text(const ConversionRecord& record) {
     return record.stored_kv_heads.recorded()
                ? fmt::format("{} kv heads, stored as {}, {}", kv_heads,
                              heads_in(record.stored_kv_heads), by)
-               : fmt::format("{}, as in the source, {}", with_unit(kv_heads), by);
+               : fmt::format("{}, as in the source, {}", with_kv_heads(kv_heads), by);
   }
   const std::string distilled = distillation_of(record);
   return fmt::format("from {} kv heads to {} ({}, {}) {}\ncalibration {}; refit {}{}",

@@ -117,8 +117,8 @@ std::string refit_text(const std::vector<RecordedLayer>& layers) {
   if (!before || !after) {
     return "";
   }
-  const RecordedLayer& worst =  // of those that were refitted: the others have no error
-      *std::ranges::max_element(layers, {}, &RecordedLayer::error_after);
+  // A layer that was not refitted has no error, which compares as less than any.
+  const RecordedLayer& worst = *std::ranges::max_element(layers, {}, &RecordedLayer::error_after);
   return fmt::format("squared error of each attention's output {} -> {} on average; most in {}: {}",
                      percent(*before), percent(*after), place_of(worst, layers),
                      percent(*worst.error_after));

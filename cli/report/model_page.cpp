@@ -6,6 +6,7 @@
 #include "cli/report/conversion_report.h"
 #include "cli/report/pages.h"
 #include "cli/shell/text.h"
+#include "formats/base/ranges.h"
 #include "formats/model/record_words.h"
 #include "formats/model/serving_cost.h"
 
@@ -210,7 +211,7 @@ std::vector<Chart> conversion_charts(const RecordedMeasurements& record) {
 void add_heads(Page& page, const ModelSummary& summary, const std::vector<LayerSummary>& layers) {
   std::vector<Chart> charts = head_charts(layers);
   for (const auto& more : {cache_charts(summary), slope_charts(summary)}) {
-    charts.insert(charts.end(), more.begin(), more.end());
+    append(charts, more);
   }
   if (charts.empty()) {
     return;

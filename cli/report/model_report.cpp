@@ -9,6 +9,7 @@
 
 #include "cli/report/conversion_facts.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/record_words.h"
 #include "formats/spec/config_writers.h"
 
@@ -153,7 +154,7 @@ void add_conversion(Facts& lines, const ModelSummary& summary) {
     lines.emplace_back("", text.substr(end + 1));
   }
   const Facts measurements = recorded_measurements(summary.record);
-  lines.insert(lines.end(), measurements.begin(), measurements.end());
+  append(lines, measurements);
 }
 
 std::string whole_model_of(const ModelSummary& summary) {
@@ -267,7 +268,7 @@ Facts summary_facts(const ModelSummary& summary, const CacheLoad& load) {
 std::vector<std::string> model_warnings(const ModelSummary& summary) {
   std::vector<std::string> warnings = summary.disagreements;
   const std::vector<std::string> recorded = warnings_in(summary.record);
-  warnings.insert(warnings.end(), recorded.begin(), recorded.end());
+  append(warnings, recorded);
   return warnings;
 }
 

@@ -8,6 +8,7 @@
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/version.h"
 
 namespace regroup {
@@ -122,7 +123,7 @@ Table numbers_of(const Chart& chart) {
   }
   for (const auto& [x, cells] : rows) {
     std::vector<std::string> row{text_of(chart.x, x)};
-    row.insert(row.end(), cells.begin(), cells.end());
+    append(row, cells);
     table.add_row(std::move(row));
   }
   return table;

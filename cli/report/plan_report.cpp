@@ -10,6 +10,7 @@
 #include "cli/shell/quantity.h"
 #include "cli/shell/text.h"
 #include "formats/base/printable.h"
+#include "formats/model/record_words.h"
 #include "formats/spec/config_writers.h"
 
 namespace regroup {
@@ -206,11 +207,8 @@ Json plan_json(const ServingPlan& plan) {
 }  // namespace
 
 std::string heads_text(const ServingCost& cost) {
-  if (cost.kv_heads) {
-    return std::to_string(*cost.kv_heads);
-  }
-  const auto [least, most] = std::ranges::minmax(cost.spec.kv_heads);
-  return least == most ? fmt::format("{} (now)", most) : fmt::format("{} to {} (now)", least, most);
+  return cost.kv_heads ? std::to_string(*cost.kv_heads)
+                       : fmt::format("{} (now)", range_of_heads(cost.spec.kv_heads));
 }
 
 std::vector<PlanTable> plan_tables(const ServingPlan& plan) {
@@ -254,8 +252,7 @@ std::string text_of_shortage(const ServingPlan& plan) {
   const std::string heads = text_of_heads(fewest.spec.kv_heads);
   return fmt::format("{} of {} tokens do not fit in {} even with {}: {}",
                      text_of_sequences(plan.batch), with_thousands(plan.contexts.front()),
-                     text_of_bytes(*plan.vram), heads == "1" ? "1 kv head" : heads + " kv heads",
-                     needs_of(plan, fewest));
+                     text_of_bytes(*plan.vram), with_kv_heads(heads), needs_of(plan, fewest));
 }
 
 void print_plan(const ServingPlan& plan, bool json, const Console& console) {

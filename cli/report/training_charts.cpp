@@ -19,7 +19,7 @@ constexpr std::uint64_t kMaxMetricsBytes = 1U << 30;
 constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kRecipeFile = "run.json";
 
-void append(StepValues& values, const Json& line, const char* key) {
+void add_value(StepValues& values, const Json& line, const char* key) {
   const auto found = line.find(key);
   if (found != line.end() && found->is_number()) {  // null: not finite
     values.push_back({line["step"].get<double>(), found->get<double>()});
@@ -32,11 +32,11 @@ double number_or_zero(const Json& line, const char* key) {
 }
 
 void add_line(TrainingCurve& curve, const Json& line) {
-  append(curve.loss, line, "loss");
-  append(curve.evaluation, line, "eval_loss");
-  append(curve.learning_rate, line, "lr");
-  append(curve.gradient_norm, line, "grad_norm");
-  append(curve.speed, line, "tokens_per_second");
+  add_value(curve.loss, line, "loss");
+  add_value(curve.evaluation, line, "eval_loss");
+  add_value(curve.learning_rate, line, "lr");
+  add_value(curve.gradient_norm, line, "grad_norm");
+  add_value(curve.speed, line, "tokens_per_second");
   const auto skipped = line.find("skipped");
   curve.skipped += skipped != line.end() && skipped->is_boolean() && skipped->get<bool>() ? 1 : 0;
   curve.seconds += number_or_zero(line, "seconds");

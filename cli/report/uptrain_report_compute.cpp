@@ -13,6 +13,7 @@
 #include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/model.h"
 #include "formats/model/record_words.h"
 
@@ -200,7 +201,7 @@ std::string plan_text(const UptrainPlan& plan) {
       {"evaluate", evaluations_text(plan)},
       {"memory", memory_text(plan)},
       {"states", saving_text(plan)}};
-  facts.insert(facts.end(), others.begin(), others.end());
+  append(facts, others);
   return text_of_facts(facts, kPlanIndent);
 }
 

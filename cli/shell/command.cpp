@@ -6,6 +6,7 @@
 
 #include "cli/shell/text.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 
 namespace regroup {
 
@@ -44,8 +45,7 @@ constexpr auto kOtherDtypes = std::to_array<OtherWords>(
 std::string our_word(std::span<const OtherWords> table, std::string_view word,
                      const std::vector<std::string>& ours) {
   const auto known = std::ranges::find_if(table, [&](const OtherWords& row) {
-    return std::ranges::count(split(row.theirs, ' '), word) > 0 &&
-           std::ranges::count(ours, row.ours) > 0;
+    return contains(split(row.theirs, ' '), word) && contains(ours, row.ours);
   });
   return known == table.end() ? "" : std::string(known->ours);
 }

@@ -26,6 +26,7 @@ struct NoToml {};
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 
 namespace regroup {
 namespace {
@@ -186,7 +187,7 @@ class ConfigFile {
     } else {
       for (const CLI::Option* each : command.get_options()) {
         const auto& long_names = each->get_lnames();
-        names.insert(names.end(), long_names.begin(), long_names.end());
+        append(names, long_names);
       }
     }
     for (CLI::App* each : command.get_subcommands()) {  // the command that runs
@@ -261,7 +262,7 @@ class ConfigFile {
   std::string text_of(const CLI::Option& option, const std::string& name,
                       const toml::node& node) const {
     const std::string type = option.get_type_name();
-    const bool number = type == kCount || type == kCounts || type == kEffort || type == kNumber;
+    const bool number = type.ends_with(kCount) || type == kCounts || type == kNumber;
     if (const auto* text = node.as_string()) {
       if (text->get().empty() || printable(text->get(), 0) != text->get()) {
         refuse(node.source(), "{}: {}", name,

@@ -10,6 +10,7 @@
 
 #include "cli/shell/text.h"
 #include "formats/base/error.h"
+#include "formats/base/ranges.h"
 
 namespace regroup {
 namespace {
@@ -96,7 +97,7 @@ bool holds(const CLI::App& command, const Condition& condition) {
 
 bool names(const OptionNeed& need, std::string_view option) {
   const auto options = split(need.options, ' ');
-  return std::find(options.begin(), options.end(), option) != options.end();
+  return contains(options, option);
 }
 
 void check_values(const CLI::App& command) {

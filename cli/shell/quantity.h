@@ -68,7 +68,6 @@ std::string shell_quoted(const std::string& text);
 // Names of values in the help. cli/shell/config_file.cpp recognises numbers by them.
 inline constexpr const char* kCount = "COUNT";
 inline constexpr const char* kCounts = "COUNT,...";
-inline constexpr const char* kEffort = "quick|normal|thorough|COUNT";
 inline constexpr const char* kNumber = "NUMBER";
 inline constexpr const char* kSize = "SIZE";
 inline constexpr const char* kSizeOrShare = "SIZE|SHARE";

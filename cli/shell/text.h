@@ -52,6 +52,11 @@ std::string code_points(std::string_view text, std::size_t first, std::size_t co
 /// whole.
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent);
 
+/// "1 kv head", or "8 kv heads".
+inline std::string with_kv_heads(const std::string& count) {
+  return count + (count == "1" ? " kv head" : " kv heads");
+}
+
 /// What `result_of`, a function or a member, makes of each of `items`.
 template <typename Items, typename ResultOf>
 auto mapped(const Items& items, const ResultOf& result_of) {

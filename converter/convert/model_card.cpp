@@ -217,9 +217,7 @@ std::string model_card(const Json& config, const ModelSpec& spec, std::string_vi
     return "";
   }
   const std::string version = plain_word(record.version.value);
-  const auto [least, most] = std::ranges::minmax(spec.kv_heads);
-  const std::string heads =
-      is_uniform(spec.kv_heads) ? heads_text(spec.kv_heads) : fmt::format("{} to {}", least, most);
+  const std::string heads = range_of_heads(spec.kv_heads);
   const std::string name = metadata_value(metadata, "model_name");
   return front_matter(config, spec, metadata, code) +
          fmt::format("\n# {} with {} key and value head{}\n\nMade by regroup{}.\n",

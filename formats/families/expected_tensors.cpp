@@ -5,6 +5,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/tensors/checkpoint.h"
 
@@ -51,7 +52,7 @@ void add_attention(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec, 
   for (const NormTensors& norm : attention.k_norms) {
     add_norm(layer, norm, whole ? features.k_total : spec.head_dim);
   }
-  tensors.insert(tensors.end(), layer.begin(), layer.end());
+  append(tensors, layer);
 }
 
 void add_mlp(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec,
@@ -61,7 +62,7 @@ void add_mlp(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec,
   add_linear(mlp, layer.gate, layer.fused_gate() ? 2 * width : width, spec.hidden_size);
   add_linear(mlp, layer.up, width, spec.hidden_size);
   add_linear(mlp, layer.down, spec.hidden_size, width);
-  tensors.insert(tensors.end(), mlp.begin(), mlp.end());
+  append(tensors, mlp);
 }
 
 // `features` rows of one expert, with `in` columns; or those of all experts in one tensor.

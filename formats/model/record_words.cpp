@@ -20,6 +20,16 @@ std::string plain_loss(const std::optional<double>& loss) {
   return loss ? fmt::format("{:.4f}", *loss) : std::string(kNotRecorded);
 }
 
+std::string range_of_heads(const std::vector<std::int64_t>& heads) {
+  std::vector<std::int64_t> present = heads;
+  std::erase(present, 0);
+  if (present.empty()) {
+    return "0";
+  }
+  const auto [least, most] = std::ranges::minmax(present);
+  return least == most ? fmt::format("{}", most) : fmt::format("{} to {}", least, most);
+}
+
 std::string plain_heads(const std::optional<KvHeads>& heads) {
   std::vector<std::string> texts;
   for (const auto& [role, counts] : heads.value_or(KvHeads())) {

@@ -18,6 +18,9 @@ std::string plain_count(const std::optional<std::uint64_t>& count);
 /// A number with four decimals.
 std::string plain_loss(const std::optional<double>& loss);
 
+/// Kv heads of layers as a range: "8", or "1 to 3" if layers with attention differ.
+std::string range_of_heads(const std::vector<std::int64_t>& heads);
+
 /// Kv heads: "8", "8, 4" (by layer) or, of an encoder-decoder, "decoder 8, encoder 4".
 std::string plain_heads(const std::optional<KvHeads>& heads);
 

@@ -5,6 +5,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/tensors/gguf.h"
 #include "formats/tensors/safetensors.h"
 #include "formats/tensors/tensor_reader.h"
@@ -173,7 +174,7 @@ std::vector<Run> shards_of(Run tensors, std::uint64_t max_bytes) {
   shards.clear();
   for (const Run& run : split_at_files(tensors)) {
     const std::vector<Run> parts = split_into_shards(run, max_bytes);
-    shards.insert(shards.end(), parts.begin(), parts.end());
+    append(shards, parts);
   }
   return shards;
 }

@@ -6,6 +6,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 
 namespace regroup {
 
@@ -160,7 +161,7 @@ void Unpickler::extend(Kind kind, const std::vector<Ref>& items) {
     reject("items added to something that is not such a container");
   }
   std::vector<Ref>& held = values_[container].items;
-  held.insert(held.end(), items.begin(), items.end());
+  append(held, items);
 }
 
 // --- opcodes -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/vocabulary/tokenizer_files.h"
 #include "formats/vocabulary/vocabulary.h"
 
@@ -130,7 +131,7 @@ void append_tied(const std::vector<Makings>& tied, std::vector<Merge>& merges,
     return std::pair(one.first.size(), one.second.size()) >
            std::pair(other.first.size(), other.second.size());
   });
-  merges.insert(merges.end(), of_runs.begin(), of_runs.end());
+  append(merges, of_runs);
 }
 
 std::vector<Merge> pairs_of(const TokenScores& tokens, std::string_view token) {
@@ -276,10 +277,12 @@ void read_tokens(Vocabulary& vocabulary, const GgufMetadata& metadata) {
   }
 }
 
-// `found`, the list under `key`, has a number for each token, which is called `what`.
-template <typename Numbers>
-Numbers one_for_each_token(const std::optional<Numbers>& found, const char* key, const char* what,
-                           const Vocabulary& vocabulary, const GgufMetadata& metadata) {
+// What `read` makes of the list under `key`: a number for each token, which is called `what`.
+template <typename Read>
+auto one_for_each_token(const char* key, const char* what, Read read, const Vocabulary& vocabulary,
+                        const GgufMetadata& metadata) {
+  const auto array = metadata.array(key);
+  const auto found = array ? std::invoke(read, *array) : std::nullopt;
   if (!found || found->size() != vocabulary.tokens.size()) {
     throw_bad_input("{}: {} does not list a {} for each of {} tokens", metadata.where(), key, what,
                     vocabulary.tokens.size());
@@ -288,9 +291,7 @@ Numbers one_for_each_token(const std::optional<Numbers>& found, const char* key,
 }
 
 void read_types(Vocabulary& vocabulary, const GgufMetadata& metadata) {
-  constexpr const char* kKey = "tokenizer.ggml.token_type";
-  const auto array = metadata.array(kKey);
-  const auto types = one_for_each_token(array ? array->integers() : std::nullopt, kKey, "type",
+  const auto types = one_for_each_token("tokenizer.ggml.token_type", "type", &GgufArray::integers,
                                         vocabulary, metadata);
   for (std::size_t id = 0; id < types.size(); ++id) {
     const std::int64_t type = types.at(id);
@@ -303,9 +304,7 @@ void read_types(Vocabulary& vocabulary, const GgufMetadata& metadata) {
 }
 
 void read_scores(Vocabulary& vocabulary, const GgufMetadata& metadata) {
-  constexpr const char* kKey = "tokenizer.ggml.scores";
-  const auto array = metadata.array(kKey);
-  const auto scores = one_for_each_token(array ? array->numbers() : std::nullopt, kKey, "score",
+  const auto scores = one_for_each_token("tokenizer.ggml.scores", "score", &GgufArray::numbers,
                                          vocabulary, metadata);
   for (std::size_t id = 0; id < scores.size(); ++id) {
     const auto score = static_cast<float>(scores.at(id));

@@ -1,5 +1,5 @@
-// A GGUF file's vocabulary as the files of a Hugging Face directory: tokenizer.json and what is
-// beside it.
+// Writes a GGUF file's vocabulary as a Hugging Face directory has it: tokenizer.json and the files
+// that belong to it.
 #include <algorithm>
 #include <array>
 #include <unordered_set>
@@ -118,7 +118,8 @@ std::vector<std::string> word_pieces(const Vocabulary& vocabulary, std::string_v
       token.insert(0, "##");
     }
     if (!known.insert(token).second) {
-      throw_bad_input("{}: two tokens of the vocabulary stand for {}", where, printable(token, 60));
+      throw_bad_input("{}: two tokens of the vocabulary have the same text: {}", where,
+                      printable(token, 60));
     }
   }
   return tokens;

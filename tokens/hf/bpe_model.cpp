@@ -6,6 +6,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "tokens/hf/token_model.h"
 #include "tokens/hf/unicode.h"
 #include "tokens/hf/work.h"
@@ -79,7 +80,7 @@ void WordCache::put(std::string_view word, std::span<const std::uint32_t> ids) {
   words_.insert(std::string_view(text_).substr(begin), found_.size());
   found_.push_back(
       {static_cast<std::uint32_t>(ids_.size()), static_cast<std::uint32_t>(ids.size())});
-  ids_.insert(ids_.end(), ids.begin(), ids.end());
+  append(ids_, ids);
 }
 
 // Byte-pair encoding: a word's characters, merged pair by pair, the best pair first.

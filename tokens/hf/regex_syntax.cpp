@@ -6,6 +6,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "tokens/hf/regex.h"
 #include "tokens/hf/unicode.h"
 
@@ -45,7 +46,7 @@ constexpr std::array<std::pair<char, std::string_view>, 8> kControls{{{'n', R"(\
 
 template <typename Names>
 bool lists(const Names& names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
+  return contains(names, name);
 }
 
 class Translator {

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "formats/base/ranges.h"
 #include "uptrain/model/kv_cache.h"
 
 namespace regroup {
@@ -381,7 +382,7 @@ std::vector<at::Tensor> recompute_for_gradients(const TensorFunction& function,
     }
   }
   recipe->inputs = tensors.size();
-  tensors.insert(tensors.end(), weights.begin(), weights.end());
+  append(tensors, weights);
   return Recomputation::apply(at::TensorList(tensors), recipe);
 }
 

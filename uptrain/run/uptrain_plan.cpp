@@ -76,12 +76,17 @@ constexpr std::int64_t kFewestStepsForTrials = 16;
 constexpr std::int64_t kJudgingTokens = 16'384;
 constexpr std::int64_t kFewestJudging = 4;  // batches
 
+// Whether the run would find its rate, if the text is long enough.
+bool wants_trials(const UptrainSettings& settings, std::int64_t steps) {
+  return !settings.learning_rate && settings.schedule != LrScheduleKind::kInverseSqrt &&
+         steps >= kFewestStepsForTrials;
+}
+
 // A trial is a thirty-second of the run, or of a short one 8 steps, a quarter of it at most. Losses
 // of trials differ by much less than those of texts, because all trials see the same text.
 std::optional<RateTrials> trials_of(const UptrainSettings& settings, std::int64_t steps,
                                     const DataLoader& data) {
-  if (settings.learning_rate || settings.schedule == LrScheduleKind::kInverseSqrt ||
-      steps < kFewestStepsForTrials) {
+  if (!wants_trials(settings, steps)) {
     return std::nullopt;
   }
   const std::int64_t fewest = std::min<std::int64_t>(8, steps / 4);
@@ -234,8 +239,7 @@ void plan_length(UptrainPlan& plan, const DataLoader& data) {
   plan.tokens = product_of({steps, plan.tokens_per_step});
   plan.schedule = schedule_of(settings, steps);
   plan.rate_trials = trials_of(settings, steps, data);
-  if (!plan.rate_trials && !settings.learning_rate &&
-      settings.schedule != LrScheduleKind::kInverseSqrt && steps >= kFewestStepsForTrials) {
+  if (wants_trials(settings, steps) && !plan.rate_trials) {
     plan.notes.emplace_back(
         "no trials of learning rates, since the text is too short for them: the run takes the "
         "usual rate, and --lr another");

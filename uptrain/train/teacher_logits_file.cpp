@@ -14,6 +14,7 @@
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/tensors/safetensors.h"
 #include "uptrain/model/parameters.h"
 
@@ -169,7 +170,7 @@ std::uint64_t teacher_logits_checksum(std::uint64_t header, std::int64_t sample,
   const std::array<std::uint64_t, 3> place{header, static_cast<std::uint64_t>(sample), window};
   const auto prefix = std::as_bytes(std::span(place));
   std::vector<std::byte> all(prefix.begin(), prefix.end());
-  all.insert(all.end(), answers.begin(), answers.end());
+  append(all, answers);
   return xxh64(all);
 }
 
