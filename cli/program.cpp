@@ -67,8 +67,13 @@ int report_parse(const CLI::App& program, const std::vector<std::string>& words,
   return kWrongUsage;
 }
 
+// Without any word, help is what is needed, though nothing was done.
 int parse_and_run(CLI::App& program, const std::vector<std::string>& typed,
                   const Console& console) {
+  if (typed.empty()) {
+    parse_and_run(program, {"--help"}, console);
+    return kWrongUsage;
+  }
   const std::vector<std::string> words =
       checked_words(program, without_help_command(program, typed));
   try {

@@ -271,7 +271,7 @@ void write_result(const std::optional<PreparedText>& text, ConversionReport& rep
                   const Console& console) {
   const ConversionPlan& plan = report.plan;
   const ConvertOptions& options = report.options;
-  const bool compares = !plan.in_place && !options.skip_comparison && !options.request.refiner;
+  const bool compares = !plan.in_place && !options.skip_logits_check && !options.request.refiner;
   if (compares) {
     exec_compute();
   }

@@ -114,7 +114,7 @@ void add_form_options(Command command, ConvertOptions& options) {
            "grouped heads: transformers (for trust_remote_code, also in place of the model's own "
            "code), none, or auto (transformers, if the model has no code of its own)",
            kLoaders);
-  command.add_flag("--skip-comparison", options.skip_comparison,
+  command.add_flag("--skip-logits-check", options.skip_logits_check,
                    "do not check by computing that a result in another form gives the same logits");
   command.add_option("--layout", options.layout,
                      "a file that describes an architecture that regroup does not support");
@@ -330,8 +330,8 @@ void check_effects(const ConvertOptions& options, const Model& source, const Con
       !has_loader_choice(plan.config_text, plan.target, plan.container)) {
     refuse_without_effect("--loader none", "no code would be written");
   }
-  if (options.skip_comparison && (plan.in_place || plan.request.refiner)) {
-    refuse_without_effect("--skip-comparison",
+  if (options.skip_logits_check && (plan.in_place || plan.request.refiner)) {
+    refuse_without_effect("--skip-logits-check",
                           plan.in_place ? "the result keeps the source's form and is not compared"
                                         : "a refitted result is not compared");
   }

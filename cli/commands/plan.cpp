@@ -71,7 +71,7 @@ void add_plan_command(Command program, Console& console) {
   Command command = program.add_command(
       "plan", "Show the effect of fewer kv heads on cache size, memory and decoding speed");
   command
-      .add_option("path", options->plan.path,
+      .add_option("model", options->plan.path,
                   "model directory, one weight file, or a config.json without weights")
       .required();
   add_size(command, "--vram", options->plan.vram,

@@ -38,7 +38,7 @@ void print_json(const VerifyOptions& options, const std::optional<Verification>&
     report.update({{"passed", found->passed()},
                    {"copied_tensors", found->copied},
                    {"computed_tensors", found->computed},
-                   {"refitted_tensors", found->refitted},
+                   {"trained_tensors", found->refitted},
                    {"remarks", found->remarks},
                    {"bytes", found->bytes},
                    {"tensors", differences_json(found->tensors)},

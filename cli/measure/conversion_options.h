@@ -70,7 +70,7 @@ struct ConvertOptions {
   int threads = 0;  ///< 0: one per core
   bool measure = false;
   bool any_text = false;
-  bool skip_comparison = false;
+  bool skip_logits_check = false;
   bool dry_run = false;
   bool json = false;
 

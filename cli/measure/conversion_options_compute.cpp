@@ -7,6 +7,7 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "uptrain/model/device.h"
+#include "uptrain/run/sample.h"
 #include "uptrain/train/refit.h"
 #include "uptrain/train/text_quality.h"
 
@@ -46,8 +47,8 @@ std::shared_ptr<AttentionRefiner> make_refiner(const Model& source, const Conver
 
 void check_is_predicted(const Model& source, const std::filesystem::path& data, const char* option,
                         const ConvertOptions& options, const Console& console) {
-  if (!source.spec.not_computable.empty()) {
-    return;  // what needs the text says why
+  if (!source.spec.not_computable.empty() || !writes_text(source)) {
+    return;  // what needs the text says why; only the next token can be compared with chance
   }
   set_compute_threads(options.threads);
   Progress progress(console, "check text", source.spec.layers.size(), "layers");

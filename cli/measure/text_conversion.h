@@ -25,7 +25,8 @@ struct PreparedText {
   std::string own_held_out_tokens;         ///< of the source's own text; may be empty
   std::optional<ChatForm> chat;            ///< of that text
   std::string held_out_tokens;             ///< the token file for evaluation
-  std::int64_t context = 0;                ///< tokens in a window
+  std::int64_t context = 0;                ///< tokens in a window, with those of `frame`
+  InputFrame frame;                        ///< of each window
   std::int64_t windows = 0;                ///< in `tokens`
   std::int64_t own_windows = 0;            ///< of these, written by the source
   std::int64_t own_held_out = 0;           ///< windows in `own_held_out_tokens`

@@ -73,6 +73,26 @@ Effort effort_of(const ConvertOptions::Text& text) {
   return effort;
 }
 
+// Weights that each token is multiplied with. Without an output head, the embedding is looked up.
+std::int64_t weights_in_products(const Model& source) {
+  const ModelSpec& spec = source.spec;
+  return multiplied_weights(spec) -
+         (source.missing_head.empty() ? 0 : spec.vocab_size * spec.embedding_width());
+}
+
+// An encoder needs many steps to come near its source (docs/results.md). Four times as many take a
+// small one no longer than other models.
+Effort effort_for(const Model& source, const ConvertOptions::Text& text) {
+  constexpr std::int64_t kSmall = 25'000'000;  // weights in products
+  Effort effort = effort_of(text);
+  const bool named = !std::isdigit(static_cast<unsigned char>(text.effort.front()));
+  if (named && !source.spec.causal && weights_in_products(source) < kSmall) {
+    effort.tokens *= text.tokens ? 1 : 4;
+    effort.distill_tokens *= 4;
+  }
+  return effort;
+}
+
 // The most tokens that calibrate_on_text() reads. Statistics hardly gain from more
 // (docs/results.md), which take their time.
 std::int64_t calibration_tokens(const ModelSpec& spec) {
@@ -81,6 +101,17 @@ std::int64_t calibration_tokens(const ModelSpec& spec) {
 
 std::uint64_t layers_of(const ModelSpec& spec) {
   return spec.layers.size() + spec.encoder_layers.size();
+}
+
+// The special tokens of an encoder's inputs. Its heads attend to them most, so that windows without
+// them are nothing that it ever reads.
+InputFrame frame_of(const Model& source, const TextInput& text) {
+  if (source.spec.causal) {
+    return {};
+  }
+  const DocumentEnds ends = open_tokenizer_of(source, text)->ends();
+  return {.before = ends.add_bos ? ends.bos : std::nullopt,
+          .after = ends.add_eos ? ends.eos : std::nullopt};
 }
 
 // The windows of the token file; an objective may need one token after the last.
@@ -94,7 +125,7 @@ std::int64_t windows_in(const TokenFile& data, std::int64_t context) {
 void share_windows(const TokenFile& text, const Effort& effort, double own_share,
                    std::int64_t batch, PreparedText& prepared) {
   const std::int64_t context = prepared.context;
-  const std::int64_t all = windows_in(text, context);
+  const std::int64_t all = windows_in(text, context - prepared.frame.size());
   const std::int64_t fewest = 2 * batch + 1;  // refitting holds out a batch of its own
   if (all < fewest) {
     throw_bad_input("--text: {} tokens are too few; {} windows of {} tokens are needed, better {}",
@@ -113,18 +144,27 @@ struct Window {
   std::int64_t number;
 };
 
-// Writes windows, and the token after the last of them, as a file of their own.
+// Writes windows, and the token after the last of them, as a file of their own. `frame`: what is
+// added around each.
 std::string write_windows(const PreparedText& prepared, const char* name, std::int64_t vocabulary,
-                          const std::vector<Window>& windows) {
+                          const std::vector<Window>& windows, const InputFrame& frame = {}) {
   const fs::path path = prepared.files->path() / name;
   TokenWriter writer(path, TokenLayout::kMegatron, vocabulary);
+  const std::int64_t inside = prepared.context - frame.size();
   const auto append = [&](const Window& window, std::int64_t count) {
     std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
-    window.file->read(window.number * prepared.context, ids);
+    window.file->read(window.number * inside, ids);
     writer.write(std::vector<std::uint32_t>(ids.begin(), ids.end()));
   };
+  const auto append_special = [&](std::optional<std::int64_t> id) {
+    if (id) {
+      writer.write(std::vector{static_cast<std::uint32_t>(*id)});
+    }
+  };
   for (const Window& window : windows) {
-    append(window, prepared.context);
+    append_special(frame.before);
+    append(window, inside);
+    append_special(frame.after);
   }
   append({windows.back().file, windows.back().number + 1}, 1);
   writer.publish();
@@ -141,14 +181,15 @@ std::vector<Window> windows_from(const TokenFile& file, std::int64_t first, std:
 
 // Writes the files of conversion and of evaluation. `text`: what was tokenized.
 void divide_text(const TokenFile& text, std::int64_t vocabulary, PreparedText& prepared) {
-  const std::int64_t usable = windows_in(text, prepared.context) - prepared.held_out;
+  const InputFrame& frame = prepared.frame;
+  const std::int64_t usable = windows_in(text, prepared.context - frame.size()) - prepared.held_out;
   std::vector<Window> windows;
   for (const std::int64_t number : spread_windows(usable, prepared.windows)) {
     windows.push_back({&text, number});
   }
-  prepared.tokens = write_windows(prepared, "convert.bin", vocabulary, windows);
+  prepared.tokens = write_windows(prepared, "convert.bin", vocabulary, windows, frame);
   prepared.held_out_tokens = write_windows(prepared, "held-out.bin", vocabulary,
-                                           windows_from(text, usable, prepared.held_out));
+                                           windows_from(text, usable, prepared.held_out), frame);
 }
 
 // Shares the windows of conversion between learning and judging.
@@ -230,7 +271,7 @@ std::int64_t refit_steps_of(const ConvertOptions& options) {
 PreparedText take_windows(const Model& source, const ConvertOptions& options,
                           const Console& console) {
   check_computable("--text", source);
-  const Effort effort = effort_of(options.text);
+  const Effort effort = effort_for(source, options.text);
   const double own_share = own_share_of(source, options);
   PreparedText prepared;
   prepared.context = options.refit.context;
@@ -243,6 +284,11 @@ PreparedText take_windows(const Model& source, const ConvertOptions& options,
     write_tokens(source, options.text.input, options.threads, tokens_to_read(used), whole);
   }
   const TokenFile tokens = TokenFile::open(whole);
+  prepared.frame = frame_of(source, options.text.input);
+  if (prepared.context <= prepared.frame.size()) {
+    throw_usage("--refit-context: {} tokens leave no room between the model's special tokens",
+                prepared.context);
+  }
   share_windows(tokens, effort, own_share, options.refit.batch, prepared);
   divide_text(tokens, source.spec.vocab_size, prepared);
   if (prepared.own_windows > 0) {
@@ -339,7 +385,9 @@ std::string expected_cost(const Model& source, const ConvertOptions& options,
   set_compute_threads(options.threads);
   const double product = matmul_flops_per_second(scalar_type_of(fast_precision(device)), device);
   const Task task = evaluation_task(source, text.context).value_or(Task{});
-  const double pass = training_flops_per_token(source.spec, task, text.context) / 3;
+  const double pass =
+      training_flops_per_token(source.spec, task, text.context) / 3 -
+      2.0 * static_cast<double>(multiplied_weights(source.spec) - weights_in_products(source));
   double total = 0.0;
   std::vector<std::string> parts;
   for (const Stage& stage : stages_with(source, options, text)) {
@@ -439,8 +487,8 @@ void choose_distillation(const Model& source, ConvertOptions& options, const Con
   options.text.distill_steps = 0;
 }
 
-bool checks_text(const ConvertOptions& options) {
-  return !options.any_text && !options.text.samples;
+bool checks_text(const Model& source, const ConvertOptions& options) {
+  return !options.any_text && !options.text.samples && writes_text(source);
 }
 
 // The labels of what shows its progress.
@@ -448,7 +496,7 @@ std::vector<std::string> stages_of(const Model& source, const ConvertOptions& op
   const bool refits = can_refit(source.spec) && refit_steps_of(options) > 0;
   const bool mixes = own_share_of(source, options) > 0.0;
   const std::pair<const char*, bool> all[] = {{"sample", options.text.samples},
-                                              {"check text", checks_text(options)},
+                                              {"check text", checks_text(source, options)},
                                               {"sample", mixes},
                                               {"calibrate", options.calibrates()},
                                               {"measure", options.budget.given()},
@@ -487,10 +535,11 @@ std::string work_on(const PreparedText& text, const ConvertOptions& options) {
 }
 
 // Tokens that were read before teach little, and a short text is outweighed by the source's own.
-void advise_more_text(const PreparedText& text, double own_share, const ConvertOptions& options,
+void advise_more_text(const Model& source, const PreparedText& text, const ConvertOptions& options,
                       const Console& console) {
   constexpr double kMostPasses = 4.0, kMuchMore = 0.1;
   const double written = static_cast<double>(text.own_windows) / static_cast<double>(text.windows);
+  const double own_share = own_share_of(source, options);
   if (written > own_share + kMuchMore) {
     console.note(fmt::format(
         "note: the text is shorter than its share: the source writes {:.0f} % of what is converted "
@@ -501,9 +550,9 @@ void advise_more_text(const PreparedText& text, double own_share, const ConvertO
                         static_cast<double>(text.windows);
   if (passes > kMostPasses) {
     console.note(fmt::format(
-        "note: distillation reads the text {:.0f} times: more text, or a larger share that the "
-        "source writes (--own-text), gains more than more steps",
-        passes));
+        "note: distillation reads the text {:.0f} times: more text{} gains more than more steps",
+        passes,
+        writes_text(source) ? ", or a larger share that the source writes (--own-text)," : ""));
   }
 }
 
@@ -526,7 +575,7 @@ PreparedText prepare_text(const Model& source, ConvertOptions& options, Console&
   console.set_stages(stages_of(source, options));
   PreparedText text = take_windows(source, options, console);
   console.note("expected  " + expected_cost(source, options, text));
-  if (checks_text(options) && !options.dry_run) {
+  if (checks_text(source, options) && !options.dry_run) {
     check_is_predicted(source, text.tokens, "--text", options, console);
   }
   complete_text(source, options, text, console);
@@ -539,7 +588,7 @@ PreparedText prepare_text(const Model& source, ConvertOptions& options, Console&
     options.request.pooling.distillation = distillation_recipe(text, options);
   }
   console.note(work_on(text, options));
-  advise_more_text(text, own_share_of(source, options), options, console);
+  advise_more_text(source, text, options, console);
   if (options.calibrates() && !options.dry_run) {
     options.calibration = calibrate_on_text(source, options, text, console);
   }

@@ -101,6 +101,7 @@ DistillOutcome distill_on_text(const Model& source, const ConversionPlan& plan,
   settings.run.steps = text.distill_steps;
   settings.relative_rate = options.text.distill_rate;
   settings.attention_weight = options.text.distill_attention;
+  settings.frame = text.frame;
   const std::vector<std::string> tensors =
       mapped(checksums_to_come(plan), [](const auto& to_come) { return to_come.first; });
   Progress progress(console, "distill", text.distill_steps, "steps");

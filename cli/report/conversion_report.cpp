@@ -76,7 +76,7 @@ Json report_json(const ConversionReport& done) {
   const auto& cache = plan.kv_bytes_per_token;
   const bool pools = !pooled_layers(plan).empty();
   Json report = {{"source", done.options.source},
-                 {"destination", done.options.destination},
+                 {"output", done.options.destination},
                  {"dry_run", done.options.dry_run},
                  {"architecture", plan.target.architecture},
                  {"source_architecture", plan.spec.architecture},

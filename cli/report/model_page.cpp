@@ -324,7 +324,7 @@ void add_model(Page& page, const ModelPage& facts) {
 
 std::string model_page(const ModelPage& facts) {
   const std::string path = facts.summary.path.string();
-  Page page(path, "regroup inspect");
+  Page page(title_of(path), "regroup inspect");
   add_summary(page, facts);
   add_model(page, facts);
   if (facts.training) {

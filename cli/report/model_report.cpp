@@ -214,7 +214,7 @@ Json experts_json(const ModelSummary& summary) {
 
 Json summary_json(const ModelSummary& summary, const CacheLoad& load) {
   return {
-      {"path", summary.path.string()},
+      {"model", summary.path.string()},
       {"family", summary.family},
       {"architecture", text_or_null(summary.architecture)},
       {"whole_model", text_or_null(whole_model_of(summary))},

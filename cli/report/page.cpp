@@ -140,6 +140,13 @@ std::string figure_of(const Chart& chart) {
 
 }  // namespace
 
+std::string title_of(const std::filesystem::path& path) {
+  const std::filesystem::path normal = path.lexically_normal();
+  const std::filesystem::path name =
+      normal.has_filename() ? normal.filename() : normal.parent_path().filename();
+  return name.empty() || name == "." || name == ".." ? path.string() : name.string();
+}
+
 void Page::begin_section(const std::string& id, const std::string& heading) {
   sections_.push_back({id, heading, ""});
 }

@@ -18,6 +18,9 @@ namespace regroup {
 /// checkpoint inject no markup: applies printable() and replaces & < > " ' by entities.
 std::string escaped(std::string_view text);
 
+/// What a page about this file or directory is headed by: its name without the folders it is in.
+std::string title_of(const std::filesystem::path& path);
+
 /// A report as one self-contained HTML page without scripts, for light and dark schemes and print.
 class Page {
  public:

@@ -12,7 +12,7 @@ namespace regroup {
 std::string diff_page(const std::string& before, const std::string& after,
                       const std::vector<TensorDifference>& tensors,
                       const std::vector<JsonDifference>& settings) {
-  Page page(fmt::format("{} and {}", before, after), "regroup diff");
+  Page page(fmt::format("{} and {}", title_of(before), title_of(after)), "regroup diff");
   const bool same = tensors.empty() && settings.empty();
   page.begin_section("summary", "Summary");
   page.add_verdict(same, same ? "No difference."
@@ -110,7 +110,7 @@ void add_logits(Page& page, const LogitsResult& logits) {
 }  // namespace
 
 std::string verify_page(const VerifyPage& facts) {
-  Page page(facts.result, "regroup verify");
+  Page page(title_of(facts.result), "regroup verify");
   if (facts.found != nullptr) {
     add_verdict(page, facts);
     page.add_warnings(model_warnings(facts.model.summary));
@@ -212,7 +212,7 @@ Facts facts_of(const ServingPlan& plan) {
 }  // namespace
 
 std::string plan_page(const ServingPlan& plan) {
-  Page page(plan.path, "regroup plan");
+  Page page(title_of(plan.path), "regroup plan");
   page.begin_section("summary", "Summary");
   page.add_facts(facts_of(plan));
   if (plan.chosen) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -229,7 +230,9 @@ Json json_of(const GgufMetadata& metadata, const GgufMetadata::Entry& entry) {
     case GgufType::kString: return std::string(*metadata.text(entry.key));
     case GgufType::kBool: return *metadata.flag(entry.key);
     case GgufType::kArray: return json_of(*metadata.array(entry.key));
-    default: return *metadata.number(entry.key);
+    case GgufType::kF32:
+    case GgufType::kF64: return *metadata.number(entry.key);
+    default: return static_cast<std::int64_t>(*metadata.number(entry.key));
   }
 }
 
@@ -261,6 +264,9 @@ std::vector<TensorDifference> differences_between(
       found.push_back({tensor.name, nullptr, &tensor, std::nullopt});
     }
   }
+  std::ranges::stable_sort(found, [](const auto& left, const auto& right) {
+    return ::strverscmp(left.name.c_str(), right.name.c_str()) < 0;  // layer 2 before layer 10
+  });
   return found;
 }
 

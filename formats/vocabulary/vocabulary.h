@@ -65,6 +65,13 @@ struct ChatForm {
   std::vector<std::uint32_t> to_user;    ///< from the end of an answer to the user's next turn
 };
 
+/// The special tokens around each input of an encoder, if it has such.
+struct InputFrame {
+  std::optional<std::int64_t> before, after;
+
+  std::int64_t size() const { return (before ? 1 : 0) + (after ? 1 : 0); }
+};
+
 /// Reads the tokenizer of a model directory whose token embedding has `rows` rows: tokenizer.model,
 /// else tokenizer.json, else a file that tokenizer_json_from() reads. The result has exactly `rows`
 /// tokens: missing ones are placeholders ("[PAD7]", unused), extra ones are dropped with a note. If

@@ -86,7 +86,7 @@ class ConvertOptions(ProgramOptions, total=False):
     to: Literal["gguf", "safetensors", "torch"] | None
     dtype: Literal["bf16", "fp16", "fp32", "q8_0"] | None
     loader: Literal["auto", "none", "transformers"] | None
-    skip_comparison: bool | None
+    skip_logits_check: bool | None
     layout: Path | None
     attention: str | None
     pool: Literal["mean", "first", "random", "lowrank"] | None

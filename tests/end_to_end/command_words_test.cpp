@@ -109,8 +109,8 @@ TEST_CASE("convert refuses options without effect on the model", "[end_to_end]")
                 "--calibration has no effect");
   check_refused({"convert", model, out, "--kv-heads", "2", "--refit-steps", "9"},
                 "--refit-steps has no effect without --refit");
-  check_refused({"convert", model, out, "--kv-heads", "2", "--skip-comparison"},
-                "--skip-comparison has no effect");
+  check_refused({"convert", model, out, "--kv-heads", "2", "--skip-logits-check"},
+                "--skip-logits-check has no effect");
   check_refused({"convert", model, out + ".gguf", "--to", "gguf", "--max-shard-size", "1MB"},
                 "--max-shard-size has no effect");
   check_refused({"convert", model, out, "--kv-heads", "2", "--loader", "transformers"},
@@ -128,7 +128,7 @@ TEST_CASE("the output's file extension selects the format or is refused", "[end_
   const TemporaryDirectory directory;
   const std::string model = golden("llama_mha").string();
   const fs::path file = directory / "x.gguf";
-  REQUIRE(run_program({"convert", model, file.string(), "--kv-heads", "2", "--skip-comparison"})
+  REQUIRE(run_program({"convert", model, file.string(), "--kv-heads", "2", "--skip-logits-check"})
               .exit_code == 0);
   CHECK(fs::is_regular_file(file));
   CHECK(bytes_of_file(file).starts_with("GGUF"));

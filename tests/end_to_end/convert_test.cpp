@@ -87,7 +87,7 @@ TEST_CASE("convert reports as JSON on stdout and notes on stderr", "[end_to_end]
   CHECK(result.exit_code == 0);
   const Json report = result.json();
   CHECK(report.at("source") == text(golden("gpt2")));
-  CHECK(report.at("destination") == text(directory / "gqa"));
+  CHECK(report.at("output") == text(directory / "gqa"));
   CHECK(report.at("dry_run") == false);
   CHECK(report.at("architecture") == "GPT2LMHeadModel");
   CHECK(report.at("query_heads") == 6);

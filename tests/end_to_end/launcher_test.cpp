@@ -27,8 +27,10 @@ TEST_CASE("common options and config files work for every command", "[end_to_end
   CHECK_THAT(run_program({"--help"}).out,
              ContainsSubstring("inspect") && ContainsSubstring("convert"));
   CHECK(run_program({"--version"}).out.starts_with("regroup "));
-  for (const std::vector<std::string>& wrong :
-       {std::vector<std::string>{}, {"inspekt", model}, {"inspect"}, {"plan", model, "--wrong"}}) {
+  for (const std::vector<std::string>& wrong : {std::vector<std::string>{"-q"},
+                                                {"inspekt", model},
+                                                {"inspect"},
+                                                {"plan", model, "--wrong"}}) {
     const ProgramResult result = run_program(wrong);
     CHECK(result.exit_code == 2);
     CHECK(result.one_line_of_error());

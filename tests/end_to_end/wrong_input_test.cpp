@@ -66,7 +66,7 @@ TEST_CASE("a path that is not a model is bad input", "[end_to_end]") {
   scene.check_refused({"inspect", scene.path("empty").string()}, kExitBadInput,
                       {"model.safetensors"});
   scene.check_refused({"inspect", scene.path("notes.txt").string()}, kExitBadInput, {"notes.txt"});
-  scene.check_refused({"inspect", ""}, kExitUsage, {"path", "empty"});
+  scene.check_refused({"inspect", ""}, kExitUsage, {"model", "empty"});
   scene.check_refused({"inspect", std::string(5000, 'x')}, kExitBadInput, {"xxx"});
 }
 
@@ -159,12 +159,15 @@ TEST_CASE("unknown and missing options and arguments are wrong usage", "[end_to_
   const WrongInputs scene;
   const std::string source = scene.path("source").string();
   const std::string result = scene.path("result").string();
-  scene.check_refused({}, kExitUsage, {"a command is needed", "--help"});
+  scene.check_refused({"--quiet"}, kExitUsage, {"a command is needed", "--help"});
+  const ProgramResult alone = run_program({});
+  CHECK(alone.exit_code == kExitUsage);
+  CHECK(alone.out == run_program({"--help"}).out);
   scene.check_refused({"frobnicate"}, kExitUsage, {"--help"});
   scene.check_refused({"info", source}, kExitUsage, {"did you mean inspect?"});
   scene.check_refused({"--frobnicate"}, kExitUsage, {"--help"});
   scene.check_refused({"inspect"}, kExitUsage,
-                      {"PATH is missing: regroup inspect PATH", "regroup inspect --help"});
+                      {"MODEL is missing: regroup inspect MODEL", "regroup inspect --help"});
   scene.check_refused({"inspect", source, "--frobnicate"}, kExitUsage, {"--frobnicate"});
   scene.check_refused({"inspect", source, source}, kExitUsage, {});
   scene.check_refused({"convert"}, kExitUsage, {"regroup convert --help"});

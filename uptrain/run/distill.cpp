@@ -9,6 +9,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/tensor.h>
 
 #include "formats/base/callback.h"
@@ -178,6 +179,33 @@ LossFunction make_difference(const Transformer& student, const Transformer& teac
   return loss;
 }
 
+// Of windows [B, T+1] of an encoder, the inputs of DistillSettings::frame [B·n, T/n+1] with n = 1,
+// 2 or 4 by the number of the batch.
+at::Tensor inputs_in(const at::Tensor& windows, std::int64_t first, const InputFrame& frame) {
+  constexpr std::int64_t kShortest = 8;
+  const std::int64_t length = windows.size(1) - 1;
+  const std::int64_t parts = std::int64_t{1} << first / windows.size(0) % 3;
+  if (length % parts != 0 || length / parts < kShortest) {
+    return windows;
+  }
+  const at::Tensor whole = windows.narrow(1, 0, length);
+  at::Tensor inputs = whole.reshape({-1, length / parts}).clone();
+  if (frame.before) {
+    inputs.select(1, 0).fill_(*frame.before);
+  }
+  if (frame.after) {
+    inputs.select(1, -1).fill_(*frame.after);
+  }
+  return at::constant_pad_nd(inputs, {0, 1});  // no encoder reads the last token
+}
+
+LossFunction over_inputs(LossFunction difference, const InputFrame& frame) {
+  return
+      [difference = std::move(difference), frame](const at::Tensor& windows, std::int64_t first) {
+        return difference(inputs_in(windows, first, frame), first);
+      };
+}
+
 LossFunction with_attention(LossFunction difference, AttentionDistillation& attention,
                             double weight) {
   if (weight == 0.0) {
@@ -228,6 +256,7 @@ class DistillationRun {
         tensors_(tensors),
         settings_(settings),
         task_(evaluation_task(source, settings.run.sequence_length.value())),
+        reads_inputs_(!source.spec.causal),
         run_(completed(settings, task_.has_value())),
         after_step_(after_step),
         stop_(stop),
@@ -261,14 +290,18 @@ class DistillationRun {
 
  private:
   double difference_of(TrainedModel& student) const {
-    return mean_difference(make_difference(student.model(), teacher_, task_), held_out_, run_.batch,
-                           stop_);
+    return mean_difference(difference_from(student), held_out_, run_.batch, stop_);
+  }
+
+  LossFunction difference_from(TrainedModel& student) const {
+    LossFunction difference = make_difference(student.model(), teacher_, task_);
+    return reads_inputs_ ? over_inputs(std::move(difference), settings_.frame) : difference;
   }
 
   void train(TrainedModel& student, std::int64_t steps, double rate, bool trial) {
     AttentionDistillation attention(student.model(), teacher_);
-    const LossFunction loss = with_attention(make_difference(student.model(), teacher_, task_),
-                                             attention, run_.teacher.attention_weight);
+    const LossFunction loss =
+        with_attention(difference_from(student), attention, run_.teacher.attention_weight);
     Trainer trainer = student.trainer(loss, text_, fitting_schedule(rate, steps));
     TrainingProgress progress;
     const auto after_step = [&](const StepReport& step) {
@@ -295,6 +328,7 @@ class DistillationRun {
   std::span<const std::string> tensors_;
   const DistillSettings& settings_;
   std::optional<Task> task_;
+  bool reads_inputs_;  // an encoder's, of any length
   UptrainSettings run_;
   const DistillProgress& after_step_;
   const std::atomic<bool>& stop_;

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
 
 #include "formats/model/model.h"
+#include "formats/vocabulary/vocabulary.h"
 #include "uptrain/distributed/process_group.h"
 #include "uptrain/run/memory_choice.h"
 #include "uptrain/run/uptrain_plan.h"
@@ -55,6 +57,9 @@ struct DistillSettings {
   /// Of the error of attention outputs, see AttentionDistillation. None: 1 for models that cannot
   /// predict, otherwise 0.
   std::optional<double> attention_weight;
+  /// Of each window, for encoders. These read inputs of all lengths: of three batches, one has
+  /// windows, one their halves and one their quarters, of at least 8 tokens, framed likewise.
+  InputFrame frame;
 };
 
 /// How far the result is from its source on the held-out text.

@@ -39,11 +39,23 @@ Names names_of(const std::vector<TensorDifference>& differences) {
   return names;
 }
 
-TEST_CASE("without a filter and progress all tensors are compared, added ones last", "[formats]") {
+TEST_CASE("without a filter and progress all tensors are compared", "[formats]") {
   const Pair pair;
   const Checkpoint before = pair.before(), after = pair.after();
   CHECK(names_of(differences_between(before, after, {}, {})) ==
-        Names{"values", "removed", "added"});
+        Names{"added", "removed", "values"});
+}
+
+TEST_CASE("differences are in the order of the layers' numbers", "[formats]") {
+  const TemporaryDirectory directory;
+  const auto put = [&](const char* file, DType dtype) {
+    put_checkpoint(directory / file, std::vector{varied_tensor("blk.10.k", dtype, {1}),
+                                                 varied_tensor("blk.2.k", dtype, {1})});
+    return open_checkpoint(directory / file);
+  };
+  const Checkpoint before = put("before.safetensors", DType::kF32);
+  const Checkpoint after = put("after.safetensors", DType::kBF16);
+  CHECK(names_of(differences_between(before, after, {}, {})) == Names{"blk.2.k", "blk.10.k"});
 }
 
 TEST_CASE("tensors outside the filter are neither compared nor counted", "[formats]") {

@@ -490,6 +490,34 @@ TEST_CASE("a conversion uses windows from all over its texts", "[uptrain]") {
   }
 }
 
+TEST_CASE("windows of an encoder are inputs between its special tokens", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const std::string model = (directory / "bert").string();
+  std::filesystem::copy(golden("bert_base"), model);
+  put_file(directory / "bert/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\ne\n");
+  std::string words;
+  for (int i = 0; i < 2000; ++i) {
+    words += "abcde"[i * i % 11 % 5] + std::string(" ");
+  }
+  const std::string text = (directory / "words.txt").string();
+  put_file(text, words);
+  const auto convert = [&](const char* context, const char* output) {
+    return run_program({"convert", model, (directory / output).string(), "--kv-heads", "4",
+                        "--text", text, "--refit-context", context, "--refit-batch", "2",
+                        "--distill-steps", "6"});
+  };
+  // [CLS], 2,000 words and [SEP] are 142 windows of 14 tokens, of which 14 are held out; with 16
+  // tokens of text in each they would be 125.
+  const ProgramResult done = convert("16", "out");
+  CAPTURE(done.err);
+  CHECK(done.exit_code == 0);
+  CHECK_THAT(done.err, ContainsSubstring("text      2,048 tokens to convert with; 224 held out"));
+  CHECK_THAT(done.err, !ContainsSubstring("check text"));
+  const ProgramResult refused = convert("2", "short");
+  CHECK(refused.exit_code == kExitUsage);
+  CHECK_THAT(refused.err, ContainsSubstring("no room between the model's special tokens"));
+}
+
 TEST_CASE("options of --text need it", "[uptrain]") {
   const TextConversion files;
   for (const char* option : {"--tokenizer=bytes", "--effort=quick", "--distill-steps=5",

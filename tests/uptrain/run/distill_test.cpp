@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_floating_point.hpp>
 
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
@@ -20,6 +21,8 @@
 
 namespace regroup {
 namespace {
+
+using Catch::Matchers::WithinRel;
 
 constexpr std::int64_t kContext = 16;
 
@@ -127,6 +130,41 @@ TEST_CASE("without a head, distillation brings the last hidden states closer", "
   const DistillReport report = models.run(models.settings());
   CHECK(!report.of_predictions);
   CHECK(report.improved());
+}
+
+// What a step minimises before it changes anything, against the error of inputs cut by hand.
+TEST_CASE("an encoder is distilled on whole windows, their halves and their quarters",
+          "[uptrain]") {
+  const Distilled models("mpnet");
+  constexpr std::int64_t kLength = 56, kBatch = 2, kBefore = 1, kAfter = 2;
+  DistillSettings settings = models.settings();
+  settings.run.sequence_length = kLength;
+  settings.run.batch = kBatch;
+  settings.run.steps = 3;
+  settings.relative_rate = 1e-9;
+  settings.attention_weight = 0.0;
+  settings.frame = {.before = kBefore, .after = kAfter};
+  std::vector<double> losses;
+  const DistillReport report = models.run(
+      settings, kNeverStopped, [&](bool, const StepReport& step) { losses.push_back(step.loss); });
+  REQUIRE(!report.of_predictions);
+  REQUIRE(losses.size() == 3);
+  const at::NoGradGuard no_gradients;
+  Transformer student = load_transformer(models.result(), at::kFloat, at::kCPU);
+  Transformer teacher = load_transformer(models.source, at::kFloat, at::kCPU);
+  const DataLoader text(settings.run.data, kLength, models.source.spec.vocab_size,
+                        settings.run.seed);
+  for (std::int64_t step = 0; step < 3; ++step) {
+    const at::Tensor windows = text.batch(kBatch * step, kBatch).narrow(1, 0, kLength);
+    at::Tensor inputs = windows.reshape({kBatch << step, kLength >> step}).clone();
+    inputs.select(1, 0).fill_(kBefore);
+    inputs.select(1, (kLength >> step) - 1).fill_(kAfter);
+    const at::Tensor wanted = teacher.hidden_states(inputs);
+    const at::Tensor error = (student.hidden_states(inputs) - wanted).square().sum();
+    const double expected = (error / wanted.square().sum()).item<double>();
+    CAPTURE(step);
+    CHECK_THAT(losses[static_cast<std::size_t>(step)], WithinRel(expected, 0.01));
+  }
 }
 
 TEST_CASE("attentions count by default only where there are no predictions", "[uptrain]") {
