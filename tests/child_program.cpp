@@ -86,6 +86,8 @@ RunningProgram::~RunningProgram() {
 
 void RunningProgram::send(int signal_number) const { ::kill(process_, signal_number); }
 
+std::string RunningProgram::err_so_far() const { return bytes_of_file(streams_ / "err"); }
+
 ProgramResult RunningProgram::wait() {
   int status = 0;
   if (::waitpid(process_, &status, 0) != process_) {

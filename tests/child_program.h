@@ -36,6 +36,8 @@ class RunningProgram {
   ~RunningProgram();
 
   void send(int signal_number) const;
+  /// What it has written to stderr so far.
+  std::string err_so_far() const;
   ProgramResult wait();
 
  private:

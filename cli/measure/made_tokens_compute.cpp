@@ -59,11 +59,6 @@ void write_samples(const Model& source, const SampleSettings& settings,
 
 namespace fs = std::filesystem;
 
-namespace {
-
-constexpr const char* kDigestName = "text.digest";
-
-// The bytes of a file, but nothing of what can be read only once.
 std::string digest_of_file(const fs::path& path) {
   std::error_code fault;
   if (fs::exists(path, fault) && !fs::is_regular_file(path, fault)) {
@@ -81,6 +76,10 @@ std::string digest_of_file(const fs::path& path) {
   }
   return digests;
 }
+
+namespace {
+
+constexpr const char* kDigestName = "text.digest";
 
 // What decides the tokens of a text, apart from the tokenizer: its bytes, and how they are read.
 std::string digest_of(const TextInput& text) {

@@ -22,7 +22,8 @@ namespace regroup {
 struct PreparedText {
   std::unique_ptr<StagedDirectory> files;  ///< holds the files; its destructor removes them
   std::string tokens;                      ///< a token file of the windows that convert uses
-  std::string own_held_out_tokens;         ///< of the source's own text; may be empty
+  std::string own;                         ///< of the source's own text, whole; may be empty
+  std::string own_held_out_tokens;         ///< of the same; may be empty
   std::optional<ChatForm> chat;            ///< of that text
   std::string held_out_tokens;             ///< the token file for evaluation
   std::int64_t context = 0;                ///< tokens in a window, with those of `frame`
@@ -40,7 +41,8 @@ struct PreparedText {
 /// takes windows from all over that; the last ones are held out. Unless in a dry run, lets the
 /// source write its share of the text and measures the statistics that nothing else gives. Throws
 /// kUsage for options without effect or if there is no tokenizer for the model, kBadInput for a
-/// text that is too short or that the model does not predict, and what sample() throws.
+/// text that is too short or that the model does not predict, and what sample() throws. A resumed
+/// conversion takes the source's own text from its run.
 PreparedText prepare_text(const Model& source, ConvertOptions& options, Console& console);
 
 /// Compares the source, the mean of its heads (`mean`, a plan that is not executed) and the result
@@ -57,11 +59,15 @@ std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
 /// Bytes that distillation takes, on the device and on the host.
 double bytes_to_distill(const Model& source, const ConvertOptions& options);
 
+/// Removes the run of a distillation of `source` whose result is published, if it has one.
+void forget_distillation(const Model& source, const std::string& destination);
+
 /// The recipe of distillation, for the record.
 Recipe distillation_recipe(const PreparedText& text, const ConvertOptions& options);
 
 /// Distils the result of `plan` in the directory `result`, records there what that achieved, with
-/// new checksums, and returns this fact. See distill().
+/// new checksums, and returns this fact. See distill(). The run of a stopped distillation is beside
+/// options.destination.
 DistillOutcome distill_on_text(const Model& source, const ConversionPlan& plan,
                                const PreparedText& text, const ConvertOptions& options,
                                const std::filesystem::path& result, const Console& console);

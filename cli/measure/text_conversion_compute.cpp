@@ -28,6 +28,7 @@
 #include "uptrain/train/calibrate.h"
 #include "uptrain/train/data_loader.h"
 #include "uptrain/train/metrics.h"
+#include "uptrain/train/run_directory.h"
 
 namespace regroup {
 namespace {
@@ -220,9 +221,14 @@ fs::path write_own_text(const Model& source, const ConvertOptions& options, std:
   if (settings.chat) {
     prepared.chat = settings.chat->form;
   }
-  fs::path path = prepared.files->path() / "own.bin";
-  write_samples(source, settings, path, console);
-  return path;
+  const fs::path kept = RunDirectory::path_for(options.destination) / kOwnText;
+  if (options.text.resume && path_exists(kept)) {
+    prepared.own = kept;
+  } else {
+    prepared.own = prepared.files->path() / kOwnText;
+    write_samples(source, settings, prepared.own, console);
+  }
+  return prepared.own;
 }
 
 // Puts windows of the source's own text between those of the given one, evenly.
@@ -487,6 +493,16 @@ void choose_distillation(const Model& source, ConvertOptions& options, const Con
   options.text.distill_steps = 0;
 }
 
+// Refuses to begin where a stopped distillation could go on, and to go on where there is none.
+void check_run(const ConvertOptions& options) {
+  if (options.text.resume && !options.text.distills()) {
+    refuse_without_effect("--resume", "nothing is distilled");
+  }
+  if (options.text.distills() && !options.dry_run) {
+    RunDirectory::check_output(options.destination, options.text.resume);
+  }
+}
+
 bool checks_text(const Model& source, const ConvertOptions& options) {
   return !options.any_text && !options.text.samples && writes_text(source);
 }
@@ -572,6 +588,7 @@ PreparedText prepare_text(const Model& source, ConvertOptions& options, Console&
     }
   }
   check_refit_options(source, options);
+  check_run(options);
   console.set_stages(stages_of(source, options));
   PreparedText text = take_windows(source, options, console);
   console.note("expected  " + expected_cost(source, options, text));

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/measure/made_tokens.h"
 #include "cli/measure/text_conversion.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
@@ -14,6 +15,7 @@
 #include "formats/tensors/checkpoint_writer.h"
 #include "uptrain/model/device.h"
 #include "uptrain/run/distill.h"
+#include "uptrain/train/run_directory.h"
 
 namespace regroup {
 namespace {
@@ -24,6 +26,29 @@ DistillSettings distill_settings(const ConvertOptions& options) {
   settings.run.batch = options.refit.batch;
   settings.run.device = parse_device(options.device);
   return settings;
+}
+
+// Learning and judging text stand for the tokenizer, the text and its shares.
+DistillStates states_of(const ConversionPlan& plan, const PreparedText& text,
+                        const ConvertOptions& options, const Console& console) {
+  DistillStates states;
+  states.output = options.destination;
+  states.resume = options.text.resume;
+  states.recipe = {{"text", digest_of_file(text.learning) + digest_of_file(text.judging)},
+                   {"context", text.context},
+                   {"batch", options.refit.batch},
+                   {"steps", text.distill_steps},
+                   {"kv_heads", plan.grouped.kv_heads},
+                   {"architecture", plan.target.architecture},
+                   {"pool", name_of(plan.request.pooling.method)},
+                   {"grouping", plan.request.grouping},
+                   {"distill_lr", options.text.distill_rate.value_or(0.0)},
+                   {"distill_attention", options.text.distill_attention.value_or(-1.0)}};
+  if (!text.own.empty()) {
+    states.files = {text.own, std::filesystem::path(text.own).replace_extension(".idx")};
+  }
+  states.warn = [&console](const std::string& fault) { console.note("warning: " + fault); };
+  return states;
 }
 
 bool repeats_heads(const ConversionPlan& plan) {
@@ -92,6 +117,19 @@ Recipe distillation_recipe(const PreparedText& text, const ConvertOptions& optio
   return recipe;
 }
 
+void forget_distillation(const Model& source, const std::string& destination) {
+  if (!RunDirectory::exists(destination)) {
+    return;
+  }
+  const RunDirectory run = RunDirectory::join(destination, Json(), fingerprint_of(source));
+  run.remove_states();
+  std::error_code ignored;
+  for (const char* name : {kOwnText, "own.idx", "run.json"}) {
+    std::filesystem::remove(run.path() / name, ignored);
+  }
+  std::filesystem::remove(run.path(), ignored);  // unless there is anything else in it
+}
+
 DistillOutcome distill_on_text(const Model& source, const ConversionPlan& plan,
                                const PreparedText& text, const ConvertOptions& options,
                                const std::filesystem::path& result, const Console& console) {
@@ -102,6 +140,7 @@ DistillOutcome distill_on_text(const Model& source, const ConversionPlan& plan,
   settings.relative_rate = options.text.distill_rate;
   settings.attention_weight = options.text.distill_attention;
   settings.frame = text.frame;
+  settings.states = states_of(plan, text, options, console);
   const std::vector<std::string> tensors =
       mapped(checksums_to_come(plan), [](const auto& to_come) { return to_come.first; });
   Progress progress(console, "distill", text.distill_steps, "steps");

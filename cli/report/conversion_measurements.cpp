@@ -200,6 +200,7 @@ std::vector<std::string> conversion_warnings(const ConversionReport& done) {
                                                    "and the result is a copy",
                                                    text_of_heads(plan.spec.kv_heads))
                                      : "");
+    append(warnings, warnings_in(record_of(done.source)));  // the heads are the same
   } else {
     warnings.push_back(of_unadapted_heads(done));
     warnings.push_back(refitted_in_vain(done.layers));

@@ -172,14 +172,18 @@ std::vector<Chart> slope_charts(const ModelSummary& summary) {
 std::vector<Chart> conversion_charts(const RecordedMeasurements& record) {
   std::map<std::string, bool> seen;
   std::vector<Chart> charts;
+  const bool one_role = std::ranges::all_of(record.layers, [&](const RecordedLayer& layer) {
+    return layer.attention == record.layers.front().attention;
+  });
   for (const RecordedLayer& layer : record.layers) {
     const std::string role = layer.attention.value_or("");
+    const std::string of_role = one_role ? "" : ", " + role;
     if (!std::exchange(seen[role], true)) {
       const std::string number = std::to_string(seen.size());
       const auto energy = layer_chart(
           record, role,
           {.id = "energy-" + number,
-           .title = "Energy kept, " + role,
+           .title = "Energy kept" + of_role,
            .description =
                "How much of its keys and values each layer keeps in fewer heads, before any "
                "training.",
@@ -190,7 +194,7 @@ std::vector<Chart> conversion_charts(const RecordedMeasurements& record) {
       const auto errors = layer_chart(
           record, role,
           {.id = "refit-" + number,
-           .title = "Error of the attention's output, " + role,
+           .title = "Error of the attention's output" + of_role,
            .description =
                "Against the source's attention, before and after refitting each layer by itself.",
            .x = layer_axis(),
@@ -266,11 +270,14 @@ void add_summary(Page& page, const ModelPage& facts) {
     page.add_table(held_out_rows(*held_out),
                    fmt::format("Compared on {} tokens that the conversion did not use{}",
                                with_thousands(held_out->tokens.value_or(0)), when));
+    const auto models = held_out->models.value_or(std::vector<HeldOutModel>());
     page.add_paragraph(fmt::format(
-        "Loss in nats per token. Divergence: how far predictions are from the source's (KL, nats "
-        "per token), on the given text{}. Cosine: of the final hidden states. mean: the "
-        "plain mean of the heads.",
-        held_out->own_tokens ? " and on text that the source wrote" : ""));
+        "{}Cosine: of the final hidden states. mean: the plain mean of the heads.",
+        models.empty() || !models.front().loss
+            ? ""
+            : fmt::format("Loss in nats per token. Divergence: how far predictions are from the "
+                          "source's (KL, nats per token), on the given text{}. ",
+                          held_out->own_tokens ? " and on text that the source wrote" : "")));
     add_answers(page, held_out->answers.value_or(std::vector<HeldOutAnswer>()), when);
   }
   Facts lines;

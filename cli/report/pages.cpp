@@ -203,7 +203,7 @@ Facts facts_of(const ServingPlan& plan) {
           {"layers", std::to_string(spec.layer_count())},
           {"query heads", fmt::format("{}, head dimension {}", spec.query_heads, spec.head_dim)},
           {"kv heads", text_of_heads(spec.kv_heads)},
-          {"made for", count(spec.max_positions)},
+          {"made for", text_of_positions(plan)},
           {"window", count(spec.sliding_window)},
           {"memory", plan.vram ? text_of_bytes(*plan.vram) : ""},
           {"bandwidth", plan.bandwidth ? text_of_bandwidth(*plan.bandwidth) : ""}};

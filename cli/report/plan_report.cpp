@@ -45,13 +45,27 @@ Table table_of(const ServingPlan& plan, const std::vector<std::string>& first,
   return table;
 }
 
+}  // namespace
+
+std::string text_of_positions(const ServingPlan& plan) {
+  const auto& made = plan.costs.front().spec.max_positions;
+  if (!made) {
+    return "";
+  }
+  const bool beyond = std::ranges::max(plan.contexts) > static_cast<std::uint64_t>(*made);
+  return fmt::format("{} positions{}", with_thousands(*made),
+                     beyond ? "; longer contexts are beyond them" : "");
+}
+
+namespace {
+
 std::string heading(const ServingPlan& plan) {
   const ModelSpec& spec = plan.costs.front().spec;
   std::string text = fmt::format("{} ({}): {} layers, {} query heads, head dimension {}",
                                  printable(plan.path, 0), printable(spec.architecture),
                                  spec.layer_count(), spec.query_heads, spec.head_dim);
   if (spec.max_positions) {
-    text += fmt::format("\nmade for {} positions", with_thousands(*spec.max_positions));
+    text += fmt::format("\nmade for {}", text_of_positions(plan));
   }
   if (spec.sliding_window) {
     text += fmt::format("{}a sliding window of {} tokens{}, which limits the cache",
@@ -90,7 +104,10 @@ PlanTable batch_table(const ServingPlan& plan) {
           table_of(
               plan, {fmt::format("{} of up to", with_thousands(plan.batch))},
               [&](const ServingCost& cost) {
-                const auto longest = cost.largest_context(*plan.vram, plan.batch);
+                const auto fits = cost.largest_context(*plan.vram, plan.batch);
+                const auto& made = cost.spec.max_positions;
+                const auto most = made ? std::optional<std::uint64_t>(*made) : std::nullopt;
+                const auto longest = fits && most ? std::min(*fits, *most) : fits ? fits : most;
                 return std::vector{longest ? with_thousands(*longest) : std::string("any")};
               },
               [&](const ServingCost& cost, std::uint64_t context) {

@@ -23,6 +23,9 @@ struct ServingPlan {
   std::optional<std::size_t> chosen = std::nullopt;       ///< index in `costs`
 };
 
+/// "8,192 positions", and whether a context of the plan is longer; empty if any number will do.
+std::string text_of_positions(const ServingPlan& plan);
+
 /// "1 sequence", "1,024 sequences".
 std::string text_of_sequences(std::uint64_t count);
 

@@ -22,7 +22,7 @@ constexpr std::array kNeeds = std::to_array<OptionNeed>({
     {"convert", "--calibration", "--pool=lowrank --grouping=similar --measure --text --sample"},
     {"convert", "--tokenizer --jsonl --field", "--text"},
     {"convert", "--allow-any-text", "--text --refit --kv-budget"},
-    {"convert", "--effort --own-text --distill-steps --distill-lr --distill-attention",
+    {"convert", "--effort --own-text --distill-steps --distill-lr --distill-attention --resume",
      "--text --sample"},
     {"convert", "--kv-budget-data --kv-budget-tokens", "--kv-budget"},
     {"convert", "--refit-steps --refit-tokens --refit-lr", "--refit --text --sample"},

@@ -73,21 +73,42 @@ std::string text_of(NumberRange range) {
                              : fmt::format("more than {}, up to {}", range.least, range.most);
 }
 
+// "8192", "8k", "2e9", "1.5T": k and m are contexts' 2^10 and 2^20, b and t pretraining's 10^9 and
+// 10^12.
+std::optional<std::uint64_t> whole_number(std::string_view text) {
+  constexpr double kExact = 0x1p53;
+  std::uint64_t digits = 0;
+  const char* last = text.data() + text.size();
+  if (const auto [end, fault] = std::from_chars(text.data(), last, digits);
+      fault == std::errc() && end == last) {
+    return digits;
+  }
+  const std::optional<Amount> amount = split_amount(text);
+  const std::string unit = amount ? amount->unit : "none";
+  const double factor = unit.empty()  ? 1
+                        : unit == "k" ? 0x1p10
+                        : unit == "m" ? 0x1p20
+                        : unit == "b" ? 1e9
+                        : unit == "t" ? 1e12
+                                      : 0.0;
+  const double number = amount ? amount->number * factor : 0.0;
+  const bool written_as_count = !unit.empty() || text.find_first_of("eE") != text.npos;  // no "8.0"
+  const bool fits = written_as_count && factor > 0.0 && number >= 0.0 && number <= kExact;
+  return fits && std::trunc(number) == number ? std::optional(static_cast<std::uint64_t>(number))
+                                              : std::nullopt;
+}
+
 }  // namespace
 
 std::uint64_t parse_count(std::string_view option, std::string_view text, CountRange range) {
-  std::uint64_t count = 0;
-  const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), count);
-  const std::string unit = lower({end, text.data() + text.size()});
-  const std::uint64_t factor = unit.empty() ? 1 : unit == "k" ? 1024 : unit == "m" ? 1048576 : 0;
-  const bool fits = fault == std::errc() && factor > 0 && count <= range.most / factor;
-  if (!fits || count * factor < range.least) {
+  const std::optional<std::uint64_t> count = whole_number(text);
+  if (!count || *count < range.least || *count > range.most) {
     constexpr std::uint64_t kMany = 1'000'000;  // counts of tokens, not of heads
     throw_usage("{}: \"{}\" is not a whole number from {} to {}{}", option, printable(text),
                 with_thousands(range.least), with_thousands(range.most),
-                range.most > kMany ? ", such as 8192 or 8k (k: 1,024)" : "");
+                range.most > kMany ? ", such as 8192, 8k (k: 1,024) or 1.5T (10^12)" : "");
   }
-  return count * factor;
+  return *count;
 }
 
 std::vector<std::uint64_t> parse_counts(std::string_view option, std::string_view text,

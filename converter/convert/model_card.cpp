@@ -84,10 +84,13 @@ std::string method_text(const ConversionRecord& record) {
   text += record.refit.recorded()
               ? ". Each attention layer was then fitted to the outputs of the source's layer."
               : ".";
-  return text +
-         (record.keeps_distillation()
-              ? " Then all of them were trained together to predict what the source predicts."
-              : "");
+  if (!record.keeps_distillation()) {
+    return text;
+  }
+  return text + fmt::format(" Then all of them were trained together {}.",
+                            record.distilled.value->measure == "hidden_state_error"
+                                ? "to give the source's last hidden states"
+                                : "to predict what the source predicts");
 }
 
 std::string warnings_text(const ConversionRecord& record) {

@@ -131,8 +131,10 @@ struct HubName {
 // A name of the form "org/name[@revision]", also as an address of the hub; a revision may contain
 // slashes ("refs/pr/1").
 std::optional<HubName> parse_name(std::string text) {
-  if (constexpr std::string_view kHub = "https://huggingface.co/"; text.starts_with(kHub)) {
-    text.erase(0, kHub.size());
+  for (const std::string_view hub : {"https://huggingface.co/", "https://hf.co/", "hf://"}) {
+    if (text.starts_with(hub)) {
+      text.erase(0, hub.size());
+    }
   }
   const std::size_t at = text.find('@');
   const std::string repository = text.substr(0, at);

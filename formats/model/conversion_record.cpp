@@ -275,7 +275,11 @@ bool is_conversion_fact(std::string_view key) {
 Json kept_facts(const Json& facts) {
   Json kept = Json::object();
   for (const auto& [key, value] : facts.items()) {
-    const std::string text = line_of_json(value);
+    Json part = value;
+    if (part.is_object()) {
+      part.erase("answers");  // the losses beside them say what later warnings need
+    }
+    const std::string text = line_of_json(part);
     if (text.size() <= kMostFactBytes) {
       kept[key] = Json::parse(text);
     }
@@ -378,17 +382,35 @@ void ConversionRecord::check_types(const std::string& where) const {
   for_each_fact([&](const auto& row) { check(this->*row.fact); });
 }
 
-Json ConversionRecord::earlier_steps() const {
-  Json steps = Json::array();
-  if (history.stored.is_array()) {
-    std::ranges::copy_if(history.stored, std::back_inserter(steps),
+namespace {
+
+Json objects_in(const Json& list) {
+  Json objects = Json::array();
+  if (list.is_array()) {
+    std::ranges::copy_if(list, std::back_inserter(objects),
                          [](const Json& step) { return step.is_object(); });
+  }
+  return objects;
+}
+
+}  // namespace
+
+Json ConversionRecord::earlier_steps() const {
+  Json steps = objects_in(history.stored);
+  if (converted() && trained()) {  // the last conversion is in this record, too
+    const auto conversion = std::find_if(steps.rbegin(), steps.rend(), [&](const Json& step) {
+      return !step.contains(training.key);
+    });
+    if (conversion != steps.rend() &&
+        ConversionRecord(*conversion).kv_heads.stored == kv_heads.stored) {
+      steps.erase(std::next(conversion).base());
+    }
   }
   return steps;
 }
 
 Json ConversionRecord::steps() const {
-  Json steps = earlier_steps();
+  Json steps = objects_in(history.stored);
   if (converted() && !(trained() && history.recorded())) {  // otherwise it is in the history
     steps.push_back(kept_facts(facts_));
   }

@@ -176,18 +176,28 @@ namespace {
 // the model still knows"); published recoveries of it take billions.
 constexpr std::uint64_t kFewTokens = 10'000'000;
 
-// Since the last conversion.
-std::uint64_t tokens_trained(const ConversionRecord& record) {
-  std::uint64_t sum = 0;
+// What left the heads as they are: the last conversion to fewer, whatever form the model was given
+// since then.
+struct Pooled {
+  ConversionRecord step;
+  std::uint64_t tokens = 0;  // of training since then
+  bool trained = false;
+};
+
+std::optional<Pooled> last_pooling(const ConversionRecord& record) {
+  Pooled since;
   const Json steps = record.steps();
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    const auto training = ConversionRecord(*step).training;
-    if (!training.recorded()) {
-      break;
+    const ConversionRecord facts(*step);
+    if (facts.training.recorded()) {
+      since.trained = true;  // unknown tokens are enough
+      since.tokens += facts.training.value.value_or(TrainingRecord()).tokens.value_or(kFewTokens);
+    } else if (facts.converted() && facts.pooled()) {
+      since.step = facts;
+      return since;
     }
-    sum += training.value.value_or(TrainingRecord()).tokens.value_or(kFewTokens);  // unknown
   }
-  return sum;
+  return std::nullopt;
 }
 
 std::string text_of_short_training(std::string_view pool, std::uint64_t tokens) {
@@ -199,30 +209,34 @@ std::string text_of_short_training(std::string_view pool, std::uint64_t tokens) 
 }
 
 // Empty if something has adapted the heads to the model's inputs.
-std::string text_of_usability(const ConversionRecord& record) {
-  const bool adapted = record.refit.recorded() || record.keeps_distillation();
-  if (!record.pooled() || adapted || record.calibration_tokens.recorded()) {
+std::string text_of_usability(const Pooled& pooled) {
+  const ConversionRecord& step = pooled.step;
+  if (step.refit.recorded() || step.keeps_distillation() || step.calibration_tokens.recorded()) {
     return "";
   }
-  const std::string pool = plain_word(record.pool.value);
-  if (record.trained()) {
-    const std::uint64_t tokens = tokens_trained(record);
-    return tokens < kFewTokens ? text_of_short_training(pool, tokens) : "";
+  const std::string pool = plain_word(step.pool.value);
+  if (pooled.trained) {
+    return pooled.tokens < kFewTokens ? text_of_short_training(pool, pooled.tokens) : "";
   }
   return text_of_unadapted_heads("this model", pool) +
          (takes_heads_as_they_are(pool)
-              ? " (regroup uptrain trains it; regroup convert --text makes a model that loses far "
-                "less)"
+              ? " (regroup convert --text makes one that loses far less; regroup uptrain trains "
+                "models in safetensors that predict tokens)"
               : " (regroup convert --text does, and loses far less)");
 }
 
 }  // namespace
 
 std::vector<std::string> warnings_in(const ConversionRecord& record) {
-  std::vector<std::string> warnings{text_of_usability(record),
-                                    record.held_out.value && !record.trained()
-                                        ? text_of_lost_knowledge(*record.held_out.value)
-                                        : ""};
+  const std::optional<Pooled> pooled = last_pooling(record);
+  if (!pooled) {
+    return {};
+  }
+  const std::optional<HeldOut>& held_out =
+      record.pooled() ? record.held_out.value : pooled->step.held_out.value;
+  std::vector<std::string> warnings{
+      text_of_usability(*pooled),
+      held_out && !pooled->trained ? text_of_lost_knowledge(*held_out) : ""};
   std::erase(warnings, "");
   return warnings;
 }

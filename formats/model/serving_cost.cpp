@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -105,20 +104,14 @@ std::uint64_t bytes_when_written(DType dtype, const Shape& shape) {
   return tensor_bytes(can_encode(dtype) || !is_block_type(dtype) ? dtype : DType::kQ8_0, shape);
 }
 
-// The number of bytes by which the attention's tensors shrink from `before` to `after`.
-std::int64_t bytes_saved(const Checkpoint& checkpoint, const ModelSpec& before,
-                         const ModelSpec& after) {
-  std::unordered_map<std::string, Shape> shapes;
-  for (ExpectedTensor& tensor : expected_attention_tensors(before)) {
-    shapes.emplace(std::move(tensor.name), std::move(tensor.shape));
-  }
+// The number of bytes by which the attention's tensors shrink to those of `after`. All of them are
+// written again, since conversion with a text changes queries and outputs as well.
+std::int64_t bytes_saved(const Checkpoint& checkpoint, const ModelSpec& after) {
   std::int64_t saved = 0;
   for (const ExpectedTensor& tensor : expected_attention_tensors(after)) {
-    if (shapes.at(tensor.name) != tensor.shape) {
-      const TensorInfo& info = checkpoint.at(tensor.name);
-      saved += static_cast<std::int64_t>(info.bytes()) -
-               static_cast<std::int64_t>(bytes_when_written(info.dtype, tensor.shape));
-    }
+    const TensorInfo& info = checkpoint.at(tensor.name);
+    saved += static_cast<std::int64_t>(info.bytes()) -
+             static_cast<std::int64_t>(bytes_when_written(info.dtype, tensor.shape));
   }
   return saved;
 }
@@ -168,8 +161,8 @@ ServingCost cost_with(std::int64_t kv_heads, const std::vector<AttentionRole>& r
       decoder.kv_heads_of(role) = cost.spec.kv_heads_of(role);
     }
   }
-  cost.weight_bytes -= bytes_saved(checkpoint, now.spec, cost.spec);
-  cost.step_weight_bytes -= bytes_saved(checkpoint, now.spec, decoder);
+  cost.weight_bytes -= bytes_saved(checkpoint, cost.spec);
+  cost.step_weight_bytes -= bytes_saved(checkpoint, decoder);
   cost.cache = *kv_cache_cost(cost.spec, dtype);
   return cost;
 }
@@ -212,8 +205,10 @@ std::vector<ServingCost> serving_costs(const Model& model, const ServingQuestion
   const DType dtype = question.cache_dtype.value_or(cache_dtype_of(spec, checkpoint));
   const auto now = kv_cache_cost(spec, dtype);
   if (!now) {
-    throw_usage("{}: {} has no KV cache to plan", printable_path(model.path),
-                printable(spec.architecture));
+    throw_usage(
+        "{}: {} has no KV cache to plan; inspect shows its heads, convert --dry-run what "
+        "fewer change",
+        printable_path(model.path), printable(spec.architecture));
   }
   const std::vector<AttentionRole> roles = roles_of(spec, question);
   std::vector<ServingCost> costs{cost_as_it_is(model, spec, *now)};

@@ -80,8 +80,8 @@ struct TensorDifference {
 /// May throw.
 using ComparisonProgress = std::function<void(std::uint64_t bytes, std::string_view tensor)>;
 
-/// The tensors that differ in any way, in the order of `before`, then added ones. Tensors for which
-/// `chosen` is false are skipped; an empty `chosen` skips none. Reads both in parts.
+/// The tensors that differ in any way, by name, layer 2 before layer 10. Tensors for which `chosen`
+/// is false are skipped; an empty `chosen` skips none. Reads both in parts.
 std::vector<TensorDifference> differences_between(
     const Checkpoint& before, const Checkpoint& after,
     const std::function<bool(const std::string&)>& chosen, const ComparisonProgress& progress);

@@ -75,6 +75,7 @@ class ConvertOptions(ProgramOptions, total=False):
     sample: bool | None
     effort: Literal["quick", "normal", "thorough"] | int | str | None
     own_text: float | None
+    resume: bool | None
     distill_steps: int | None
     distill_lr: float | None
     distill_attention: float | None

@@ -1,6 +1,7 @@
 #include "uptrain/run/distill.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -14,11 +15,13 @@
 
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
+#include "formats/base/printable.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/model/measurements.h"
 #include "uptrain/model/save_parameters.h"
 #include "uptrain/run/run_record.h"
 #include "uptrain/train/lr_schedule.h"
+#include "uptrain/train/run_directory.h"
 #include "uptrain/train/training_loss.h"
 
 namespace regroup {
@@ -246,13 +249,109 @@ DataLoader open_text(const std::vector<std::filesystem::path>& files, const Uptr
   return DataLoader(files, run.sequence_length.value(), spec.vocab_size, run.seed);
 }
 
+// A number of a recorded recipe.
+double recorded_number(const Json& recipe, const char* name) {
+  const auto found = recipe.find(name);
+  if (found == recipe.end() || !found->is_number() || !(found->get<double>() > 0.0)) {
+    throw_bad_input("the run to resume records no {}: it is none of a conversion", name);
+  }
+  return found->get<double>();
+}
+
+// Keeps the states of a run.
+class KeptRun {
+ public:
+  // `report`: what the trials found, which a resumed run takes from its recipe. Without `where`,
+  // nothing is kept.
+  KeptRun(const std::optional<DistillStates>& where, const Model& source,
+          const DistillReport& report, std::vector<StateTensor> tensors)
+      : where_(where ? &*where : nullptr),
+        model_(fingerprint_of(source)),
+        tensors_(std::move(tensors)) {
+    if (where_ != nullptr) {
+      recipe_ = where_->recipe;
+      recipe_["before"] = report.before;
+      recipe_["learning_rate"] = report.learning_rate;
+      recipe_["relative_rate"] = report.relative_rate;
+    }
+  }
+
+  // Of the newest state, which is in the tensors then. `run`: steps and batch.
+  TrainingProgress begin(const UptrainSettings& run) {
+    if (where_ == nullptr || !where_->resume) {
+      return {};
+    }
+    directory_ = RunDirectory::resume(where_->output, recipe_, model_);
+    const auto check = [&](const TrainingProgress& found, std::span<const StateTensor>) {
+      if (found.step > run.steps.value() || found.samples != found.step * run.batch) {
+        throw_bad_input("the state after step {} and {} samples is none of a run of {} steps of {}",
+                        found.step, found.samples, run.steps.value(), run.batch);
+      }
+    };
+    return directory_->load_newest(tensors_, where_->warn, {}, check).value_or(TrainingProgress{});
+  }
+
+  void save_if_due(const TrainingProgress& progress) {
+    constexpr std::chrono::minutes kEvery{10};
+    if (where_ == nullptr || std::chrono::steady_clock::now() - saved_ < kEvery) {
+      return;
+    }
+    try {
+      save(progress);
+    } catch (const Error& fault) {
+      call_if_given(where_->warn,
+                    fmt::format("step {}: no state was saved: {}", progress.step, fault.what()));
+    }
+  }
+
+  // A run long enough to have states gets a last one, for what follows may be stopped, too.
+  void finish(const TrainingProgress& progress) {
+    if (directory_) {
+      saved_ = {};
+      save_if_due(progress);
+    }
+  }
+
+  [[noreturn]] void stop(const TrainingProgress& progress, std::int64_t steps) {
+    if (where_ == nullptr) {
+      throw_interrupted();
+    }
+    save(progress);
+    throw Error(ErrorKind::kInterruptedSaved,
+                fmt::format("stopped after step {} of {} of distillation; the same command with "
+                            "--resume goes on from {}",
+                            progress.step, steps, printable_path(directory_->path())));
+  }
+
+ private:
+  void save(const TrainingProgress& progress) {
+    if (!directory_) {
+      directory_ = RunDirectory::create(where_->output, recipe_, model_);
+      for (const std::filesystem::path& file : where_->files) {
+        std::filesystem::copy_file(file, directory_->path() / file.filename(),
+                                   std::filesystem::copy_options::overwrite_existing);
+      }
+    }
+    directory_->save(progress, tensors_);
+    saved_ = std::chrono::steady_clock::now();
+  }
+
+  const DistillStates* where_;
+  std::string model_;
+  Json recipe_;
+  std::vector<StateTensor> tensors_;
+  std::optional<RunDirectory> directory_;
+  std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now();
+};
+
 // Trains the result from its own weights, as often as asked, and judges it.
 class DistillationRun {
  public:
   DistillationRun(const Model& source, const Model& result, std::span<const std::string> tensors,
                   const DistillSettings& settings, const DistillProgress& after_step,
                   const std::atomic<bool>& stop)
-      : result_(result),
+      : source_(source),
+        result_(result),
         tensors_(tensors),
         settings_(settings),
         task_(evaluation_task(source, settings.run.sequence_length.value())),
@@ -267,20 +366,28 @@ class DistillationRun {
   DistillReport run() {
     DistillReport report{.of_predictions = task_.has_value()};
     report.attention_weight = run_.teacher.attention_weight;
-    double size = 0.0;
-    {
-      TrainedModel untrained(result_, run_, tensors_);
-      size = usual_size(untrained.masters());
-      report.before = difference_of(untrained);
+    if (settings_.states && settings_.states->resume) {
+      const Json recipe = RunDirectory::recorded_recipe(settings_.states->output);
+      report.before = recorded_number(recipe, "before");
+      report.learning_rate = recorded_number(recipe, "learning_rate");
+      report.relative_rate = recorded_number(recipe, "relative_rate");
+    } else {
+      begin(report);
     }
-    const std::int64_t steps = run_.steps.value();
-    report.relative_rate = settings_.relative_rate.value_or(kUsualRate);
-    if (!settings_.relative_rate && steps >= kLeastStepsWithTrials) {
-      report.relative_rate = best_rate(size, report.before, steps);
-    }
-    report.learning_rate = size * report.relative_rate;
     TrainedModel student(result_, run_, tensors_);
-    train(student, steps, report.learning_rate, /*trial=*/false);
+    KeptRun kept(settings_.states, source_, report, student.state());
+    TrainingProgress progress = kept.begin(run_);
+    const std::int64_t steps = run_.steps.value();
+    {
+      const StopScope between_steps(nullptr);  // for the state to be saved
+      if (!train(student, steps, report.learning_rate, progress, [&](const StepReport& step) {
+            call_if_given(after_step_, /*trial=*/false, step);
+            kept.save_if_due(progress);
+          })) {
+        kept.stop(progress, steps);
+      }
+      kept.finish(progress);
+    }
     report.after = difference_of(student);
     if (report.improved()) {
       overwrite_parameters(student.masters().tensors(), result_.checkpoint);
@@ -298,18 +405,30 @@ class DistillationRun {
     return reads_inputs_ ? over_inputs(std::move(difference), settings_.frame) : difference;
   }
 
-  void train(TrainedModel& student, std::int64_t steps, double rate, bool trial) {
+  // Measures the untrained result and finds the rate.
+  void begin(DistillReport& report) {
+    double size = 0.0;
+    {
+      TrainedModel untrained(result_, run_, tensors_);
+      size = usual_size(untrained.masters());
+      report.before = difference_of(untrained);
+    }
+    const std::int64_t steps = run_.steps.value();
+    report.relative_rate = settings_.relative_rate.value_or(kUsualRate);
+    if (!settings_.relative_rate && steps >= kLeastStepsWithTrials) {
+      report.relative_rate = best_rate(size, report.before, steps);
+    }
+    report.learning_rate = size * report.relative_rate;
+  }
+
+  // Returns false if it was stopped.
+  bool train(TrainedModel& student, std::int64_t steps, double rate, TrainingProgress& progress,
+             const std::function<void(const StepReport&)>& after_step) {
     AttentionDistillation attention(student.model(), teacher_);
     const LossFunction loss =
         with_attention(difference_from(student), attention, run_.teacher.attention_weight);
     Trainer trainer = student.trainer(loss, text_, fitting_schedule(rate, steps));
-    TrainingProgress progress;
-    const auto after_step = [&](const StepReport& step) {
-      call_if_given(after_step_, trial, step);
-    };
-    if (!trainer.run(progress, stop_, after_step)) {
-      throw_interrupted();
-    }
+    return trainer.run(progress, stop_, after_step);
   }
 
   // Relative to `size`, for a run of `steps`. `before`: the difference without training.
@@ -318,12 +437,18 @@ class DistillationRun {
     std::map<double, double> differences;
     RateSearch().best([&](double rate) {
       TrainedModel student(result_, run_, tensors_);
-      train(student, each, size * kRateUnit * rate, /*trial=*/true);
+      TrainingProgress progress;
+      if (!train(student, each, size * kRateUnit * rate, progress, [&](const StepReport& step) {
+            call_if_given(after_step_, /*trial=*/true, step);
+          })) {
+        throw_interrupted();
+      }
       return differences[kRateUnit * rate] = difference_of(student);
     });
     return rate_of_longer_run(differences, before);
   }
 
+  const Model& source_;
   const Model& result_;
   std::span<const std::string> tensors_;
   const DistillSettings& settings_;

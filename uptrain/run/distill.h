@@ -3,11 +3,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "formats/base/json.h"
 #include "formats/model/model.h"
 #include "formats/vocabulary/vocabulary.h"
 #include "uptrain/distributed/process_group.h"
@@ -45,6 +48,16 @@ std::optional<RateChoice> choose_rate(UptrainPlan& plan, const Model& source,
 // whole model predicts what its source predicts. Refitting, which goes before, trains each
 // attention by itself.
 
+/// Where a run that is stopped, or killed after its first ten minutes, is kept: in the RunDirectory
+/// of `output`. Trials of rates are not kept.
+struct DistillStates {
+  std::filesystem::path output;
+  Json recipe;                               ///< an object; equal where the run is resumed
+  std::vector<std::filesystem::path> files;  ///< copied into that directory
+  bool resume = false;
+  std::function<void(const std::string&)> warn;  ///< of states that could not be used or saved
+};
+
 struct DistillSettings {
   /// Set are `data` to learn from, `eval_data` that judges, sequence length, batch, steps and
   /// device; distill() sets the rest.
@@ -60,6 +73,7 @@ struct DistillSettings {
   /// Of each window, for encoders. These read inputs of all lengths: of three batches, one has
   /// windows, one their halves and one their quarters, of at least 8 tokens, framed likewise.
   InputFrame frame;
+  std::optional<DistillStates> states;  ///< none: a run that is stopped is lost
 };
 
 /// How far the result is from its source on the held-out text.
@@ -89,7 +103,9 @@ using DistillProgress = std::function<void(bool trial, const StepReport& step)>;
 /// otherwise in fp32. Writes them into its files, which are not published yet, if that brings it
 /// closer to `source` on the held-out text; otherwise the files stay as they are. `after_step` may
 /// be empty. Throws kBadInput for a text shorter than a window or with tokens outside the
-/// vocabulary, kInterrupted soon after `stop` turns true, kEnvironment without memory or device.
+/// vocabulary, kInterrupted soon after `stop` turns true, or kInterruptedSaved if settings.states
+/// keeps the run, kEnvironment without memory or device, and what RunDirectory throws. The states
+/// of a complete run remain until the caller has published the result.
 DistillReport distill(const Model& source, const Model& result,
                       std::span<const std::string> tensors, const DistillSettings& settings,
                       const DistillProgress& after_step, const std::atomic<bool>& stop);

@@ -87,7 +87,8 @@ TEST_CASE("a record's text has measurements and training and earlier steps and w
       "checksums": {"a": "0123456789abcdef"}, "later": {"x": 1},
       "uptrain": {"steps": 3, "tokens": 192, "eval_loss_before": 4, "eval_loss": 3.25},
       "history": [{"left_out": 2}, {"uptrain": {"steps": 7, "tokens": 70}},
-                  {"source_kv_heads": 4, "kv_heads": 2, "pool": "lowrank", "grouping": "similar"}]})");
+                  {"source_kv_heads": 8, "kv_heads": 4, "pool": "lowrank", "grouping": "similar"},
+                  {"source_kv_heads": 4, "kv_heads": 2, "pool": "lowrank"}]})");
   CHECK(fact(all, "architecture") == "GPT2 -> LlamaForCausalLM");
   CHECK(fact(all, "kept") ==
         "60.0 % of the energy (sum of squares) of keys, 50.0 % of values, mean of layers");
@@ -100,7 +101,8 @@ TEST_CASE("a record's text has measurements and training and earlier steps and w
         "trained in 3 steps on 192 tokens, held-out loss 4.0000 to 3.2500");
   CHECK(fact(all, "earlier 1") == "2 older steps");
   CHECK(fact(all, "earlier 2") == "trained in 7 steps on 70 tokens");
-  CHECK(fact(all, "earlier 3") == "converted from 4 kv heads to 2 (lowrank, similar)");
+  CHECK(fact(all, "earlier 3") == "converted from 8 kv heads to 4 (lowrank, similar)");
+  CHECK(fact(all, "earlier 4").empty());  // the conversion of this record itself
   CHECK(fact(all, "later") == R"({"x":1})");
 }
 

@@ -67,9 +67,33 @@ TEST_CASE("convert warns of a plain mean in the words of the card and of inspect
   CHECK_THAT(converted.err,
              ContainsSubstring("warning: the result" + words + "; --text FILE, with a text"));
   CHECK_THAT(run_program({"inspect", result}).err,
-             ContainsSubstring("warning: this model" + words + " (regroup uptrain"));
+             ContainsSubstring("warning: this model" + words + " (regroup convert --text"));
   CHECK_THAT(bytes_of_file(directory / "out/README.md"),
-             ContainsSubstring("**Warning:** this model" + words + " (regroup uptrain"));
+             ContainsSubstring("**Warning:** this model" + words + " (regroup convert"));
+}
+
+TEST_CASE("the warning of heads that nothing has adapted follows them into other forms", "[cli]") {
+  const TemporaryDirectory directory;
+  const std::string mean = (directory / "mean").string();
+  REQUIRE(
+      run_program({"convert", golden("llama_mha").string(), mean, "--kv-heads", "1"}).exit_code ==
+      0);
+  const auto warns = [&](const std::vector<std::string>& command, const std::string& model) {
+    CAPTURE(command);
+    const ProgramResult written = run_program(command);
+    CHECK(written.exit_code == 0);
+    CHECK_THAT(written.err, ContainsSubstring("not usable before uptraining"));
+    CHECK_THAT(run_program({"inspect", model}).err,
+               ContainsSubstring("not usable before uptraining"));
+  };
+  const std::string half = (directory / "half").string();
+  const std::string gguf = (directory / "model.gguf").string();
+  const std::string again = (directory / "again.gguf").string();
+  const std::string more = (directory / "more").string();
+  warns({"convert", mean, half, "--dtype", "fp16"}, half);
+  warns({"convert", half, gguf, "--to", "gguf"}, gguf);
+  warns({"convert", gguf, again, "--dtype", "bf16"}, again);
+  warns({"expand", mean, more, "--kv-heads", "6"}, more);
 }
 
 TEST_CASE("convert warns of runtimes that compute something else from the result", "[cli]") {

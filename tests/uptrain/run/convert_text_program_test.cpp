@@ -1,5 +1,8 @@
 // `regroup convert --text` as a program: from a model and a text to the table of losses.
 #include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <thread>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -488,6 +491,58 @@ TEST_CASE("a conversion uses windows from all over its texts", "[uptrain]") {
     files.text = other.string();
     CHECK(files.convert(both).exit_code == 0);
   }
+}
+
+// Runs a conversion until a step of its distillation is done, and asks it to stop.
+ProgramResult stopped_while_distilling(std::vector<std::string> arguments) {
+  arguments.emplace_back("--json-progress");
+  RunningProgram program(arguments);
+  while (program.err_so_far().find("\"loss ") == std::string::npos) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  program.send(SIGINT);
+  return program.wait();
+}
+
+TEST_CASE("a distillation that was stopped goes on to the same result", "[uptrain]") {
+  const TextConversion files;
+  const auto arguments = [&](const std::string& output) {
+    return std::vector<std::string>{
+        "convert",  files.model,      output,  "--kv-heads",      "1",    "--text",
+        files.text, "--tokenizer",    "bytes", "--refit-context", "32",   "--distill-steps",
+        "300",      "--refit-tokens", "2048",  "--distill-lr",    "0.01", "--allow-any-text"};
+  };
+  const ProgramResult whole = run_program(arguments(files.output + "-whole"));
+  CAPTURE(whole.err);
+  REQUIRE(whole.exit_code == 0);
+  auto command = arguments(files.output);
+  const ProgramResult stopped = stopped_while_distilling(command);
+  CAPTURE(stopped.err);
+  const std::filesystem::path run = files.output + ".run";
+  REQUIRE(stopped.exit_code == kExitStateSaved);
+  CHECK_THAT(stopped.err, ContainsSubstring("of 300 of distillation; the same command with --res"));
+  CHECK(!std::filesystem::exists(files.output));
+  CHECK(std::filesystem::exists(run / "own.bin"));
+  const ProgramResult again = run_program(command);
+  CHECK(again.exit_code == kExitUsage);
+  CHECK_THAT(again.err, ContainsSubstring("holds a run already"));
+  command.emplace_back("--resume");
+  auto other = command;
+  *(std::ranges::find(other, "--refit-tokens") + 1) = "1024";
+  const ProgramResult refused = run_program(other);
+  CHECK(refused.exit_code == kExitUsage);
+  CHECK_THAT(refused.err, ContainsSubstring("text was"));
+  const ProgramResult resumed = run_program(command);
+  CAPTURE(resumed.err);
+  CHECK(resumed.exit_code == 0);
+  CHECK_THAT(resumed.err, !ContainsSubstring("sample:"));
+  CHECK(!std::filesystem::exists(run));
+  const ProgramResult diff = run_program({"diff", files.output + "-whole", files.output});
+  CAPTURE(diff.out);
+  CHECK(diff.exit_code == 0);
+  auto nothing = arguments(files.output + "-new");
+  nothing.emplace_back("--resume");
+  CHECK_THAT(run_program(nothing).err, ContainsSubstring("there is no run to resume"));
 }
 
 TEST_CASE("windows of an encoder are inputs between its special tokens", "[uptrain]") {
