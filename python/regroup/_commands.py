@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, Union
 
 from regroup._errors import UsageError, error_of, in_python
@@ -180,3 +181,9 @@ def plot(runs: Paths, output: Path, **options: Unpack[PlotOptions]) -> None:
 
 def _several(paths: Paths) -> Sequence[Path]:
     return [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths
+
+
+# help() of Python shows **options as one word.
+for _name, _function in list(globals().items()):
+    if getattr(_function, "__module__", None) == __name__ and "options" in getattr(_function, "__annotations__", ()):
+        _function.__doc__ = cleandoc(_function.__doc__ or "") + f'\n\n`regroup.help("{_name}")` prints all options.'

@@ -73,5 +73,6 @@ def error_of(exit_code: int, line: str, report: dict[str, Any]) -> BaseException
     if exit_code < 0:  # the last line is not about that
         line = f"regroup was ended by signal {-exit_code} ({signal.strsignal(-exit_code)})"
     line = line or f"regroup ended with exit code {exit_code}"
-    line = in_python(line) if exit_code == 2 else line
+    if exit_code == 2:  # the functions write --option=value, so that only True leaves an option without one
+        line = in_python(re.sub(r"( needs a value, not) --.*", r"\1 True", line))
     return _KINDS.get(exit_code, RegroupError)(line, exit_code)

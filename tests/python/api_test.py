@@ -50,6 +50,13 @@ class TheFunctions(unittest.TestCase):
                 for option in named[len(command.positionals) :]:
                     self.assertIn("--" + option.replace("_", "-"), command.options)
 
+    def test_each_says_what_prints_its_options(self):
+        for name in self.commands.keys() - WITHOUT_FUNCTION:
+            name = name.replace(" ", "_")
+            lines = inspect.getdoc(getattr(regroup, name)).splitlines()
+            self.assertEqual(lines[-1], f'`regroup.help("{name}")` prints all options.')
+            self.assertFalse(lines[0].endswith("options."))
+
     def test_the_options_with_special_rules_are_the_program_s(self):
         pairs, words = set(), set()
         for command in self.commands.values():
@@ -96,8 +103,9 @@ class KeywordArguments(unittest.TestCase):
                 words_of({"data": value})
 
     def test_a_flag_s_value_for_another_option_is_refused(self):
-        with self.assertRaisesRegex(regroup.UsageError, "kv_heads needs a value"):
-            regroup.convert(LLAMA, "nowhere", kv_heads=True)
+        for options in ({"kv_heads": True}, {"kv_heads": True, "text": "a.txt"}, {"quiet": True, "kv_heads": True}):
+            with self.assertRaisesRegex(regroup.UsageError, "^kv_heads needs a value, not True$"):
+                regroup.convert(LLAMA, "nowhere", **options)
 
     def test_a_wrong_choice_is_refused_by_its_name(self):
         for function, operands, options in [
