@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <filesystem>
 #include <map>
 #include <string_view>
@@ -152,10 +153,12 @@ void add_pooling_options(Command command, ConvertOptions& options) {
 void add_budget_options(Command command, ConvertOptions::Budget& options) {
   command.begin_group("Kv heads by layer");
   const auto take_budget = [&options](const std::string& name, const std::string& typed) {
-    const bool digits =
-        std::all_of(typed.begin(), typed.end(), [](char c) { return c >= '0' && c <= '9'; });
-    if (digits && !typed.empty() && typed.size() <= 2) {
-      throw_usage("{0}: {1} is {1} bytes per token; a share of the source's is {1}%", name, typed);
+    double number = 0.0;
+    const char* last = typed.data() + typed.size();
+    const auto [end, fault] = std::from_chars(typed.data(), last, number);
+    if (fault == std::errc() && end == last && number > 0.0 && number < 100.0) {
+      throw_usage("{}: {} has no unit; a share of the source's cache is {:g}%", name, typed,
+                  number < 1.0 ? 100.0 * number : number);
     }
     parse_bytes_or_share(name, typed, kMostTokens);  // the whole is not known yet
     options.budget = typed;

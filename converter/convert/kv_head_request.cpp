@@ -68,7 +68,8 @@ std::vector<std::int64_t> resolve_kv_heads(const std::vector<std::int64_t>& requ
       continue;
     }
     if (heads[i] > has) {
-      throw_usage("--kv-heads {}: layer {} has only {} kv heads", heads[i], i, has);
+      throw_usage("--kv-heads {}: layer {} has only {} kv heads; regroup expand repeats heads",
+                  heads[i], i, has);
     }
     if (has % heads[i] != 0) {
       throw_usage("--kv-heads {}: does not divide the {} kv heads of layer {}; allowed: {}",

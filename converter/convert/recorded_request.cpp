@@ -369,7 +369,8 @@ ConversionRequest recorded_request(const Model& source, const Model& result,
                                    std::shared_ptr<const Calibration> calibration) {
   const ConversionRecord record = record_of(result);
   if (record.facts().is_null()) {
-    throw_usage("{}: records no conversion by regroup", where(result));
+    throw_usage("{}: records no conversion by regroup{}", where(result),
+                record_of(source).converted() ? "; the source comes first, then its result" : "");
   }
   check_known(record, result);
   check_loaders_agree(result);

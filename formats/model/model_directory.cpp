@@ -308,6 +308,9 @@ ModelDirectory open_model_directory(const fs::path& given) {
   refuse_adapter(directory);
   if (!path_exists(config_path)) {
     refuse_nanogpt(path);
+    if (path != directory) {
+      static_cast<void>(open_checkpoint(path));  // says of another file what it is
+    }
     throw_bad_input("{}: {} {}; not a model directory{}", printable_path(path),
                     path == directory ? "contains no" : "is in a directory without", kConfigFile,
                     path != directory && path.extension() == ".bin"

@@ -103,6 +103,12 @@ TEST_CASE("convert refuses options without effect on the model", "[end_to_end]")
   check_refused({"convert", model, out, "--kv-heads", "2", "--attention", "encoder"},
                 "--attention encoder has no effect");
   check_refused({"convert", model, out, "--kv-heads", "2", "--attention", ""}, "--attention");
+  check_refused({"convert", model, out, "--kv-budget", "0.67"}, "source's cache is 67%");
+  check_refused({"convert", model, out, "--kv-budget", "25"}, "source's cache is 25%");
+  check_refused({"convert", model, out, "--kv-heads", "9"}, "regroup expand repeats heads");
+  check_refused({"convert", "--text", "a.txt", model, out, "--kv-heads", "2"},
+                "SOURCE is missing, for --text took a.txt");
+  check_refused({"verify", model, model}, "records no conversion");
   check_refused({"convert", model, out, "--kv-heads", "6", "--pool", "first"},
                 "--pool has no effect");
   check_refused({"convert", model, out, "--kv-heads", "2", "--calibration", "stats"},

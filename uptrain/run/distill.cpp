@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <limits>
 #include <map>
 #include <utility>
@@ -298,7 +299,7 @@ class KeptRun {
     }
     try {
       save(progress);
-    } catch (const Error& fault) {
+    } catch (const std::exception& fault) {  // a full disk ends no run
       call_if_given(where_->warn,
                     fmt::format("step {}: no state was saved: {}", progress.step, fault.what()));
     }
