@@ -57,14 +57,14 @@ def help(command: str = "") -> None:
         print((in_python(line[:end]).ljust(end) + in_python(line[end:], "=")).rstrip())
 
 
-def inspect(path: Path, *, on_progress: Callback | None = None, **options: Unpack[InspectOptions]) -> Report:
+def inspect(model: Path, *, on_progress: Callback | None = None, **options: Unpack[InspectOptions]) -> Report:
     """What a checkpoint is: heads per layer, KV cache, dtypes, how it was made, disagreements. Reads headers only."""
-    return run("inspect", [path], options, on_progress)
+    return run("inspect", [model], options, on_progress)
 
 
-def plan(path: Path, *, on_progress: Callback | None = None, **options: Unpack[PlanOptions]) -> Report:
+def plan(model: Path, *, on_progress: Callback | None = None, **options: Unpack[PlanOptions]) -> Report:
     """What fewer kv heads would change: cache, memory and least time of a step. A config.json is enough."""
-    return run("plan", [path], options, on_progress)
+    return run("plan", [model], options, on_progress)
 
 
 def diff(before: Path, after: Path, *, on_progress: Callback | None = None, **options: Unpack[DiffOptions]) -> Report:
