@@ -52,6 +52,25 @@ HeldOut compare_on_text(const Model& source, const ConvertOptions& options,
                         const PreparedText& text, const ConversionPlan& mean,
                         const std::string& result, const Console& console);
 
+/// "about 12 min (sample 3 min, distill 9 min); 2.8 GiB of memory": the time that each stage of a
+/// conversion with the text is expected to take, by the machine's speed of matrix products, which
+/// takes a second to measure, and the memory of distillation. `text`: before the source has written
+/// its share of it.
+std::string expected_cost(const Model& source, const ConvertOptions& options,
+                          const PreparedText& text);
+
+/// Weights that each token is multiplied with. Without an output head, the embedding is looked up.
+std::int64_t weights_in_products(const Model& source);
+
+/// The most tokens of the text that statistics are measured on. Statistics hardly gain from more
+/// (docs/results.md), which take their time.
+std::int64_t calibration_tokens(const ModelSpec& spec);
+
+/// Steps of refitting each attention, as asked for. By default 0 with the least effort; with the
+/// usual one not 0 only where nothing is distilled, since distillation gains more in the same time
+/// (docs/results.md).
+std::int64_t refit_steps_of(const ConvertOptions& options);
+
 /// The reason why the result of `plan` cannot be distilled on this machine; empty if it can.
 std::string why_not_distilled(const Model& source, const ConversionPlan& plan,
                               const ConvertOptions& options);
@@ -66,8 +85,8 @@ void forget_distillation(const Model& source, const std::string& destination);
 Recipe distillation_recipe(const PreparedText& text, const ConvertOptions& options);
 
 /// Distils the result of `plan` in the directory `result`, records there what that achieved, with
-/// new checksums, and returns this fact. See distill(). The run of a stopped distillation is beside
-/// options.destination.
+/// new checksums, and returns this fact. A stopped distillation leaves its run beside
+/// options.destination, see DistillStates. Throws what distill() throws.
 DistillOutcome distill_on_text(const Model& source, const ConversionPlan& plan,
                                const PreparedText& text, const ConvertOptions& options,
                                const std::filesystem::path& result, const Console& console);

@@ -24,7 +24,6 @@
 #include "formats/vocabulary/token_writer.h"
 #include "uptrain/model/device.h"
 #include "uptrain/run/sample.h"
-#include "uptrain/run/training_speed.h"
 #include "uptrain/train/calibrate.h"
 #include "uptrain/train/data_loader.h"
 #include "uptrain/train/metrics.h"
@@ -74,13 +73,6 @@ Effort effort_of(const ConvertOptions::Text& text) {
   return effort;
 }
 
-// Weights that each token is multiplied with. Without an output head, the embedding is looked up.
-std::int64_t weights_in_products(const Model& source) {
-  const ModelSpec& spec = source.spec;
-  return multiplied_weights(spec) -
-         (source.missing_head.empty() ? 0 : spec.vocab_size * spec.embedding_width());
-}
-
 // An encoder needs many steps to come near its source (docs/results.md). Four times as many take a
 // small one no longer than other models.
 Effort effort_for(const Model& source, const ConvertOptions::Text& text) {
@@ -92,12 +84,6 @@ Effort effort_for(const Model& source, const ConvertOptions::Text& text) {
     effort.distill_tokens *= 4;
   }
   return effort;
-}
-
-// The most tokens that calibrate_on_text() reads. Statistics hardly gain from more
-// (docs/results.md), which take their time.
-std::int64_t calibration_tokens(const ModelSpec& spec) {
-  return std::max<std::int64_t>(32'768, 64 * spec.hidden_size);
 }
 
 std::uint64_t layers_of(const ModelSpec& spec) {
@@ -262,9 +248,8 @@ double own_share_of(const Model& source, const ConvertOptions& options) {
   return text.own_share.value_or(kOwnShare);
 }
 
-// Steps of refitting each attention, as asked for. By default 0 with the least effort; with the
-// usual one not 0 only where nothing is distilled, since distillation gains more in the same time
-// (docs/results.md).
+}  // namespace
+
 std::int64_t refit_steps_of(const ConvertOptions& options) {
   if (options.given("--refit-steps")) {
     return options.refit.steps;
@@ -272,6 +257,8 @@ std::int64_t refit_steps_of(const ConvertOptions& options) {
   const Effort effort = effort_of(options.text);
   return effort.refits_before_distilling || !options.text.distills() ? effort.refit_steps : 0;
 }
+
+namespace {
 
 // The windows of the text that the effort uses, and how many the source will write.
 PreparedText take_windows(const Model& source, const ConvertOptions& options,
@@ -325,94 +312,6 @@ void complete_text(const Model& source, const ConvertOptions& options, PreparedT
   if (options.text.distills() && !options.dry_run) {
     write_distillation_text(source.spec, prepared);
   }
-}
-
-// A stage that passes `tokens` through the model takes `work` times as long for each as a large
-// matrix product of as many operations (measured with SmolLM2-135M on a CPU; measuring takes what
-// evaluating takes for each of its three models).
-struct Stage {
-  std::string_view label;
-  std::int64_t tokens;
-  double work;
-};
-
-// Measuring the layers for --kv-budget in passes through the whole model: one of the source, and
-// for each number of kv heads that a layer may get, this layer and those after it, and the output
-// head of the source and of the changed model.
-double passes_to_measure(const ModelSpec& spec) {
-  const auto layers = static_cast<double>(spec.kv_heads.size());
-  const double head = static_cast<double>(spec.vocab_size * spec.embedding_width()) /
-                      static_cast<double>(multiplied_weights(spec));
-  double passes = 1.0;
-  for (std::size_t layer = 0; layer < spec.kv_heads.size(); ++layer) {
-    const double rest = layers - static_cast<double>(layer);
-    for (std::int64_t count = 1; count < spec.kv_heads[layer]; ++count) {
-      passes += spec.kv_heads[layer] % count == 0 ? rest / layers * (1.0 - head) + 2.0 * head : 0.0;
-    }
-  }
-  return passes;
-}
-
-std::array<Stage, 6> stages_with(const Model& source, const ConvertOptions& options,
-                                 const PreparedText& text) {
-  const std::int64_t step = options.refit.batch * text.context;
-  const std::int64_t calibrated =
-      std::min((text.windows + text.own_windows) * text.context, calibration_tokens(source.spec));
-  const std::int64_t refit_steps = can_refit(source.spec) ? refit_steps_of(options) : 0;
-  const std::int64_t measured =
-      options.budget.given()
-          ? std::min(options.budget.max_tokens, (text.windows + text.own_windows) * text.context)
-          : 0;
-  return {{{"sample", (text.own_windows + text.own_held_out) * text.context, 3.4},
-           {"calibrate", options.calibrates() ? calibrated : 0, 1.8},
-           {"measure", measured, 2.5 * passes_to_measure(source.spec)},
-           {"refit", refit_steps * step, 2.0},
-           {"distill", text.distill_steps * step, 7.5},
-           {"evaluate", (text.held_out + text.own_held_out) * text.context, 7.5}}};
-}
-
-// On a GPU, a step of writing takes this long for each layer (measured on an H100), however fast
-// products are.
-double least_seconds_of_writing(const Model& source, std::int64_t tokens, std::int64_t context,
-                                c10::Device device) {
-  constexpr double kSecondsOfLayer = 1.4e-4;
-  const std::int64_t batch = usual_sampling_batch(source, context, device);
-  const auto steps =
-      static_cast<double>((tokens - 1) / (batch * context) + 1) * static_cast<double>(context);
-  return steps * kSecondsOfLayer * static_cast<double>(source.spec.layer_count());
-}
-
-// "about 12 min (sample 3 min, distill 9 min); 2.8 GiB of memory": the time that each stage of a
-// conversion with the text is expected to take, by the machine's speed of matrix products, which
-// takes a second to measure, and the memory of distillation. `text`: before complete_text().
-std::string expected_cost(const Model& source, const ConvertOptions& options,
-                          const PreparedText& text) {
-  const c10::Device device = parse_device(options.device);
-  set_compute_threads(options.threads);
-  const double product = matmul_flops_per_second(scalar_type_of(fast_precision(device)), device);
-  const Task task = evaluation_task(source, text.context).value_or(Task{});
-  const double pass =
-      training_flops_per_token(source.spec, task, text.context) / 3 -
-      2.0 * static_cast<double>(multiplied_weights(source.spec) - weights_in_products(source));
-  double total = 0.0;
-  std::vector<std::string> parts;
-  for (const Stage& stage : stages_with(source, options, text)) {
-    double seconds = static_cast<double>(stage.tokens) * stage.work * pass / product;
-    if (stage.label == "sample" && stage.tokens > 0 && !device.is_cpu()) {
-      seconds =
-          std::max(seconds, least_seconds_of_writing(source, stage.tokens, text.context, device));
-    }
-    total += seconds;
-    if (stage.tokens > 0) {
-      parts.push_back(fmt::format("{} {}", stage.label, text_of_duration(seconds)));
-    }
-  }
-  std::string expected =
-      fmt::format("about {} ({})", text_of_duration(total), fmt::join(parts, ", "));
-  if (text.distill_steps > 0) {
-    expected += fmt::format("; {} of memory", text_of_bytes(bytes_to_distill(source, options)));
-  }
-  return expected;
 }
 
 // Calibrates the source on the text. Returns the path of the statistics, one of prepared.files.

@@ -28,7 +28,7 @@ DistillSettings distill_settings(const ConvertOptions& options) {
   return settings;
 }
 
-// Learning and judging text stand for the tokenizer, the text and its shares.
+// Digests of the tokens tell another tokenizer, text or share of the source's own.
 DistillStates states_of(const ConversionPlan& plan, const PreparedText& text,
                         const ConvertOptions& options, const Console& console) {
   DistillStates states;
@@ -118,16 +118,10 @@ Recipe distillation_recipe(const PreparedText& text, const ConvertOptions& optio
 }
 
 void forget_distillation(const Model& source, const std::string& destination) {
-  if (!RunDirectory::exists(destination)) {
-    return;
+  if (RunDirectory::exists(destination)) {
+    RunDirectory::join(destination, Json(), fingerprint_of(source))
+        .remove(std::vector<std::string>{kOwnText, "own.idx"});
   }
-  const RunDirectory run = RunDirectory::join(destination, Json(), fingerprint_of(source));
-  run.remove_states();
-  std::error_code ignored;
-  for (const char* name : {kOwnText, "own.idx", "run.json"}) {
-    std::filesystem::remove(run.path() / name, ignored);
-  }
-  std::filesystem::remove(run.path(), ignored);  // unless there is anything else in it
 }
 
 DistillOutcome distill_on_text(const Model& source, const ConversionPlan& plan,

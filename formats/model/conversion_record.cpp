@@ -277,7 +277,7 @@ Json kept_facts(const Json& facts) {
   for (const auto& [key, value] : facts.items()) {
     Json part = value;
     if (part.is_object()) {
-      part.erase("answers");  // the losses beside them say what later warnings need
+      part.erase("answers");  // they are long, and later warnings need only the losses
     }
     const std::string text = line_of_json(part);
     if (text.size() <= kMostFactBytes) {

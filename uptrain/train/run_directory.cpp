@@ -311,4 +311,14 @@ void RunDirectory::remove_states(std::size_t kept) const {
   }
 }
 
+void RunDirectory::remove(std::span<const std::string> files) const {
+  remove_states();
+  std::error_code ignored;
+  for (const std::string& file : files) {
+    fs::remove(path_ / file, ignored);
+  }
+  fs::remove(path_ / kRunFile, ignored);
+  fs::remove(path_, ignored);
+}
+
 }  // namespace regroup

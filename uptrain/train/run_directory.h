@@ -86,6 +86,10 @@ class RunDirectory {
   /// and so does whatever the run has not written.
   void remove_states(std::size_t kept = 0) const;
 
+  /// The run is complete and of no more use: removes its states, its recipe and `files` in it, and
+  /// the directory unless there is anything else. Faults are ignored.
+  void remove(std::span<const std::string> files) const;
+
  private:
   RunDirectory(std::filesystem::path path, std::string identity);
   // A state's progress, or why it cannot be used.

@@ -1,8 +1,5 @@
 // `regroup convert --text` as a program: from a model and a text to the table of losses.
 #include <algorithm>
-#include <chrono>
-#include <csignal>
-#include <thread>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -13,51 +10,12 @@
 #include "tests/child_program.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
-#include "tests/uptrain/model_and_text.h"
+#include "tests/uptrain/converted_text.h"
 
 namespace regroup {
 namespace {
 
 using Catch::Matchers::ContainsSubstring;
-
-struct TextConversion : ModelAndText {
-  std::string output = (directory / "out").string();
-
-  ProgramResult convert(const std::vector<std::string>& more, const char* context = "32") const {
-    std::vector<std::string> arguments{"convert",
-                                       "--allow-any-text",
-                                       model,
-                                       output,
-                                       "--kv-heads",
-                                       "1",
-                                       "--text",
-                                       text,
-                                       "--refit-steps",
-                                       "20",
-                                       "--refit-context",
-                                       context};
-    if (std::find(more.begin(), more.end(), "--distill-steps") == more.end()) {
-      arguments.insert(arguments.end(), {"--distill-steps", "0"});
-    }
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return run_program(arguments);
-  }
-
-  // Trains the model on the text until it predicts it.
-  void train() {
-    const std::string tokens = (directory / "tokens.bin").string();
-    const std::string learnt = (directory / "learnt").string();
-    REQUIRE(run_program({"tokenize", text, "--tokenizer", "bytes", "-o", tokens}).exit_code == 0);
-    REQUIRE(run_program({"uptrain", model, "--data", tokens, "--steps", "150", "--sequence", "32",
-                         "--batch", "8", "--lr", "0.01", "-o", learnt})
-                .exit_code == 0);
-    model = learnt;
-  }
-};
-
-double loss_of(const Json& report, std::size_t row) {
-  return report["held_out"]["models"][row]["loss"].get<double>();
-}
 
 }  // namespace
 
@@ -156,58 +114,6 @@ TEST_CASE("results of statistics that were not kept are verified by their checks
   CHECK(run_program({"verify", files.model, files.output}).exit_code == 5);
 }
 
-TEST_CASE("a distilled result is recorded, and verified by its checksums", "[uptrain]") {
-  const char* pool = GENERATE("mean", "lowrank");
-  CAPTURE(pool);
-  const TextConversion files;
-  const ProgramResult done =
-      files.convert({"--tokenizer", "bytes", "--json", "--distill-steps", "30", "--pool", pool});
-  CAPTURE(done.err);
-  REQUIRE(done.exit_code == 0);
-  const Json measured = done.json()["distill"];
-  CHECK(measured["measure"] == "kl_divergence");
-  CHECK(measured["kept"] == (measured["after"] < measured["before"]));
-  const auto output = std::filesystem::path(files.output);
-  const Json record = Json::parse(bytes_of_file(output / "config.json"))["regroup"];
-  CHECK(record["distilled"] == measured);
-  CHECK(record["distill"]["steps"] == 30);
-  CHECK(record["held_out"] == done.json()["held_out"]);
-  const ProgramResult inspected = run_program({"inspect", files.output});
-  CHECK_THAT(inspected.out, ContainsSubstring("30 steps of 2 windows of 32 tokens"));
-  const ProgramResult verified = run_program({"verify", files.model, files.output, "--json"});
-  CAPTURE(verified.out);
-  CHECK(verified.exit_code == 0);
-  const auto weights = output / "model.safetensors";
-  std::string bytes = bytes_of_file(weights);
-  const std::size_t place = bytes.size() - 1;
-  bytes[place] = static_cast<char>(bytes[place] ^ 1);
-  put_file(weights, bytes);
-  CHECK(run_program({"verify", files.model, files.output}).exit_code == 5);
-}
-
-TEST_CASE("distillation trains on as many tokens as the effort says", "[uptrain]") {
-  const TextConversion files;
-  const ProgramResult done =
-      run_program({"convert", "--allow-any-text", files.model, files.output, "--kv-heads", "1",
-                   "--text", files.text, "--tokenizer", "bytes", "--effort", "quick",
-                   "--refit-context", "256", "--refit-batch", "4"});
-  CAPTURE(done.err);
-  REQUIRE(done.exit_code == 0);
-  const Json config =
-      Json::parse(bytes_of_file(std::filesystem::path(files.output) / "config.json"));
-  CHECK(config["regroup"]["distill"]["steps"] == 32);  // 32,768 / (4 * 256)
-  const auto planned = [&](const char* own_text) {
-    return run_program({"convert", "--allow-any-text", files.model, files.output + "2",
-                        "--kv-heads", "1", "--text", files.text, "--tokenizer", "bytes", "--effort",
-                        "4M", "--own-text", own_text, "--dry-run", "--refit-context", "256",
-                        "--refit-batch", "4"})
-        .err;
-  };
-  CHECK_THAT(planned("0"), ContainsSubstring("distillation: 4096 steps") &&
-                               ContainsSubstring("distillation reads the text"));
-  CHECK_THAT(planned("0.5"), ContainsSubstring("the text is shorter than its share"));
-}
-
 TEST_CASE("attentions are refitted where nothing is distilled", "[uptrain]") {
   const TextConversion files;
   std::vector<std::string> arguments{"convert",
@@ -241,18 +147,6 @@ TEST_CASE("attentions are refitted where nothing is distilled", "[uptrain]") {
     REQUIRE(done.exit_code == 0);
     CHECK_FALSE(done.json().contains("refit"));
   }
-}
-
-TEST_CASE("the rate of distillation and the weight of attentions are those asked for",
-          "[uptrain]") {
-  const TextConversion files;
-  const ProgramResult done =
-      files.convert({"--tokenizer", "bytes", "--json", "--distill-steps", "2", "--distill-lr",
-                     "0.001", "--distill-attention", "3"});
-  CAPTURE(done.err);
-  REQUIRE(done.exit_code == 0);
-  CHECK(done.json()["distill"]["relative_learning_rate"] == 0.001);
-  CHECK(done.json()["distill"]["attention_weight"] == 3.0);
 }
 
 TEST_CASE("sample shows a growing text on a terminal, and the same in a file", "[uptrain]") {
@@ -289,37 +183,6 @@ TEST_CASE("convert: refitting can be left out with a text, and has no effect wit
   CHECK_THAT(done.err, !ContainsSubstring("refit"));
 }
 
-TEST_CASE("a result that cannot be distilled is made without, or refused if asked for",
-          "[uptrain]") {
-  const TextConversion files;
-  const std::vector<std::string> quick{"convert",
-                                       "--allow-any-text",
-                                       files.model,
-                                       files.output,
-                                       "--kv-heads",
-                                       "1",
-                                       "--text",
-                                       files.text,
-                                       "--tokenizer",
-                                       "bytes",
-                                       "--refit-steps",
-                                       "5",
-                                       "--refit-context",
-                                       "32",
-                                       "--to",
-                                       "torch"};
-  std::vector<std::string> asked = quick;
-  asked.insert(asked.end(), {"--distill-steps", "5"});
-  const ProgramResult refused = run_program(asked);
-  CHECK(refused.exit_code == kExitUsage);
-  CHECK(refused.one_line_of_error());
-  CHECK_THAT(refused.err, ContainsSubstring("safetensors"));
-  const ProgramResult done = run_program(quick);
-  CHECK(done.exit_code == 0);
-  CHECK_THAT(done.err, ContainsSubstring("warning: --text: no distillation") &&
-                           ContainsSubstring("regroup convert RESULT OUTPUT --to torch"));
-}
-
 TEST_CASE("the loss of convert --text is that of eval on the same tokens", "[uptrain]") {
   const TextConversion files;
   // The text has about 11,000 bytes: a tenth of its windows is held out, at the end.
@@ -354,34 +217,6 @@ TEST_CASE("convert --text writes GGUF and verifies it", "[uptrain]") {
   CAPTURE(done.err);
   REQUIRE(done.exit_code == 0);
   CHECK(done.json()["held_out"]["models"].size() == 3);
-  CHECK(run_program({"verify", files.model, files.output}).exit_code == 0);
-}
-
-TEST_CASE("a GGUF result is distilled as one in safetensors is", "[uptrain]") {
-  TextConversion files;
-  files.train();
-  const std::vector<std::string> distilled{
-      "--tokenizer", "bytes",        "--json", "--pool",     "mean", "--distill-steps",
-      "40",          "--distill-lr", "0.02",   "--own-text", "0"};
-  const Json expected = files.convert(distilled).json();
-  REQUIRE(expected["distill"]["kept"] == true);
-  REQUIRE(loss_of(expected, 2) < loss_of(expected, 1) - 0.1);
-  SECTION("from safetensors") {}
-  SECTION("from GGUF") {
-    const std::string file = files.model + ".gguf";
-    REQUIRE(run_program({"convert", files.model, file}).exit_code == 0);
-    files.model = file;
-  }
-  files.output += ".gguf";
-  const ProgramResult done = files.convert(distilled);
-  CAPTURE(done.err);
-  REQUIRE(done.exit_code == 0);
-  const Json report = done.json();
-  CHECK(report["distill"]["kept"] == true);
-  // The same steps; q and k have another order of features, so that the last bits of sums differ.
-  for (std::size_t row = 0; row < 3; ++row) {
-    CHECK_THAT(loss_of(report, row), Catch::Matchers::WithinAbs(loss_of(expected, row), 1e-3));
-  }
   CHECK(run_program({"verify", files.model, files.output}).exit_code == 0);
 }
 
@@ -491,58 +326,6 @@ TEST_CASE("a conversion uses windows from all over its texts", "[uptrain]") {
     files.text = other.string();
     CHECK(files.convert(both).exit_code == 0);
   }
-}
-
-// Runs a conversion until a step of its distillation is done, and asks it to stop.
-ProgramResult stopped_while_distilling(std::vector<std::string> arguments) {
-  arguments.emplace_back("--json-progress");
-  RunningProgram program(arguments);
-  while (program.err_so_far().find("\"loss ") == std::string::npos) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  program.send(SIGINT);
-  return program.wait();
-}
-
-TEST_CASE("a distillation that was stopped goes on to the same result", "[uptrain]") {
-  const TextConversion files;
-  const auto arguments = [&](const std::string& output) {
-    return std::vector<std::string>{
-        "convert",  files.model,      output,  "--kv-heads",      "1",    "--text",
-        files.text, "--tokenizer",    "bytes", "--refit-context", "32",   "--distill-steps",
-        "300",      "--refit-tokens", "2048",  "--distill-lr",    "0.01", "--allow-any-text"};
-  };
-  const ProgramResult whole = run_program(arguments(files.output + "-whole"));
-  CAPTURE(whole.err);
-  REQUIRE(whole.exit_code == 0);
-  auto command = arguments(files.output);
-  const ProgramResult stopped = stopped_while_distilling(command);
-  CAPTURE(stopped.err);
-  const std::filesystem::path run = files.output + ".run";
-  REQUIRE(stopped.exit_code == kExitStateSaved);
-  CHECK_THAT(stopped.err, ContainsSubstring("of 300 of distillation; the same command with --res"));
-  CHECK(!std::filesystem::exists(files.output));
-  CHECK(std::filesystem::exists(run / "own.bin"));
-  const ProgramResult again = run_program(command);
-  CHECK(again.exit_code == kExitUsage);
-  CHECK_THAT(again.err, ContainsSubstring("holds a run already"));
-  command.emplace_back("--resume");
-  auto other = command;
-  *(std::ranges::find(other, "--refit-tokens") + 1) = "1024";
-  const ProgramResult refused = run_program(other);
-  CHECK(refused.exit_code == kExitUsage);
-  CHECK_THAT(refused.err, ContainsSubstring("text was"));
-  const ProgramResult resumed = run_program(command);
-  CAPTURE(resumed.err);
-  CHECK(resumed.exit_code == 0);
-  CHECK_THAT(resumed.err, !ContainsSubstring("sample:"));
-  CHECK(!std::filesystem::exists(run));
-  const ProgramResult diff = run_program({"diff", files.output + "-whole", files.output});
-  CAPTURE(diff.out);
-  CHECK(diff.exit_code == 0);
-  auto nothing = arguments(files.output + "-new");
-  nothing.emplace_back("--resume");
-  CHECK_THAT(run_program(nothing).err, ContainsSubstring("there is no run to resume"));
 }
 
 TEST_CASE("windows of an encoder are inputs between its special tokens", "[uptrain]") {
