@@ -249,20 +249,53 @@ ConversionRecord record_of(const ConversionPlan& plan, const Model& source,
   return record;
 }
 
-// The type of most matrices, by its number in llama.cpp's enumeration of file types.
-std::uint32_t gguf_file_type(const ConversionPlan& plan) {
+DType dtype_of_most_matrices(const ConversionPlan& plan) {
   std::map<DType, std::int64_t> matrices;
   for (const TensorStep& step : plan.steps) {
     matrices[step.output.dtype] += step.output.shape.size() >= 2 ? 1 : 0;
   }
   const auto most =
       std::ranges::max_element(matrices, [](auto& a, auto& b) { return a.second < b.second; });
-  switch (most == matrices.end() ? DType::kF32 : most->first) {
+  return most == matrices.end() ? DType::kF32 : most->first;
+}
+
+// By its number in llama.cpp's enumeration of file types.
+std::uint32_t gguf_file_type(const ConversionPlan& plan) {
+  switch (dtype_of_most_matrices(plan)) {
     case DType::kF16: return 1;
     case DType::kQ8_0: return 7;
     case DType::kBF16: return 32;
     default: return 0;
   }
+}
+
+// Loaders round or widen weights to the dtype that the config names. It is named again where the
+// conversion has chosen another.
+std::string config_with_dtype(std::string config_text, const ConversionPlan& plan) {
+  const std::map<DType, std::string> names{
+      {DType::kF32, "float32"}, {DType::kF16, "float16"}, {DType::kBF16, "bfloat16"}};
+  const auto name = names.find(dtype_of_most_matrices(plan));
+  if (name == names.end()) {
+    return config_text;
+  }
+  const std::string value = '"' + name->second + '"';
+  const Json config = parse_json_object(config_text, "config.json");
+  bool named = false;
+  for (std::vector<std::string> path : {std::vector<std::string>(), plan.target.config_path}) {
+    const Json* part = &config;
+    for (const std::string& key : path) {
+      part = &member_of(*part, key);
+    }
+    for (const char* key : {"dtype", "torch_dtype"}) {
+      if (!member_of(*part, key).is_null()) {
+        path.emplace_back(key);
+        config_text = with_member(config_text, path, value);
+        path.pop_back();
+        named = true;
+      }
+    }
+  }
+  return named ? config_text : with_member(config_text, {"torch_dtype"}, value);
 }
 
 // The metadata of a GGUF file, including that of the directory it was made from.
@@ -273,7 +306,8 @@ GgufMetadata gguf_with_record(GgufMetadata metadata, const Model& source,
     record_source(
         metadata, source,
         config_with_record(config_with_changed_heads(source.config_text, plan.spec, plan.grouped),
-                           record_of(plan, source, plan.grouped)));
+                           record_of(plan, source, plan.grouped)),
+        plan.request.dtype);
   }
   if (!metadata.contains("general.file_type")) {
     metadata.set_u32("general.file_type", gguf_file_type(plan));
@@ -287,6 +321,9 @@ void add_record(ConversionPlan& plan, const Model& source) {
   const ConversionRecord record = record_of(plan, source, plan.target);
   plan.metadata = metadata_with_record(source.checkpoint.metadata(), record);
   if (!is_single_file(plan.container)) {
+    if (plan.request.dtype || source.gguf) {
+      plan.config_text = config_with_dtype(std::move(plan.config_text), plan);
+    }
     plan.config_text = config_with_record(
         config_with_changed_heads(plan.config_text, plan.spec, plan.target), record);
   } else if (plan.container == Container::kGguf) {

@@ -167,6 +167,38 @@ TEST_CASE("a model written as another architecture's GGUF comes back unchanged",
   CHECK(differing(scratch / "plain", scratch / "back", dropped) == std::vector<std::string>{});
 }
 
+TEST_CASE("the config of a result names the dtype that it is stored in", "[converter]") {
+  const TemporaryDirectory directory;
+  const auto dtype_of = [&](const std::filesystem::path& model) {
+    const Model result = open_model(model);
+    for (const TensorInfo& tensor : result.checkpoint.tensors()) {
+      CHECK(tensor.dtype == result.checkpoint.tensors().front().dtype);
+    }
+    CHECK(!result.config.contains("dtype"));
+    return result.config.value("torch_dtype", "none");
+  };
+  const std::filesystem::path source = golden("llama_mha");
+  CHECK(dtype_of(source) == "float32");
+  convert(source, directory / "half", {.kv_heads = {2}, .dtype = DType::kF16});
+  CHECK(dtype_of(directory / "half") == "float16");
+  convert(directory / "half", directory / "whole", {.dtype = DType::kF32});
+  CHECK(dtype_of(directory / "whole") == "float32");
+  // A GGUF file restores what it was made from, but not a precision that it no longer has.
+  for (const auto& [stored, restored] :
+       {std::pair{DType::kF32, "float32"}, {DType::kBF16, "bfloat16"}, {DType::kQ8_0, "float32"}}) {
+    const std::string name(name_of(stored));
+    convert(source, directory / (name + ".gguf"), {.container = Container::kGguf, .dtype = stored});
+    convert(directory / (name + ".gguf"), directory / name, {.container = Container::kSafetensors});
+    CHECK(dtype_of(directory / name) == restored);
+  }
+  // One that others made: most of its matrices decide.
+  put_file(directory / "plain" / "config.json",
+           without_member(open_model(source).config_text, "torch_dtype"));
+  std::filesystem::copy(source / "model.safetensors", directory / "plain");
+  convert(directory / "plain", directory / "named", {.dtype = DType::kBF16});
+  CHECK(dtype_of(directory / "named") == "bfloat16");
+}
+
 TEST_CASE("dropping biases that are not zero is refused", "[converter]") {
   const TemporaryDirectory directory;
   convert(golden("gptj"), directory / "model.gguf", {.container = Container::kGguf});
