@@ -129,7 +129,7 @@ void prepare_program(Command command, Console& console) {
       ->type_name("TEXT");
   program.add_flag_callback(
       "-q,--quiet", [&] { console.set_verbosity(Verbosity::kQuiet); },
-      "print results and errors only");
+      "print results, warnings and errors only");
   program.add_flag_callback(
       "-v,--verbose", [&] { console.set_verbosity(Verbosity::kVerbose); }, "print more messages");
   program.add_flag_callback(

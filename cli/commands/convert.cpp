@@ -86,6 +86,12 @@ ConversionPlan make_plan(const Model& source, ConvertOptions& options, const Con
   ConversionRequest& request = options.request;
   ConversionPlan contiguous = plan_conversion(source, request);
   check_effects(options, source, contiguous);
+  if (contiguous.container == Container::kGguf && !request.container &&
+      std::filesystem::path(options.destination).extension() != ".gguf") {
+    contiguous.notes.emplace_back(
+        "the result is one GGUF file, as the source is; --to safetensors writes a directory for "
+        "transformers and vLLM");
+  }
   if (options.grouping != "similar") {
     return contiguous;
   }

@@ -99,12 +99,10 @@ void put_prompt(const std::string& prompt, const Tokenizer& tokenizer,
 
 // How the model goes on after `text`, of which `decoded` makes the text to print. Printed meanwhile
 // if `growing` is not null, else with a progress bar.
-std::vector<std::uint32_t> go_on(const Model& source, const Continuation& text,
-                                 const SampleOptions& options, const Console& console,
+std::vector<std::uint32_t> go_on(const Model& source, const Continuation& text, Precision precision,
+                                 c10::Device device, const Console& console,
                                  const std::function<std::string(TokenSpan)>& decoded,
                                  GrowingText* growing) {
-  const c10::Device device = parse_device(options.device);
-  const Precision precision = precision_of(options, device, console);
   const auto written = [&](const ContinuationObserver& after_token) {
     return continue_texts(source, {&text, 1}, precision, device, after_token, interrupt_requested())
         .front();
@@ -124,6 +122,8 @@ std::vector<std::uint32_t> go_on(const Model& source, const Continuation& text,
 void run_prompt(const SampleOptions& options, bool tokens_given, bool temperature_given,
                 const Console& console) {
   set_compute_threads(options.threads);
+  const c10::Device device = parse_device(options.device);
+  const Precision precision = precision_of(options, device, console);
   const Model source = open_predicting_model(options.model);
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, options.tokenizing);
   const std::optional<ChatForm> chat = options.plain ? std::nullopt : chat_form_of(*tokenizer);
@@ -145,7 +145,7 @@ void run_prompt(const SampleOptions& options, bool tokens_given, bool temperatur
   GrowingText growing(console);
   const bool grows = console.shows_results() && !options.json;
   const std::vector<std::uint32_t> written =
-      go_on(source, text, options, console, decoded, grows ? &growing : nullptr);
+      go_on(source, text, precision, device, console, decoded, grows ? &growing : nullptr);
   const std::string whole = decoded(written);
   if (!options.json) {
     return growing.finish(whole);

@@ -20,12 +20,14 @@ constexpr auto kOtherOptions = std::to_array<OtherWords>(
      {"steps", "max-steps train-iters max-iters"},
      {"context", "seq-length seq-len max-seq-length max-seq-len block-size ctx-size"},
      {"kv-heads",
-      "num-key-value-heads num-groups num-kv-heads num-query-groups n-kv-heads n-head-kv"},
+      "num-key-value-heads num-groups num-kv-heads num-query-groups n-kv-heads n-head-kv gqa "
+      "groups "
+      "num-kv-groups"},
      {"pool", "method merge-method"},
      {"output", "output-dir out-dir out outfile save-path"},
      {"tokens", "max-tokens max-new-tokens n-predict"},
      {"text", "dataset train-file dataset-path"},
-     {"dtype", "outtype torch-dtype tensor-type bf16 fp16"},
+     {"dtype", "outtype torch-dtype tensor-type bf16 fp16 precision"},
      {"warmup", "warmup-steps"},
      {"schedule", "lr-scheduler-type lr-decay-style"},
      {"clip", "max-grad-norm clip-grad"},
@@ -38,9 +40,12 @@ constexpr auto kOtherOptions = std::to_array<OtherWords>(
      {"eval-every", "eval-steps eval-interval"},
      {"device", "n-gpu-layers"}});
 
-// Dtypes in PyTorch and llama.cpp.
-constexpr auto kOtherDtypes = std::to_array<OtherWords>(
-    {{"fp32", "float32 f32"}, {"fp16", "float16 f16"}, {"bf16", "bfloat16"}});
+// Dtypes in PyTorch and llama.cpp, and other names of containers.
+constexpr auto kOtherValues = std::to_array<OtherWords>({{"fp32", "float32 f32"},
+                                                         {"fp16", "float16 f16"},
+                                                         {"bf16", "bfloat16"},
+                                                         {"safetensors", "hf huggingface"},
+                                                         {"torch", "pytorch bin"}});
 
 }  // namespace
 
@@ -67,7 +72,7 @@ Option Option::required() {
 Option Option::one_of(const std::vector<std::string>& values) {
   option_->check(CLI::IsMember(values));
   const auto in_our_words = [values](std::string& typed) {
-    const std::string known = our_word(kOtherDtypes, typed, values);
+    const std::string known = our_word(kOtherValues, typed, values);
     typed = known.empty() ? typed : known;
     return std::string();  // no fault
   };

@@ -27,7 +27,8 @@ class Option {
   explicit Option(CLI::Option* option) : option_(option) {}
 
   Option required();
-  /// Refuses every other value. Dtypes may have PyTorch's names: "bfloat16" is "bf16".
+  /// Refuses every other value. Names of other tools are understood: "bfloat16" is "bf16", "hf"
+  /// "safetensors".
   Option one_of(const std::vector<std::string>& values);
   /// The default that the help shows in place of the variable's value; empty: none is shown.
   Option default_text(const std::string& text);

@@ -109,7 +109,7 @@ void Console::print_part(std::string_view text) const {
 }
 
 void Console::note(std::string_view text, std::size_t indent) const {
-  if (verbosity_ != Verbosity::kQuiet) {
+  if (verbosity_ != Verbosity::kQuiet || text.starts_with("warning: ")) {
     put_message(fitted(text, indent, progress_format_));
   }
 }

@@ -10,7 +10,8 @@
 
 namespace regroup {
 
-/// How much to print. Results and errors are always printed; --quiet suppresses everything else.
+/// How much to print. Results, warnings and errors are always printed; --quiet suppresses
+/// everything else.
 enum class Verbosity { kQuiet, kNormal, kVerbose };
 
 /// How to report the progress of work on stderr: a bar or lines of text, or lines of JSON.
@@ -54,7 +55,8 @@ class Console {
   /// Writes a result of several lines. On a terminal, long lines are broken between words and the
   /// continuation lines are indented by `indent` columns.
   void print_facts(std::string_view text, std::size_t indent) const;
-  /// Writes a note or warning to stderr, unless --quiet; long lines as by print_facts().
+  /// Writes a note to stderr, unless --quiet; long lines as by print_facts(). What begins with
+  /// "warning: " is always written.
   void note(std::string_view text, std::size_t indent = 2) const;
   /// Writes a note for each of `texts`, after "note: " or "warning: " as `kind` says.
   void notes(std::string_view kind, const std::vector<std::string>& texts) const;
