@@ -38,7 +38,7 @@ void print_json(const VerifyOptions& options, const std::optional<Verification>&
     report.update({{"passed", found->passed()},
                    {"copied_tensors", found->copied},
                    {"computed_tensors", found->computed},
-                   {"trained_tensors", found->refitted},
+                   {"trained_tensors", found->trained},
                    {"remarks", found->remarks},
                    {"bytes", found->bytes},
                    {"tensors", differences_json(found->tensors)},
@@ -53,7 +53,7 @@ void print_json(const VerifyOptions& options, const std::optional<Verification>&
 void print_text(const Verification& found, const Console& console) {
   print_differences(found.tensors, found.settings, console);
   if (found.passed()) {
-    const std::size_t written = found.refitted.size();
+    const std::size_t written = found.trained.size();
     console.print_facts(
         fmt::format(
             "verified: {} tensors equal the source's{}{} ({}); the settings agree",

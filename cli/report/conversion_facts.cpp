@@ -136,14 +136,54 @@ void add_method_facts(Facts& facts, const ConversionRecord& record) {
   facts.emplace_back("distillation", distillation_of(record));
 }
 
+using Layers = std::vector<RecordedLayer>;
+
+// "layer 3", or "encoder layer 3" if the model has several kinds of attention.
+std::string place_of(const RecordedLayer& layer, const Layers& layers) {
+  const bool several =
+      std::ranges::count(layers, layer.attention, &RecordedLayer::attention) < std::ssize(layers);
+  return fmt::format("{}{}layer {}", several ? printable(layer.attention.value_or("")) : "",
+                     several ? " " : "", layer.layer.value_or(0));
+}
+
+// The layers that have both numbers.
+Layers with_numbers(Layers layers, std::optional<double> RecordedLayer::* first,
+                    std::optional<double> RecordedLayer::* second) {
+  std::erase_if(layers, [&](const auto& layer) { return !(layer.*first && layer.*second); });
+  return layers;
+}
+
 }  // namespace
 
-std::string text_of_kept(const std::optional<std::vector<RecordedLayer>>& layers) {
-  const auto keys = mean_of(layers, &RecordedLayer::key_energy);
-  const auto values = mean_of(layers, &RecordedLayer::value_energy);
-  constexpr fmt::format_string<double, double> kText =
-      "{:.1f} % of the energy (sum of squares) of keys, {:.1f} % of values, mean of layers";
-  return keys ? fmt::format(kText, 100 * *keys, 100 * values.value_or(0.0)) : "";
+std::string text_of_kept(const Layers& layers) {
+  const Layers measured =
+      with_numbers(layers, &RecordedLayer::key_energy, &RecordedLayer::value_energy);
+  if (measured.empty()) {
+    return "";
+  }
+  const RecordedLayer& worst = *std::ranges::min_element(
+      measured, {}, [](const auto& layer) { return *layer.key_energy + *layer.value_energy; });
+  return fmt::format(
+      "{:.1f} % of the energy (sum of squares) of keys, {:.1f} % of values, mean of layers; least "
+      "in {}: {:.1f} %, {:.1f} %",
+      100 * *mean_of(measured, &RecordedLayer::key_energy),
+      100 * *mean_of(measured, &RecordedLayer::value_energy), place_of(worst, layers),
+      100 * *worst.key_energy, 100 * *worst.value_energy);
+}
+
+std::string text_of_refitted(const Layers& layers) {
+  const Layers measured =
+      with_numbers(layers, &RecordedLayer::error_before, &RecordedLayer::error_after);
+  if (measured.empty()) {
+    return "";
+  }
+  const RecordedLayer& worst = *std::ranges::max_element(measured, {}, &RecordedLayer::error_after);
+  return fmt::format(
+      "squared error of attention outputs {:.1f} % -> {:.1f} %, mean of layers; most in {}: {:.1f} "
+      "%",
+      100 * *mean_of(measured, &RecordedLayer::error_before),
+      100 * *mean_of(measured, &RecordedLayer::error_after), place_of(worst, layers),
+      100 * *worst.error_after);
 }
 
 namespace {
@@ -157,17 +197,11 @@ std::string held_out_of(const ConversionRecord& record) {
 }  // namespace
 
 Facts recorded_measurements(const ConversionRecord& record) {
-  const auto& layers = record.layers.value;
-  const auto before = mean_of(layers, &RecordedLayer::error_before);
-  const auto after = mean_of(layers, &RecordedLayer::error_after);
-  const std::string refitted =
-      before ? fmt::format("error of attention outputs {:.1f} % -> {:.1f} %, mean of layers",
-                           100 * *before, 100 * after.value_or(0.0))
-             : "";
+  const Layers layers = record.layers.value.value_or(Layers());
   const auto& checksums = record.checksums;
   Facts facts{
       {"kept", text_of_kept(layers)},
-      {"refitted", refitted},
+      {"refitted", text_of_refitted(layers)},
       {"distilled", record.distilled.value ? text_of_distilled(*record.distilled.value) : ""},
       {"held out", held_out_of(record)},
       {"checksums", checksums.value ? fmt::format("of {} tensors", checksums.value->size())

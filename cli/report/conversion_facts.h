@@ -34,9 +34,13 @@ Facts conversion_facts(const ConversionRecord& record, std::string_view architec
 /// The conversion in one or two lines; empty if none is recorded.
 std::string conversion_text(const ConversionRecord& record);
 
-/// "98.1 % of the energy (sum of squares) of keys, 97.0 % of values, mean of layers"; empty if
-/// nothing was measured.
-std::string text_of_kept(const std::optional<std::vector<RecordedLayer>>& layers);
+/// The mean share of energy kept, and the layer that keeps least (keys and values have equal
+/// weight). Empty if nothing was measured over a text.
+std::string text_of_kept(const std::vector<RecordedLayer>& layers);
+
+/// The mean error of attention outputs before and after refitting, and the layer with the largest
+/// after it. Empty if no layer was refitted.
+std::string text_of_refitted(const std::vector<RecordedLayer>& layers);
 
 /// What conversion_text() leaves out: measurements of layers and losses, training, each earlier
 /// step, and facts under keys that are not known.

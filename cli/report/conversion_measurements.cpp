@@ -87,43 +87,6 @@ Table layers_table(const std::vector<LayerReport>& layers) {
   return table;
 }
 
-namespace {
-
-// "layer 3", or "encoder layer 3" if the model has several kinds of attention.
-std::string place_of(const RecordedLayer& layer, const std::vector<RecordedLayer>& layers) {
-  const bool several =
-      std::ranges::count(layers, layer.attention, &RecordedLayer::attention) < std::ssize(layers);
-  return fmt::format("{}{}layer {}", several ? layer.attention.value_or("") : "",
-                     several ? " " : "", layer.layer.value_or(0));
-}
-
-}  // namespace
-
-std::string kept_text(const std::vector<RecordedLayer>& layers) {
-  std::vector<RecordedLayer> measured = layers;
-  std::erase_if(measured, [](const RecordedLayer& layer) { return !layer.key_energy; });
-  if (measured.empty()) {
-    return "";
-  }
-  const RecordedLayer& worst = *std::ranges::min_element(
-      measured, {}, [](const auto& layer) { return *layer.key_energy + *layer.value_energy; });
-  return fmt::format("{}; least in {}: {}, {}", text_of_kept(layers), place_of(worst, layers),
-                     percent(*worst.key_energy), percent(*worst.value_energy));
-}
-
-std::string refit_text(const std::vector<RecordedLayer>& layers) {
-  const auto before = mean_of(layers, &RecordedLayer::error_before);
-  const auto after = mean_of(layers, &RecordedLayer::error_after);
-  if (!before || !after) {
-    return "";
-  }
-  // A layer that was not refitted has no error, which compares as less than any.
-  const RecordedLayer& worst = *std::ranges::max_element(layers, {}, &RecordedLayer::error_after);
-  return fmt::format("squared error of each attention's output {} -> {} on average; most in {}: {}",
-                     percent(*before), percent(*after), place_of(worst, layers),
-                     percent(*worst.error_after));
-}
-
 Json groupings_json(const std::vector<LayerGrouping>& groupings) {
   return json_list(groupings, [](const LayerGrouping& layer) -> Json {
     return {{"attention", name_of(layer.role)},

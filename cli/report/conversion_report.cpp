@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/report/conversion_facts.h"
 #include "cli/shell/quantity.h"
 #include "cli/shell/text.h"
 #include "formats/base/printable.h"
@@ -193,8 +194,8 @@ Facts report_facts(const ConversionReport& done) {
                        text_of_bytes(plan.output_bytes), changed_tensors(plan), plan.steps.size())},
           {"KV cache", cache_text(plan)},
           {"grouping", plan.request.calibration ? grouping_text(done.groupings) : ""},
-          {"kept", kept_text(layers)},
-          {"refitted", refit_text(layers)},
+          {"kept", text_of_kept(layers)},
+          {"refitted", text_of_refitted(layers)},
           {"distilled", done.distillation ? text_of_distilled(*done.distillation) : ""},
           {"exactness", done.comparison ? exactness_text(*done.comparison, plan) : ""}};
 }

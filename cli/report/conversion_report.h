@@ -46,14 +46,6 @@ Table held_out_rows(const HeldOut& report);
 /// A row for each layer that was measured over a text: means over its groups.
 Table layers_table(const std::vector<LayerReport>& layers);
 
-/// The mean share of energy kept, and the layer that keeps least (keys and values have equal
-/// weight). Empty if nothing was measured over a text.
-std::string kept_text(const std::vector<RecordedLayer>& layers);
-
-/// The same of refitting: the mean error before and after it, and the layer with the largest error
-/// after it. Empty if no layer was refitted.
-std::string refit_text(const std::vector<RecordedLayer>& layers);
-
 /// The share of energy that similar heads and contiguous groups keep in each layer.
 Json groupings_json(const std::vector<LayerGrouping>& groupings);
 

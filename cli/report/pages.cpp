@@ -46,13 +46,13 @@ Table checks_table(const Verification& found) {
                  verdict(found.copied_differing)});
   table.add_row({"pooled or moved tensors", with_thousands(found.computed),
                  "those computed again, byte for byte", verdict(found.computed_differing)});
-  if (!found.refitted.empty()) {
-    table.add_row({"refitted, or solved on a GPU", with_thousands(found.refitted.size()),
+  if (!found.trained.empty()) {
+    table.add_row({"refitted, or solved on a GPU", with_thousands(found.trained.size()),
                    "the checksums in the result's record, not the source",
-                   verdict(found.refitted_differing)});
+                   verdict(found.trained_differing)});
   }
   const std::uint64_t unexpected = found.tensors.size() - found.copied_differing -
-                                   found.computed_differing - found.refitted_differing;
+                                   found.computed_differing - found.trained_differing;
   if (unexpected > 0) {
     table.add_row({"tensors that do not belong there", with_thousands(unexpected), "-", "differ"});
   }
@@ -66,12 +66,12 @@ void add_verdict(Page& page, const VerifyPage& facts) {
   page.begin_section("verdict", "Verdict");
   page.add_verdict(found.passed(),
                    found.passed()
-                       ? found.refitted.empty()
+                       ? found.trained.empty()
                              ? "Passed: the result is what its recorded conversion makes of the "
                                "source."
                              : fmt::format("Passed: the result is as it was written; {} tensors "
                                            "were not computed again from the source.",
-                                           with_thousands(found.refitted.size()))
+                                           with_thousands(found.trained.size()))
                        : fmt::format("Not what its recorded conversion makes of the source: {}.",
                                      text_of_counts(found.tensors, found.settings)));
   page.add_facts({{"source", facts.source},

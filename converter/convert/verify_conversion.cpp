@@ -39,7 +39,7 @@ class Verifier {
     TensorDifference difference{expected.name, &expected, is, std::nullopt};
     const bool alike = is != nullptr && is->shape == expected.shape && is->dtype == expected.dtype;
     const bool same = has_checksum(plan_, step)
-                          ? compare_refitted(expected, alike ? is : nullptr)
+                          ? compare_trained(expected, alike ? is : nullptr)
                           : compare_made(step, alike ? is : nullptr, difference);
     if (same) {
       found_.expected.pop_back();
@@ -60,7 +60,7 @@ class Verifier {
       }
     }
     for (const auto& [name, checksum] : checksums_) {
-      if (!contains(found_.refitted, name)) {
+      if (!contains(found_.trained, name)) {
         found_.settings.push_back({path_of_checksum(name), std::nullopt, Json(checksum)});
       }
     }
@@ -75,8 +75,8 @@ class Verifier {
 
   // Compares a tensor that is not computed again with its checksum; a missing one is a difference
   // of the settings. `is` is null if its shape or dtype already differs.
-  bool compare_refitted(const TensorInfo& expected, const TensorInfo* is) {
-    found_.refitted.push_back(expected.name);
+  bool compare_trained(const TensorInfo& expected, const TensorInfo* is) {
+    found_.trained.push_back(expected.name);
     const auto recorded = checksums_.find(expected.name);
     if (recorded == checksums_.end()) {
       found_.settings.push_back(
@@ -85,7 +85,7 @@ class Verifier {
     }
     found_.bytes += expected.bytes();
     const bool same = is != nullptr && stored_checksum(result_, *is) == recorded->second;
-    found_.refitted_differing += same ? 0 : 1;
+    found_.trained_differing += same ? 0 : 1;
     return same;
   }
 

@@ -32,8 +32,8 @@ struct Verification {
   std::uint64_t copied_differing = 0, computed_differing = 0;  ///< of these, different ones
   /// Tensors that were refitted after pooling, or solved for on another device than the CPU, which
   /// is not recomputed: compared with their recorded checksums.
-  std::vector<std::string> refitted;
-  std::uint64_t refitted_differing = 0;
+  std::vector<std::string> trained;
+  std::uint64_t trained_differing = 0;
   /// Notes for the user on the record: missing parts, another version.
   std::vector<std::string> remarks;
   /// Before: expected; after: actual.

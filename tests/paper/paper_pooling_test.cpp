@@ -165,11 +165,11 @@ TEST_CASE("a model calibrated and solved on paper is the CPU's, and can be verif
   };
   const Verification solved_here = verified(here, "here.safetensors");
   CHECK(solved_here.passed());
-  CHECK(solved_here.refitted.empty());
+  CHECK(solved_here.trained.empty());
   const Verification solved_there = verified(there, "there.safetensors");
   CHECK(solved_there.passed());
-  CHECK(solved_there.refitted.size() == solved_here.computed - solved_there.computed);
-  CHECK_FALSE(solved_there.refitted.empty());
+  CHECK(solved_there.trained.size() == solved_here.computed - solved_there.computed);
+  CHECK_FALSE(solved_there.trained.empty());
 }
 
 // test_paper "[solving]" prints the counts that docs/gpu.md uses: 32 heads become 8, as in

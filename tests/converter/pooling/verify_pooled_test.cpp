@@ -125,7 +125,7 @@ TEST_CASE("refitted tensors are verified by their recorded checksums", "[convert
     expected.push_back(projection + "bias");
     expected.push_back(projection + "weight");
   }
-  CHECK(found.refitted == expected);
+  CHECK(found.trained == expected);
   CHECK(found.tensors.empty());
   CHECK(found.settings.empty());
 }
@@ -187,9 +187,9 @@ TEST_CASE("refitted keys and values replaced by noise are detected in every cont
   const Refitted result(container);
   const Verification right = result.verified();
   CHECK(right.passed());
-  REQUIRE(right.refitted.size() > 0);
+  REQUIRE(right.trained.size() > 0);
   std::vector<std::string> changed;
-  for (const std::string& tensor : right.refitted) {
+  for (const std::string& tensor : right.trained) {
     const bool key_or_value = tensor.find("k_proj.weight") != std::string::npos ||
                               tensor.find("v_proj.weight") != std::string::npos ||
                               tensor.find("attn_k.weight") != std::string::npos ||
@@ -215,7 +215,7 @@ TEST_CASE("refitted keys and values replaced by noise are detected in every cont
   }
   std::sort(wrong.begin(), wrong.end());
   CHECK(wrong == changed);
-  CHECK(found.refitted_differing == 2);
+  CHECK(found.trained_differing == 2);
   CHECK_FALSE(found.passed());
 }
 
@@ -245,8 +245,8 @@ TEST_CASE("a result that claims to be solved on a GPU does not pass without chec
   };
   const Verification found = found_with("cuda");
   CHECK_FALSE(found.passed());
-  CHECK(found.settings.size() > found.refitted.size());  // the weight file's metadata differ, too
-  CHECK(found.refitted.size() == 16);
+  CHECK(found.settings.size() > found.trained.size());  // the weight file's metadata differ, too
+  CHECK(found.trained.size() == 16);
   CHECK_THAT(refusal_of([&] { found_with(5); }), is_bad_input("pool_device"));
   CHECK_THAT(refusal_of([&] { found_with("a GPU"); }), is_bad_input("pool_device"));
 }
