@@ -242,8 +242,7 @@ TextQualityMeter::TextQualityMeter(const Model& source, const TokenFile& data,
   data.check_vocabulary(source.spec.vocab_size);
   read(data, part);
   source_hidden_ = last_hidden(source, windows_, device_, {}, progress_, stop);
-  source_quality_.loss = loss_of(source, source_hidden_);
-  source_quality_.divergence = source_quality_.loss ? std::optional(0.0) : std::nullopt;
+  source_quality_ = predictions_of(source, source_hidden_);
 }
 
 void TextQualityMeter::read(const TokenFile& data, const WindowRange& part) {
@@ -276,42 +275,45 @@ LmHeadInputs TextQualityMeter::predictions(const OutputHead& head, const Batches
       (positions.defined() ? all.index_select(0, positions.to(device_)) : all).unsqueeze(0));
 }
 
-std::optional<double> TextQualityMeter::loss_of(const Model& model, const Batches& hidden) const {
+TextQuality TextQualityMeter::predictions_of(const Model& model, const Batches& hidden) const {
   if (answers_.empty()) {
-    return std::nullopt;
+    return {};
   }
-  const OutputHead head(model, device_);
-  double sum = 0.0;
+  const bool compares =
+      &hidden != &source_hidden_ && model.spec.vocab_size == source_.spec.vocab_size;
+  const OutputHead head(model, device_), source_head(source_, device_);
+  const std::int64_t rows = default_loss_rows(model.spec.vocab_size, device_.is_cpu());
+  double loss = 0.0, divergence = 0.0;
   for (std::size_t i = 0; i < hidden.size(); ++i) {
-    const at::Tensor& targets = answers_[i].targets;
-    sum += next_token_loss(predictions(head, hidden, i), targets.to(device_)).item<double>() *
-           static_cast<double>(targets.numel());
+    const LmHeadInputs found = predictions(head, hidden, i);
+    const LmHeadInputs expected = predictions(source_head, source_hidden_, i);
+    const at::Tensor targets = answers_[i].targets.to(device_).unsqueeze(1);
+    for (std::int64_t begin = 0; begin < targets.size(0); begin += rows) {
+      throw_if_stopped(stop_, "interrupted");
+      const std::int64_t count = std::min(rows, targets.size(0) - begin);
+      const at::Tensor s = at::log_softmax(logits_of(found, begin, count), 1);  // [count, V]
+      loss -= s.gather(1, targets.narrow(0, begin, count)).sum(at::kDouble).item<double>();
+      if (compares) {
+        const at::Tensor t = at::log_softmax(logits_of(expected, begin, count), 1);
+        divergence += (t.exp() * (t - s)).sum(at::kDouble).item<double>();
+      }
+    }
   }
-  const double loss = sum / static_cast<double>(predicted_tokens());
+  const auto tokens = static_cast<double>(predicted_tokens());
   if (!std::isfinite(loss)) {
     throw_bad_input("{}: the loss on the held-out text is {}: NaN or infinity in the weights",
-                    printable_path(model.path), loss);
+                    printable_path(model.path), loss / tokens);
   }
-  return loss;
-}
-
-std::optional<double> TextQualityMeter::divergence_of(const Model& model,
-                                                      const Batches& hidden) const {
-  if (answers_.empty() || model.spec.vocab_size != source_.spec.vocab_size) {
-    return std::nullopt;
+  TextQuality quality;
+  quality.loss = loss / tokens;
+  if (compares || &hidden == &source_hidden_) {
+    quality.divergence = divergence / tokens;
   }
-  const OutputHead source(source_, device_), head(model, device_);
-  double sum = 0.0;
-  for (std::size_t i = 0; i < hidden.size(); ++i) {
-    const PredictionComparison part =
-        compare(predictions(source, source_hidden_, i), predictions(head, hidden, i), [] {}, stop_);
-    sum += part.kl * static_cast<double>(part.tokens);
-  }
-  return sum / static_cast<double>(predicted_tokens());
+  return quality;
 }
 
 TextQuality TextQualityMeter::quality_of(const Model& model, const Batches& hidden) const {
-  TextQuality quality{loss_of(model, hidden), divergence_of(model, hidden)};
+  TextQuality quality = predictions_of(model, hidden);
   double sum = 0.0, tokens = 0.0;
   for (std::size_t i = 0; i < hidden.size(); ++i) {
     const at::Tensor cosines = at::cosine_similarity(hidden[i], source_hidden_[i], -1);  // [B, T]

@@ -135,8 +135,8 @@ class TextQualityMeter {
   void read(const TokenFile& data, const WindowRange& part);
   TextQuality quality_of(const Model& model, const Batches& hidden) const;
   LmHeadInputs predictions(const OutputHead& head, const Batches& hidden, std::size_t batch) const;
-  std::optional<double> loss_of(const Model& model, const Batches& hidden) const;
-  std::optional<double> divergence_of(const Model& model, const Batches& hidden) const;
+  // Loss and divergence.
+  TextQuality predictions_of(const Model& model, const Batches& hidden) const;
 
   const Model& source_;
   c10::Device device_;
