@@ -85,10 +85,10 @@ std::string unknown_option(const CLI::App& program, const CLI::App& command,
   add_options_of(program, names);
   const std::string typed = word.substr(0, word.find('='));
   const std::size_t name = std::min(typed.find_first_not_of('-'), typed.size());
-  if (contains(std::array<std::string_view, 3>{"force", "overwrite", "overwrite-output-dir"},
-               typed.substr(name))) {
+  const std::string plain = typed.substr(name);
+  if (plain == "force" || plain == "overwrite" || plain.starts_with("overwrite_output")) {
     return fmt::format("{} is not an option: what exists is never replaced, so move it away first",
-                       typed);
+                       printable(typed));
   }
   const std::string near = meant_option(typed.substr(name), names);
   return with_suggestion(fmt::format("{} is not an option", printable(typed)),

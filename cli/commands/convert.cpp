@@ -86,12 +86,6 @@ ConversionPlan make_plan(const Model& source, ConvertOptions& options, const Con
   ConversionRequest& request = options.request;
   ConversionPlan contiguous = plan_conversion(source, request);
   check_effects(options, source, contiguous);
-  if (contiguous.container == Container::kGguf && !request.container &&
-      std::filesystem::path(options.destination).extension() != ".gguf") {
-    contiguous.notes.emplace_back(
-        "the result is one GGUF file, as the source is; --to safetensors writes a directory for "
-        "transformers and vLLM");
-  }
   if (options.grouping != "similar") {
     return contiguous;
   }
@@ -323,7 +317,13 @@ void run_conversion(ConvertOptions& options, Console& console) {
   const std::optional<PreparedText> text = use_text(source, options, console);
   std::optional<KvBudget> budget = complete_request(source, options, console);
   std::vector<LayerGrouping> groupings;
-  const ConversionPlan plan = make_plan(source, options, console, groupings);
+  ConversionPlan plan = make_plan(source, options, console, groupings);
+  if (plan.container == Container::kGguf && !options.request.container &&
+      std::filesystem::path(options.destination).extension() != ".gguf") {
+    plan.notes.emplace_back(
+        "the result is one GGUF file, as the source is; --to safetensors writes a directory for "
+        "transformers and vLLM");
+  }
   ConversionReport report{options, plan, source};
   report.groupings = std::move(groupings);
   report.budget = std::move(budget);

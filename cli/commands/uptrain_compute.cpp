@@ -205,7 +205,7 @@ void agree(ProcessGroup& ranks, UptrainPlan& plan, const Model& source, bool res
 void check_origins(const UptrainSettings& settings, const Model& source, bool of_text,
                    std::int64_t rank, Console console) {
   if (rank > 0) {
-    console.set_verbosity(Verbosity::kQuiet);
+    console.set_verbosity(Verbosity::kSilent);
   }
   for (const auto& path : settings.data) {
     check_data_origin(source, of_text ? "" : path, console);

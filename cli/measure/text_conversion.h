@@ -62,9 +62,10 @@ std::string expected_cost(const Model& source, const ConvertOptions& options,
 /// Weights that each token is multiplied with. Without an output head, the embedding is looked up.
 std::int64_t weights_in_products(const Model& source);
 
-/// The most tokens of the text that statistics are measured on. Statistics hardly gain from more
-/// (docs/results.md), which take their time.
-std::int64_t calibration_tokens(const ModelSpec& spec);
+/// How many of the tokens that a conversion uses its statistics are measured on. They hardly gain
+/// from more (docs/results.md), which take their time; with distillation, a quarter does.
+std::int64_t calibration_tokens(const Model& source, const ConvertOptions& options,
+                                std::int64_t tokens);
 
 /// Steps of refitting each attention, as asked for. By default 0 with the least effort; with the
 /// usual one not 0 only where nothing is distilled, since distillation gains more in the same time

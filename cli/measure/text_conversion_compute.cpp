@@ -321,8 +321,7 @@ std::string calibrate_on_text(const Model& source, const ConvertOptions& options
   const TokenFile data = TokenFile::open(prepared.tokens);
   WindowSettings windows;
   windows.context = prepared.context;
-  windows.max_tokens =
-      std::min(prepared.windows * prepared.context, calibration_tokens(source.spec));
+  windows.max_tokens = calibration_tokens(source, options, prepared.windows * prepared.context);
   const fs::path output = prepared.files->path() / "statistics.safetensors";
   Progress progress(console, "calibrate", layers_of(source.spec), "layers");
   with_torch_errors([&] {

@@ -24,8 +24,12 @@ std::int64_t weights_in_products(const Model& source) {
          (source.missing_head.empty() ? 0 : spec.vocab_size * spec.embedding_width());
 }
 
-std::int64_t calibration_tokens(const ModelSpec& spec) {
-  return std::max<std::int64_t>(32'768, 64 * spec.hidden_size);
+std::int64_t calibration_tokens(const Model& source, const ConvertOptions& options,
+                                std::int64_t tokens) {
+  constexpr std::int64_t kFewest = 8'192;
+  const std::int64_t most = std::max<std::int64_t>(32'768, 64 * source.spec.hidden_size);
+  const std::int64_t part = options.text.distills() ? std::max(kFewest, tokens / 4) : tokens;
+  return std::min({tokens, part, most});
 }
 
 namespace {
@@ -60,7 +64,7 @@ std::array<Stage, 6> stages_with(const Model& source, const ConvertOptions& opti
                                  const PreparedText& text) {
   const std::int64_t step = options.refit.batch * text.context;
   const std::int64_t calibrated =
-      std::min((text.windows + text.own_windows) * text.context, calibration_tokens(source.spec));
+      calibration_tokens(source, options, (text.windows + text.own_windows) * text.context);
   const std::int64_t refit_steps = can_refit(source.spec) ? refit_steps_of(options) : 0;
   const std::int64_t measured =
       options.budget.given()
@@ -71,7 +75,7 @@ std::array<Stage, 6> stages_with(const Model& source, const ConvertOptions& opti
            {"measure", measured, 0.0, 2.5 * passes_to_measure(source.spec)},
            {"refit", refit_steps * step, 0.0, 2.0},
            {"distill", text.distill_steps * step, 7.5, 0.0},
-           {"evaluate", (text.held_out + text.own_held_out) * text.context, 0.0, 6.0}}};
+           {"evaluate", (text.held_out + text.own_held_out) * text.context, 0.0, 4.5}}};
 }
 
 // On a GPU, a step of writing takes this long for each layer (measured on an H100), however fast
@@ -92,7 +96,8 @@ std::string expected_cost(const Model& source, const ConvertOptions& options,
   const c10::Device device = parse_device(options.device);
   set_compute_threads(options.threads);
   const double fast = matmul_flops_per_second(scalar_type_of(fast_precision(device)), device);
-  const double in_fp32 = device.is_cpu() ? matmul_flops_per_second(at::kFloat, device) : fast;
+  const bool narrow = device.is_cpu() && fast_precision(device) != Precision::kFp32;
+  const double in_fp32 = narrow ? matmul_flops_per_second(at::kFloat, device) : fast;
   const Task task = evaluation_task(source, text.context).value_or(Task{});
   const double pass =
       training_flops_per_token(source.spec, task, text.context) / 3 -

@@ -109,7 +109,8 @@ void Console::print_part(std::string_view text) const {
 }
 
 void Console::note(std::string_view text, std::size_t indent) const {
-  if (verbosity_ != Verbosity::kQuiet || text.starts_with("warning: ")) {
+  const Verbosity least = text.starts_with("warning: ") ? Verbosity::kQuiet : Verbosity::kNormal;
+  if (verbosity_ >= least) {
     put_message(fitted(text, indent, progress_format_));
   }
 }

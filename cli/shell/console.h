@@ -11,8 +11,8 @@
 namespace regroup {
 
 /// How much to print. Results, warnings and errors are always printed; --quiet suppresses
-/// everything else.
-enum class Verbosity { kQuiet, kNormal, kVerbose };
+/// everything else. kSilent is for ranks that leave even warnings to the first.
+enum class Verbosity { kSilent, kQuiet, kNormal, kVerbose };
 
 /// How to report the progress of work on stderr: a bar or lines of text, or lines of JSON.
 enum class ProgressFormat { kText, kJson };
@@ -56,7 +56,7 @@ class Console {
   /// continuation lines are indented by `indent` columns.
   void print_facts(std::string_view text, std::size_t indent) const;
   /// Writes a note to stderr, unless --quiet; long lines as by print_facts(). What begins with
-  /// "warning: " is always written.
+  /// "warning: " is written then, too.
   void note(std::string_view text, std::size_t indent = 2) const;
   /// Writes a note for each of `texts`, after "note: " or "warning: " as `kind` says.
   void notes(std::string_view kind, const std::vector<std::string>& texts) const;

@@ -269,8 +269,25 @@ std::uint32_t gguf_file_type(const ConversionPlan& plan) {
   }
 }
 
-// Loaders round or widen weights to the dtype that the config names. It is named again where the
-// conversion has chosen another.
+// Replaces each dtype that `part`, at `path` in the text, names for weights. Returns whether it
+// names one itself.
+bool replace_dtypes(std::string& config_text, const Json& part, std::vector<std::string> path,
+                    const std::string& value) {
+  bool found = false;
+  for (const auto& [key, member] : part.items()) {
+    path.push_back(key);
+    if ((key == "dtype" || key == "torch_dtype") && member.is_string()) {
+      config_text = with_member(config_text, path, value);
+      found = true;
+    } else if (member.is_object() && key != kRecordKey && key != "quantization_config") {
+      replace_dtypes(config_text, member, path, value);
+    }
+    path.pop_back();
+  }
+  return found;
+}
+
+// Loaders round or widen weights to the dtype that the config names.
 std::string config_with_dtype(std::string config_text, const ConversionPlan& plan) {
   const std::map<DType, std::string> names{
       {DType::kF32, "float32"}, {DType::kF16, "float16"}, {DType::kBF16, "bfloat16"}};
@@ -280,22 +297,14 @@ std::string config_with_dtype(std::string config_text, const ConversionPlan& pla
   }
   const std::string value = '"' + name->second + '"';
   const Json config = parse_json_object(config_text, "config.json");
-  bool named = false;
-  for (std::vector<std::string> path : {std::vector<std::string>(), plan.target.config_path}) {
-    const Json* part = &config;
-    for (const std::string& key : path) {
-      part = &member_of(*part, key);
-    }
-    for (const char* key : {"dtype", "torch_dtype"}) {
-      if (!member_of(*part, key).is_null()) {
-        path.emplace_back(key);
-        config_text = with_member(config_text, path, value);
-        path.pop_back();
-        named = true;
-      }
-    }
-  }
-  return named ? config_text : with_member(config_text, {"torch_dtype"}, value);
+  return replace_dtypes(config_text, config, {}, value)
+             ? config_text
+             : with_member(config_text, {"torch_dtype"}, value);
+}
+
+// Whether the conversion decides a dtype, which leaves nothing of the source's to restore.
+bool chooses_dtype(const ConversionPlan& plan) {
+  return plan.request.dtype && !is_block_type(*plan.request.dtype);
 }
 
 // The metadata of a GGUF file, including that of the directory it was made from.
@@ -306,8 +315,10 @@ GgufMetadata gguf_with_record(GgufMetadata metadata, const Model& source,
     record_source(
         metadata, source,
         config_with_record(config_with_changed_heads(source.config_text, plan.spec, plan.grouped),
-                           record_of(plan, source, plan.grouped)),
-        plan.request.dtype);
+                           record_of(plan, source, plan.grouped)));
+  }
+  if (chooses_dtype(plan)) {
+    metadata.remove(kSourceDtypesKey);
   }
   if (!metadata.contains("general.file_type")) {
     metadata.set_u32("general.file_type", gguf_file_type(plan));
@@ -321,7 +332,7 @@ void add_record(ConversionPlan& plan, const Model& source) {
   const ConversionRecord record = record_of(plan, source, plan.target);
   plan.metadata = metadata_with_record(source.checkpoint.metadata(), record);
   if (!is_single_file(plan.container)) {
-    if (plan.request.dtype || source.gguf) {
+    if (chooses_dtype(plan) || (source.gguf && !source.gguf->contains(kSourceDtypesKey))) {
       plan.config_text = config_with_dtype(std::move(plan.config_text), plan);
     }
     plan.config_text = config_with_record(

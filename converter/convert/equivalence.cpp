@@ -354,16 +354,10 @@ bool repeats(const Checkpoint& checkpoint, const TensorInfo& tensor, const std::
   return original != nullptr && same_contents(checkpoint, tensor, *original);
 }
 
-void record_source(GgufMetadata& metadata, const Model& source, const std::string& config_text,
-                   std::optional<DType> rounded) {
-  const auto narrower = [&](DType dtype) {
-    const bool rounds = rounded && can_decode(dtype) && !is_block_type(dtype) &&
-                        !is_block_type(*rounded) && bits_of(*rounded) < bits_of(dtype);
-    return rounds ? *rounded : dtype;
-  };
+void record_source(GgufMetadata& metadata, const Model& source, const std::string& config_text) {
   Json dtypes = Json::object();
   for (const TensorInfo& tensor : source.checkpoint.tensors()) {
-    dtypes[tensor.name] = std::string(name_of(narrower(tensor.dtype)));
+    dtypes[tensor.name] = std::string(name_of(tensor.dtype));
   }
   metadata.set_string(kSourceConfigKey, config_text);
   metadata.set_string(kSourceDtypesKey,

@@ -23,9 +23,7 @@ std::vector<std::string> obstacles_between(const ModelSpec& source, const ModelS
 // restores every byte.
 
 /// Stores config and dtypes of the source in `metadata`, the metadata of a GGUF file made from it.
-/// `rounded`: what the file's tensors are stored as; of what is wider, nothing is left to restore.
-void record_source(GgufMetadata& metadata, const Model& source, const std::string& config_text,
-                   std::optional<DType> rounded);
+void record_source(GgufMetadata& metadata, const Model& source, const std::string& config_text);
 
 /// The stored target with the kv heads of `grouped`; nothing if `source` is no such file. Throws
 /// kBadInput if the record does not fit the file.

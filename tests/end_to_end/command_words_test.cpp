@@ -29,7 +29,8 @@ TEST_CASE("a misspelt name is refused with the nearest one", "[end_to_end]") {
   check_refused({"uptrian", model}, "did you mean uptrain?");
   check_refused({"convrt", "a", "b", "--kv-heads", "1"}, "did you mean convert?");
   check_refused({"convert", model, "out", "--num_key_value_heads=4"}, "did you mean --kv-heads?");
-  check_refused({"convert", model, "out", "--kv-heads", "4", "--overwrite"}, "never replaced");
+  check_refused({"convert", model, "out", "--kv-heads", "4", "--overwrite_output_dir"},
+                "never replaced");
   check_refused({"help", "covnert"}, "did you mean convert?");
   check_refused({"convert", model, "out", "--kvheads", "4"}, "did you mean --kv-heads?");
   check_refused({"inspect", model, "--laeyrs"}, "did you mean --layers?");

@@ -281,12 +281,15 @@ TextQuality TextQualityMeter::predictions_of(const Model& model, const Batches& 
   }
   const bool compares =
       &hidden != &source_hidden_ && model.spec.vocab_size == source_.spec.vocab_size;
-  const OutputHead head(model, device_), source_head(source_, device_);
+  const OutputHead head(model, device_);
+  const std::optional<OutputHead> source_head =
+      compares ? std::optional<OutputHead>(std::in_place, source_, device_) : std::nullopt;
   const std::int64_t rows = default_loss_rows(model.spec.vocab_size, device_.is_cpu());
   double loss = 0.0, divergence = 0.0;
   for (std::size_t i = 0; i < hidden.size(); ++i) {
     const LmHeadInputs found = predictions(head, hidden, i);
-    const LmHeadInputs expected = predictions(source_head, source_hidden_, i);
+    const LmHeadInputs expected =
+        compares ? predictions(*source_head, source_hidden_, i) : LmHeadInputs();
     const at::Tensor targets = answers_[i].targets.to(device_).unsqueeze(1);
     for (std::int64_t begin = 0; begin < targets.size(0); begin += rows) {
       throw_if_stopped(stop_, "interrupted");
@@ -295,7 +298,8 @@ TextQuality TextQualityMeter::predictions_of(const Model& model, const Batches& 
       loss -= s.gather(1, targets.narrow(0, begin, count)).sum(at::kDouble).item<double>();
       if (compares) {
         const at::Tensor t = at::log_softmax(logits_of(expected, begin, count), 1);
-        divergence += (t.exp() * (t - s)).sum(at::kDouble).item<double>();
+        // Rounding makes some of two like models negative.
+        divergence += (t.exp() * (t - s)).sum(1).clamp_min(0).sum(at::kDouble).item<double>();
       }
     }
   }
