@@ -4,13 +4,14 @@
     python3 bench/real/mind.py SOURCE RESULT... --text wikitext=wiki.test.raw --text shakespeare=input.txt
 
 Models are Hugging Face directories with a chat template. The columns: right answers to the questions of questions.txt (greedy, by
-transformers); the divergence from the source on chats that the source writes, in nats per token (`regroup sample --chats` and
-`regroup verify --logits`); the loss over the source's on each text (`regroup eval`); with --bigbench DIR, the folder benchmark_tasks
+transformers); the divergence from the source, in nats per token, on the source's own answers to them, which is far steadier, and on
+chats that the source writes (`regroup sample --chats` and `regroup verify --logits`); the loss over the source's on each text (`regroup eval`); with --bigbench DIR, the folder benchmark_tasks
 of the package bigbench, the accuracy on multiple-choice tasks, zero-shot, by sums of log-probabilities. Intervals are of 95 %
 (Wilson). Prints a table in Markdown; --answers prints each answer, too.
 """
 
 import argparse
+import functools
 import json
 import math
 import pathlib
@@ -55,13 +56,24 @@ class Model:
 
     @torch.no_grad()
     def answers(self, asked, batch=40):
+        """Greedy answers, a batch at a time: tokens [B, T] with their prompts, the mask of what is no padding, the prompts' length."""
         for first in range(0, len(asked), batch):
             chats = [[{"role": "user", "content": question}] for question in asked[first : first + batch]]
             ids = self.tokenizer.apply_chat_template(
                 chats, add_generation_prompt=True, padding=True, return_tensors="pt", return_dict=True
             ).to(self.device)
             out = self.model.generate(**ids, max_new_tokens=24, do_sample=False, pad_token_id=self.tokenizer.pad_token_id)
-            yield from self.tokenizer.batch_decode(out[:, ids["input_ids"].shape[1] :], skip_special_tokens=True)
+            length = ids["input_ids"].shape[1]
+            mask = torch.cat([ids["attention_mask"], out[:, length:].ne(self.tokenizer.pad_token_id).long()], 1)
+            yield out, mask, length
+
+    def texts_of(self, answers):
+        return [text for out, _, length in answers for text in self.tokenizer.batch_decode(out[:, length:], skip_special_tokens=True)]
+
+    @torch.no_grad()
+    def log_probabilities(self, out, mask, length):
+        """Of each token of the answers, [B, t, V]."""
+        return self.model(out, attention_mask=mask).logits[:, length - 1 : -1].log_softmax(-1)
 
     @torch.no_grad()
     def choice(self, prompt, choices):
@@ -97,10 +109,27 @@ def own_divergence(options, result, chats):
     return report_of(options, "verify", options.source, result, "--logits", "--data", chats, "--max-tokens", 8192)["logits"]["kl"]
 
 
+@functools.cache
+def answers_of_source(path, device):
+    """The source's answers, with the log-probabilities of their tokens."""
+    model = Model(path, device)
+    return [(*each, model.log_probabilities(*each)) for each in model.answers([question for question, *_ in questions()])]
+
+
+def divergence_on_answers(options, model):
+    total, tokens = 0.0, 0
+    for out, mask, length, expected in answers_of_source(options.source, options.device):
+        kl = (expected.exp() * (expected - model.log_probabilities(out, mask, length))).sum(-1)  # [B, t]
+        total += (kl * mask[:, length:]).sum().item()
+        tokens += mask[:, length:].sum().item()
+    return total / tokens
+
+
 def row_of(options, path, chats, texts, tasks):
     model = Model(path, options.device)
     asked, right = questions(), 0
-    for (question, *accepted), answer in zip(asked, model.answers([question for question, *_ in asked])):
+    answers = model.texts_of(list(model.answers([question for question, *_ in asked])))
+    for (question, *accepted), answer in zip(asked, answers):
         right += is_right(answer, accepted)
         if options.answers:
             print(f"{'right' if is_right(answer, accepted) else 'wrong'}: {question} -> {answer!r}", flush=True)
@@ -110,17 +139,18 @@ def row_of(options, path, chats, texts, tasks):
         losses[name] = report_of(options, "eval", path, *words)["loss"]
     choices = {task: (right_choices(model, cases), len(cases)) for task, cases in tasks.items()}
     divergence = 0.0 if path == options.source else own_divergence(options, path, chats)
-    return {"model": path.name, "right": right, "divergence": divergence, "losses": losses, "choices": choices}
+    on_answers = divergence_on_answers(options, model)
+    return {"model": path.name, "right": right, "answers": on_answers, "divergence": divergence, "losses": losses, "choices": choices}
 
 
 def print_table(rows, texts, tasks):
     """Each row as soon as it is measured; the first is the source."""
     count, source = len(questions()), None
-    heads = ["model", f"right of {count}", "own text", *texts] + (["BIG-bench", *tasks] if tasks else [])
+    heads = ["model", f"right of {count}", "its answers", "own text", *texts] + (["BIG-bench", *tasks] if tasks else [])
     print("| " + " | ".join(heads) + " |\n|---" + "|--:" * (len(heads) - 1) + "|", flush=True)
     for row in rows:
         source = source or row
-        cells = [row["model"], f"{row['right']} ({share(row['right'], count)} %)", f"{row['divergence']:.3f}"]
+        cells = [row["model"], f"{row['right']} ({share(row['right'], count)} %)", f"{row['answers']:.3f}", f"{row['divergence']:.3f}"]
         cells += [f"{row['losses'][name] - source['losses'][name]:+.3f}" for name in texts]
         if tasks:
             totals = [sum(part) for part in zip(*row["choices"].values())]
