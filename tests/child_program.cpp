@@ -9,7 +9,6 @@
 #include <pty.h>
 #include <spawn.h>
 #include <stdexcept>
-#include <string_view>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utmp.h>
@@ -19,11 +18,7 @@
 namespace regroup {
 
 bool ProgramResult::one_line_of_error() const {
-  std::string_view rest = err;
-  while (rest.starts_with("warning: ") && rest.find('\n') != rest.npos) {
-    rest.remove_prefix(rest.find('\n') + 1);
-  }
-  return std::count(rest.begin(), rest.end(), '\n') == 1 && rest.size() > 1 && rest.back() == '\n';
+  return std::count(err.begin(), err.end(), '\n') == 1 && err.size() > 1 && err.back() == '\n';
 }
 
 namespace {

@@ -21,7 +21,7 @@ struct ProgramResult {
 
   /// stdout as one JSON document.
   Json json() const { return Json::parse(out); }
-  /// Whether stderr is exactly one line, apart from warnings before it.
+  /// Whether stderr is exactly one line.
   bool one_line_of_error() const;
 };
 

@@ -4,10 +4,10 @@
     python3 bench/real/mind.py SOURCE RESULT... --text wikitext=wiki.test.raw --text shakespeare=input.txt
 
 Models are Hugging Face directories with a chat template. The columns: right answers to the questions of questions.txt (greedy, by
-transformers); the divergence from the source, in nats per token, on the source's own answers to them, which is far steadier, and on
-chats that the source writes (`regroup sample --chats` and `regroup verify --logits`); the loss over the source's on each text (`regroup eval`); with --bigbench DIR, the folder benchmark_tasks
-of the package bigbench, the accuracy on multiple-choice tasks, zero-shot, by sums of log-probabilities. Intervals are of 95 %
-(Wilson). Prints a table in Markdown; --answers prints each answer, too.
+transformers); the divergence from the source, in nats per token, on the source's own answers to them, and on chats that the source
+writes (`regroup sample --chats` and `regroup verify --logits`); the loss over the source's on each text (`regroup eval`); with
+--bigbench DIR, the folder benchmark_tasks of the package bigbench, the accuracy on multiple-choice tasks, zero-shot, by sums of
+log-probabilities. Intervals are of 95 % (Wilson). Prints a table in Markdown; --answers prints each answer, too.
 """
 
 import argparse

@@ -86,11 +86,11 @@ std::string unknown_option(const CLI::App& program, const CLI::App& command,
   const std::string typed = word.substr(0, word.find('='));
   const std::size_t name = std::min(typed.find_first_not_of('-'), typed.size());
   const std::string plain = typed.substr(name);
-  if (plain == "force" || plain == "overwrite" || plain.starts_with("overwrite_output")) {
+  if (plain == "force" || plain.starts_with("overwrite")) {
     return fmt::format("{} is not an option: what exists is never replaced, so move it away first",
                        printable(typed));
   }
-  const std::string near = meant_option(typed.substr(name), names);
+  const std::string near = meant_option(plain, names);
   return with_suggestion(fmt::format("{} is not an option", printable(typed)),
                          near.empty() ? "" : "--" + near);
 }

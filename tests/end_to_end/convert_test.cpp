@@ -48,13 +48,20 @@ TEST_CASE("a round trip through GGUF keeps models with every kind of GELU", "[en
     const TemporaryDirectory directory;
     const std::string file = text(directory / "model.gguf"), back = text(directory / "back");
     REQUIRE(run_program({"convert", text(golden(name)), file, "--to", "gguf"}).exit_code == 0);
-    const ProgramResult result = run_program({"convert", file, back, "--to", "safetensors"});
+    const ProgramResult result = run_program({"convert", file, back, "--to", "hf"});
     CHECK(result.exit_code == 0);
+    CHECK_THAT(result.err, !ContainsSubstring("one GGUF file"));
     CAPTURE(result.err);
     const Checkpoint source = open_checkpoint(golden(name)), copy = open_checkpoint(back);
     for (const TensorInfo& tensor : copy.tensors()) {
       const bool same = bytes_of(copy, tensor.name) == bytes_of(source, tensor.name);
       CHECK(same);
+    }
+    for (const char* output : {"half.gguf", "half"}) {
+      const ProgramResult half =
+          run_program({"convert", file, text(directory / output), "--dtype", "fp16"});
+      const bool noted = half.err.find("one GGUF file") != std::string::npos;
+      CHECK(noted == (std::string_view(output) == "half"));
     }
     CHECK(run_program({"inspect", back, "--json"}).json()["architecture"] ==
           run_program({"inspect", text(golden(name)), "--json"}).json()["architecture"]);

@@ -242,7 +242,8 @@ TextQualityMeter::TextQualityMeter(const Model& source, const TokenFile& data,
   data.check_vocabulary(source.spec.vocab_size);
   read(data, part);
   source_hidden_ = last_hidden(source, windows_, device_, {}, progress_, stop);
-  source_quality_ = predictions_of(source, source_hidden_);
+  source_quality_ = predictions_of(source, source_hidden_, /*compares=*/false);
+  source_quality_.divergence = source_quality_.loss ? std::optional(0.0) : std::nullopt;
 }
 
 void TextQualityMeter::read(const TokenFile& data, const WindowRange& part) {
@@ -275,12 +276,11 @@ LmHeadInputs TextQualityMeter::predictions(const OutputHead& head, const Batches
       (positions.defined() ? all.index_select(0, positions.to(device_)) : all).unsqueeze(0));
 }
 
-TextQuality TextQualityMeter::predictions_of(const Model& model, const Batches& hidden) const {
+TextQuality TextQualityMeter::predictions_of(const Model& model, const Batches& hidden,
+                                             bool compares) const {
   if (answers_.empty()) {
     return {};
   }
-  const bool compares =
-      &hidden != &source_hidden_ && model.spec.vocab_size == source_.spec.vocab_size;
   const OutputHead head(model, device_);
   const std::optional<OutputHead> source_head =
       compares ? std::optional<OutputHead>(std::in_place, source_, device_) : std::nullopt;
@@ -310,14 +310,15 @@ TextQuality TextQualityMeter::predictions_of(const Model& model, const Batches& 
   }
   TextQuality quality;
   quality.loss = loss / tokens;
-  if (compares || &hidden == &source_hidden_) {
+  if (compares) {
     quality.divergence = divergence / tokens;
   }
   return quality;
 }
 
 TextQuality TextQualityMeter::quality_of(const Model& model, const Batches& hidden) const {
-  TextQuality quality = predictions_of(model, hidden);
+  TextQuality quality =
+      predictions_of(model, hidden, model.spec.vocab_size == source_.spec.vocab_size);
   double sum = 0.0, tokens = 0.0;
   for (std::size_t i = 0; i < hidden.size(); ++i) {
     const at::Tensor cosines = at::cosine_similarity(hidden[i], source_hidden_[i], -1);  // [B, T]

@@ -135,8 +135,8 @@ class TextQualityMeter {
   void read(const TokenFile& data, const WindowRange& part);
   TextQuality quality_of(const Model& model, const Batches& hidden) const;
   LmHeadInputs predictions(const OutputHead& head, const Batches& hidden, std::size_t batch) const;
-  // Loss and divergence.
-  TextQuality predictions_of(const Model& model, const Batches& hidden) const;
+  // The loss and, if it is compared with the source, the divergence.
+  TextQuality predictions_of(const Model& model, const Batches& hidden, bool compares) const;
 
   const Model& source_;
   c10::Device device_;

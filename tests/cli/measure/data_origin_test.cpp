@@ -99,6 +99,28 @@ TEST_CASE("tokens of another tokenizer than the model's are refused", "[cli]") {
   }
 }
 
+TEST_CASE("only the first of several ranks warns, quiet or not", "[cli]") {
+  if (!reads_tokenizer_json()) {
+    SKIP("this build does not read tokenizer.json");
+  }
+  const OriginScene scene;
+  const std::vector<std::string> command{
+      "uptrain",    scene.model, "-o",        scene.directory / "out",
+      "--steps",    "1",         "--batch",   "1",
+      "--sequence", "16",        "--dry-run", "--quiet",
+      "--data",     scene.silent};
+  const auto warned = [&](const char* rank) {
+    const ProgramResult result =
+        run_program(command, {"/usr/bin/env", rank, "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2",
+                              "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1"});
+    CAPTURE(result.err);
+    CHECK(result.exit_code == 0);
+    return result.err.find("warning: ") != std::string::npos;
+  };
+  CHECK(warned("RANK=0"));
+  CHECK_FALSE(warned("RANK=1"));
+}
+
 TEST_CASE("a text that the model's own tokenizer read is not suspected", "[cli]") {
   if (!reads_tokenizer_json()) {
     SKIP("this build does not read tokenizer.json");

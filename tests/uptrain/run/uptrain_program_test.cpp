@@ -165,8 +165,10 @@ TEST_CASE("invalid requests end with one line and their exit code", "[uptrain]")
   check(with(good, "--resume"), 2, "no run to resume");
   check(with(good, "--resume=perhaps"), 2, "perhaps");
   check(with(good, "--no-such-option"), 2, "no-such-option");
-  check({"eval", golden("llama").string(), "--data", good[3], "--context", "3000", "--quiet"}, 3,
-        "3001");
+  put_file(directory / "short.bin", bytes_of_numbers(learnable_text(2000, 64)));
+  check({"eval", golden("llama").string(), "--data", directory / "short.bin", "--context", "2000",
+         "--quiet"},
+        3, "2001");
   check({"eval", golden("llama").string(), "--data", good[3], "--device", "tpu"}, 2, "tpu");
 }
 
@@ -506,8 +508,12 @@ TEST_CASE("a run without a state is not taken up silently", "[uptrain]") {
 TEST_CASE("a signal ends an evaluation in the middle of a long window", "[uptrain]") {
   const TemporaryDirectory directory;
   put_file(directory / "text.bin", bytes_of_numbers(learnable_text(300'000, 64)));
+  fs::copy(golden("llama"), directory / "model");
+  Json config = Json::parse(bytes_of_file(directory / "model" / "config.json"));
+  config["max_position_embeddings"] = 200'000;  // else a warning comes first
+  put_file(directory / "model" / "config.json", config.dump());
   const int signal_number = GENERATE(SIGINT, SIGTERM);
-  RunningProgram program({"eval", golden("llama").string(), "--data",
+  RunningProgram program({"eval", (directory / "model").string(), "--data",
                           (directory / "text.bin").string(), "--context", "200000", "--quiet"});
   std::this_thread::sleep_for(std::chrono::seconds(3));  // a layer takes a minute
   const auto begin = std::chrono::steady_clock::now();
