@@ -9,7 +9,6 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -94,13 +93,10 @@ int with_output_written(int exit_code, const Console& console) {
 }
 
 int report_no_memory(const std::exception& fault, const Console& console) {
-  const auto* known = dynamic_cast<const OutOfMemory*>(&fault);
-  const std::string shortage =
-      known != nullptr && *known->what() != '\0' ? fmt::format(": {}", known->what()) : "";
   console.error(
-      fmt::format("regroup: out of memory{}; a smaller --batch or --context, fewer --threads and "
-                  "--dtype bf16 need less; ulimit -v and containers limit memory, too",
-                  shortage));
+      fmt::format("regroup: {}; a smaller --batch or --context, fewer --threads and --dtype bf16 "
+                  "need less; ulimit -v and containers limit memory, too",
+                  text_of_shortage(fault)));
   return kEnvironmentFailed;
 }
 
@@ -109,8 +105,7 @@ int report_no_memory(const std::exception& fault, const Console& console) {
 void prepare_program(Command command, Console& console) {
   CLI::App& program = command.app();
   program.formatter_fn([](const CLI::App* app, const std::string& name, CLI::AppFormatMode) {
-    const std::size_t space = name.find(' ');  // "regroup convert"
-    return help_text(facts_of(*app, space == name.npos ? "" : name.substr(space + 1)), name);
+    return help_text(facts_of(*app), name);
   });
   program.set_help_flag("-h,--help", "print this help and exit");
   program.set_version_flag("--version", fmt::format("regroup {}", kVersion),
@@ -143,6 +138,7 @@ void prepare_program(Command command, Console& console) {
 
 int run_program(int argc, char** argv, const std::function<void(Command, Console&)>& add_commands) {
   secure_standard_streams();
+  keep_freed_memory();
   Console console;
   CLI::App program("Turns multi-head attention checkpoints into grouped-query ones.", "regroup");
   try {

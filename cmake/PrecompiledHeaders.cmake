@@ -15,7 +15,6 @@ if(REGROUP_LIBTORCH)
 endif()
 
 if(REGROUP_TESTS)
-  find_package(Catch2 3 REQUIRED)
   regroup_precompiled_headers(tests HEADERS ${_standard} ${_fmt} <nlohmann/json.hpp> ${_catch2}
     LINK Catch2::Catch2)
   if(REGROUP_LIBTORCH)

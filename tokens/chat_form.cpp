@@ -1,9 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "tokens/tokenizer.h"
 
@@ -16,8 +12,7 @@ struct KnownForm {
   std::string_view name;
   // All of them are in the template, with line breaks instead of "\n".
   std::array<std::string_view, 3> in_template;
-  // Empty if they are text in this form.
-  std::array<std::string_view, 3> special;
+  bool special;             // whether those that begin with "<" are tokens of this form
   std::string_view system;  // what a system prompt follows; empty: the form has none
   std::string_view to_user, end_of_user, to_answer, end_of_answer;
 };
@@ -26,7 +21,7 @@ struct KnownForm {
 constexpr std::array kForms{
     KnownForm{"ChatML",
               {"<|im_start|>", "<|im_end|>", "assistant"},
-              {"<|im_start|>", "<|im_end|>"},
+              true,
               "<|im_start|>system\n",
               "<|im_start|>user\n",
               "<|im_end|>",
@@ -34,7 +29,7 @@ constexpr std::array kForms{
               "<|im_end|>\n"},
     KnownForm{"Llama 3",
               {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
-              {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+              true,
               "",
               "<|start_header_id|>user<|end_header_id|>\n\n",
               "<|eot_id|>",
@@ -42,7 +37,7 @@ constexpr std::array kForms{
               "<|eot_id|>"},
     KnownForm{"Gemma",
               {"<start_of_turn>", "<end_of_turn>", "model"},
-              {"<start_of_turn>", "<end_of_turn>"},
+              true,
               "",
               "<start_of_turn>user\n",
               "<end_of_turn>",
@@ -51,7 +46,7 @@ constexpr std::array kForms{
     // The tokenizer of Phi-3 drops white space after these tokens.
     KnownForm{"Phi-3",
               {"<|user|>", "<|assistant|>", "<|end|>"},
-              {"<|user|>", "<|assistant|>", "<|end|>"},
+              true,
               "",
               "<|user|>",
               "<|end|>",
@@ -59,7 +54,7 @@ constexpr std::array kForms{
               "<|end|>"},
     KnownForm{"Zephyr",
               {"<|user|>\n' + message['content'] + eos_token", "<|assistant|>", "eos_token"},
-              {},
+              false,
               "",
               "<|user|>\n",
               "{eos}",
@@ -67,14 +62,14 @@ constexpr std::array kForms{
               "{eos}\n"},
     KnownForm{"Llama 2",
               {"bos_token + '[INST] '", "[/INST]", "eos_token"},
-              {},
+              false,
               "",
               "{bos}[INST]",
               "[/INST]",
               "",
               "{eos}"},
     KnownForm{
-        "Mistral", {"[INST]", "[/INST]", "eos_token"}, {}, "", "[INST]", "[/INST]", "", "{eos}"},
+        "Mistral", {"[INST]", "[/INST]", "eos_token"}, false, "", "[INST]", "[/INST]", "", "{eos}"},
 };
 
 std::string with_line_breaks(std::string_view text) {
@@ -92,7 +87,7 @@ bool is_of(const KnownForm& form, const std::string& chat_template, const Tokeni
     return chat_template.find(text) != std::string::npos;
   };
   const auto there = [&](std::string_view token) {
-    return token.empty() || tokenizer.id_of(token).has_value();
+    return !form.special || !token.starts_with('<') || tokenizer.id_of(token).has_value();
   };
   const DocumentEnds& ends = tokenizer.ends();
   if ((form.to_user.starts_with("{bos}") && !ends.bos) ||
@@ -100,61 +95,52 @@ bool is_of(const KnownForm& form, const std::string& chat_template, const Tokeni
     return false;
   }
   return std::ranges::all_of(form.in_template, in_template) &&
-         std::ranges::all_of(form.special, there);
+         std::ranges::all_of(form.in_template, there);
 }
 
-// Encodes the texts of a form.
-class FormEncoder {
- public:
-  FormEncoder(const KnownForm& form, const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
-    for (const auto& tokens : {form.special, form.in_template}) {
-      for (const std::string_view token : tokens) {
-        add(token, token.starts_with('<') || token.starts_with('[') ? tokenizer.id_of(token)
-                                                                    : std::nullopt);
-      }
-    }
-    add("{bos}", tokenizer.ends().bos);
-    add("{eos}", tokenizer.ends().eos);
-  }
+using SpecialTokens = std::vector<std::pair<std::string_view, std::uint32_t>>;
 
-  std::vector<std::uint32_t> encode(std::string_view text) const {
-    std::vector<std::uint32_t> ids;
-    while (!text.empty()) {
-      const auto [at, token] = next_special(text);
-      if (at > 0) {
-        tokenizer_.encode(text.substr(0, at), /*begins_document=*/ids.empty(), ids);
-      }
-      if (at == text.size()) {
-        break;
-      }
-      ids.push_back(token->second);
-      text.remove_prefix(at + token->first.size());
-    }
-    return ids;
-  }
-
- private:
-  using Special = std::pair<std::string_view, std::uint32_t>;
-
-  void add(std::string_view name, std::optional<std::int64_t> id) {
+SpecialTokens special_tokens_of(const KnownForm& form, const Tokenizer& tokenizer) {
+  SpecialTokens special;
+  const auto add = [&](std::string_view name, std::optional<std::int64_t> id) {
     if (id) {
-      special_.emplace_back(name, static_cast<std::uint32_t>(*id));
+      special.emplace_back(name, static_cast<std::uint32_t>(*id));
+    }
+  };
+  for (const std::string_view token : form.in_template) {
+    if (token.starts_with('<') || token.starts_with('[')) {
+      add(token, tokenizer.id_of(token));
     }
   }
+  add("{bos}", tokenizer.ends().bos);
+  add("{eos}", tokenizer.ends().eos);
+  return special;
+}
 
-  std::pair<std::size_t, const Special*> next_special(std::string_view text) const {
-    std::pair<std::size_t, const Special*> first{text.size(), nullptr};
-    for (const Special& each : special_) {
-      if (const std::size_t at = text.find(each.first); at < first.first) {
-        first = {at, &each};
+// Encodes a text of a form.
+std::vector<std::uint32_t> encoded(std::string_view text, const SpecialTokens& special,
+                                   const Tokenizer& tokenizer) {
+  std::vector<std::uint32_t> ids;
+  while (!text.empty()) {
+    std::size_t first = text.size();
+    const SpecialTokens::value_type* token = nullptr;
+    for (const auto& each : special) {
+      if (const std::size_t at = text.find(each.first); at < first) {
+        first = at;
+        token = &each;
       }
     }
-    return first;
+    if (first > 0) {
+      tokenizer.encode(text.substr(0, first), /*begins_document=*/ids.empty(), ids);
+    }
+    if (token == nullptr) {
+      break;
+    }
+    ids.push_back(token->second);
+    text.remove_prefix(first + token->first.size());
   }
-
-  const Tokenizer& tokenizer_;
-  std::vector<Special> special_;
-};
+  return ids;
+}
 
 // The default system prompt, if the template has one that is plain text.
 std::string system_turn(const KnownForm& form, const std::string& chat_template) {
@@ -187,9 +173,9 @@ std::optional<ChatForm> chat_form_of(const Tokenizer& tokenizer) {
   const bool repeats_bos = form->to_user.starts_with("{bos}");
   const bool begins =
       !repeats_bos && chat_template.find("bos_token") != std::string::npos && tokenizer.ends().bos;
-  const FormEncoder encoder(*form, tokenizer);
+  const SpecialTokens special = special_tokens_of(*form, tokenizer);
   const auto joined = [&](const auto&... texts) {
-    return encoder.encode((std::string(texts) + ...));
+    return encoded((std::string(texts) + ...), special, tokenizer);
   };
   return ChatForm{std::string(form->name),
                   joined(begins ? "{bos}" : "", system_turn(*form, chat_template), form->to_user),

@@ -1,4 +1,4 @@
-#include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "tokens/text_stream.h"
@@ -20,12 +20,18 @@ constexpr std::string_view kZstd = "\x28\xb5\x2f\xfd";
 
 // The compressed bytes that are still to be read, and what the two formats have in common: parts
 // (gzip's members, zstd's frames) that follow one another.
-class PartedDecompressor : public Decompressor {
+class PartedDecompressor {
  public:
-  PartedDecompressor(std::string_view start, ByteSource source, const std::string& name)
-      : name_(name), input_(start), source_(std::move(source)) {}
+  // `padded`: zeros between parts belong to none.
+  PartedDecompressor(std::string_view start, ByteSource source, const std::string& name,
+                     bool padded)
+      : name_(name), input_(start), source_(std::move(source)), padded_(padded) {}
+  PartedDecompressor(const PartedDecompressor&) = delete;
+  PartedDecompressor& operator=(const PartedDecompressor&) = delete;
+  virtual ~PartedDecompressor() = default;
 
-  std::size_t read(std::span<char> room) override {
+  // A ByteSource.
+  std::size_t read(std::span<char> room) {
     std::size_t written = 0;
     while (written == 0) {
       if (!more_ && at_ == input_.size() && !refill()) {
@@ -46,11 +52,9 @@ class PartedDecompressor : public Decompressor {
   }
 
  protected:
-  /// Reads from left(), calls take() and, at the end of a part, end_part(); returns the bytes
-  /// written.
+  // Reads from left(), calls take() and, at the end of a part, end_part(); returns the bytes
+  // written.
   virtual std::size_t step(std::span<char> room) = 0;
-  /// Whether bytes before a part that are not zero belong to one.
-  virtual bool pads_with_zeros() const = 0;
 
   std::span<char> left() { return std::span(input_).subspan(at_); }
   void take(std::size_t bytes) { at_ += bytes; }
@@ -71,7 +75,7 @@ class PartedDecompressor : public Decompressor {
 
   bool skip_padding() {
     const std::size_t begin = at_;
-    while (pads_with_zeros() && at_ < input_.size() && input_[at_] == '\0') {
+    while (padded_ && at_ < input_.size() && input_[at_] == '\0') {
       ++at_;
     }
     return at_ != begin;
@@ -90,6 +94,7 @@ class PartedDecompressor : public Decompressor {
   std::string input_;
   std::size_t at_ = 0;
   ByteSource source_;
+  bool padded_;
   bool inside_ = false;  // a part
   bool more_ = false;    // the library may hold text for which there was no room
   std::uint64_t taken_ = input_.size(), written_ = 0;
@@ -99,17 +104,14 @@ class PartedDecompressor : public Decompressor {
 class GzipDecompressor : public PartedDecompressor {
  public:
   GzipDecompressor(std::string_view start, ByteSource source, const std::string& name)
-      : PartedDecompressor(start, std::move(source), name) {
+      : PartedDecompressor(start, std::move(source), name, true) {
     constexpr int kGzipHeader = 16;
     if (::inflateInit2(&stream_, MAX_WBITS + kGzipHeader) != Z_OK) {
       throw_environment("{}: no memory to decompress it", name);
     }
   }
-  ~GzipDecompressor() override { ::inflateEnd(&stream_); }
-  GzipDecompressor(const GzipDecompressor&) = delete;
-  GzipDecompressor& operator=(const GzipDecompressor&) = delete;
 
- protected:
+ private:
   std::size_t step(std::span<char> room) override {
     const std::span<char> input = left();
     stream_.next_in = reinterpret_cast<Bytef*>(input.data());
@@ -127,10 +129,9 @@ class GzipDecompressor : public PartedDecompressor {
     }
     return room.size() - stream_.avail_out;
   }
-  bool pads_with_zeros() const override { return true; }
 
- private:
   z_stream stream_{};
+  std::unique_ptr<z_stream, decltype(&::inflateEnd)> owner_{&stream_, &::inflateEnd};
 };
 #endif
 
@@ -138,20 +139,17 @@ class GzipDecompressor : public PartedDecompressor {
 class ZstdDecompressor : public PartedDecompressor {
  public:
   ZstdDecompressor(std::string_view start, ByteSource source, const std::string& name)
-      : PartedDecompressor(start, std::move(source), name), context_(::ZSTD_createDCtx()) {
+      : PartedDecompressor(start, std::move(source), name, false) {
     if (context_ == nullptr) {
       throw_environment("{}: no memory to decompress it", name);
     }
   }
-  ~ZstdDecompressor() override { ::ZSTD_freeDCtx(context_); }
-  ZstdDecompressor(const ZstdDecompressor&) = delete;
-  ZstdDecompressor& operator=(const ZstdDecompressor&) = delete;
 
- protected:
+ private:
   std::size_t step(std::span<char> room) override {
     ZSTD_inBuffer input{left().data(), left().size(), 0};
     ZSTD_outBuffer output{room.data(), room.size(), 0};
-    const std::size_t result = ::ZSTD_decompressStream(context_, &output, &input);
+    const std::size_t result = ::ZSTD_decompressStream(context_.get(), &output, &input);
     if (::ZSTD_isError(result) != 0) {
       refuse(::ZSTD_getErrorName(result));  // also windows above the library's limit of 128 MiB
     }
@@ -161,10 +159,9 @@ class ZstdDecompressor : public PartedDecompressor {
     }
     return output.pos;
   }
-  bool pads_with_zeros() const override { return false; }
 
- private:
-  ZSTD_DCtx* context_;
+  std::unique_ptr<ZSTD_DCtx, decltype(&::ZSTD_freeDCtx)> context_{::ZSTD_createDCtx(),
+                                                                  &::ZSTD_freeDCtx};
 };
 #endif
 
@@ -176,21 +173,26 @@ class ZstdDecompressor : public PartedDecompressor {
       name, library, package, reader);
 }
 
+template <typename Kind>
+ByteSource read_by(std::string_view start, ByteSource source, const std::string& name) {
+  const auto reader = std::make_shared<Kind>(start, std::move(source), name);
+  return [reader](std::span<char> room) { return reader->read(room); };
+}
+
 }  // namespace
 
-std::unique_ptr<Decompressor> decompressor_for(std::string_view start,
-                                               [[maybe_unused]] ByteSource source,
-                                               const std::string& name) {
+ByteSource decompressed(std::string_view start, [[maybe_unused]] ByteSource source,
+                        const std::string& name) {
   if (start.starts_with(kGzip)) {
 #if REGROUP_WITH_ZLIB
-    return std::make_unique<GzipDecompressor>(start, std::move(source), name);
+    return read_by<GzipDecompressor>(start, std::move(source), name);
 #else
     refuse_without("zlib", "zlib1g-dev", "zcat", name);
 #endif
   }
   if (start.starts_with(kZstd)) {
 #if REGROUP_WITH_ZSTD
-    return std::make_unique<ZstdDecompressor>(start, std::move(source), name);
+    return read_by<ZstdDecompressor>(start, std::move(source), name);
 #else
     refuse_without("libzstd", "libzstd-dev", "zstdcat", name);
 #endif

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
-#include <functional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -54,6 +52,68 @@ std::optional<bool> stated_json_lines(const std::string& name, const TextSetting
   return settings.json_lines || !named ? settings.json_lines : std::optional(true);
 }
 
+// What a text input holds, by its first bytes.
+enum class TextKind {
+  kPlain,
+  kJsonLines,  // one JSON object per line
+  kJson,       // a list of objects or strings, objects over several lines or several on one
+};
+
+std::string_view without_spaces(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(kTextSpaces), text.size()));
+  return text;
+}
+
+// Whether an object's first key, or a list's first string, object or list, is where it must be.
+// Other text may begin with a bracket, too, such as a link in a wiki: [["Heroes" (album)]].
+bool begins_like_json(std::string_view text) {
+  std::size_t depth = 0;
+  for (; text.starts_with('['); ++depth) {
+    text = without_spaces(text.substr(1));
+  }
+  if (!text.starts_with('{')) {
+    const bool string = depth > 0 && text.starts_with('"');
+    const std::string_view rest = string ? without_spaces(text.substr(end_of_json(text))) : "";
+    return string && (depth == 1 || rest.starts_with(',') || rest.starts_with(']'));
+  }
+  const std::string_view inner = without_spaces(text.substr(1));
+  return inner.starts_with('"') &&
+         without_spaces(inner.substr(end_of_json(inner))).starts_with(':');
+}
+
+TextKind text_kind_of(std::string_view start) {
+  const std::string_view text = without_spaces(start);
+  if (!(text.starts_with('{') || text.starts_with('[')) || !begins_like_json(text)) {
+    return TextKind::kPlain;
+  }
+  const std::string_view value = text.substr(0, end_of_json(text));
+  const std::string_view rest = text.substr(value.size());
+  const std::string_view next = without_spaces(rest);
+  const std::size_t spaces = rest.size() - next.size();
+  const bool alone = next.empty() || rest.substr(0, spaces).find('\n') != std::string_view::npos;
+  if (!alone && next.front() != text.front()) {
+    return TextKind::kPlain;  // its line goes on in another way
+  }
+  const bool one_line = value.find('\n') == std::string_view::npos && alone;
+  return text.front() == '{' && one_line ? TextKind::kJsonLines : TextKind::kJson;
+}
+
+// Throws kBadInput for containers, compressed data, text in UTF-16 or UTF-32 and, if the text is to
+// be UTF-8, for other bytes that are no text. The message names a way to read it.
+void check_is_text(std::string_view start, std::string_view name, bool utf8) {
+  const auto kind = kind_of_bytes(start);
+  if (kind && (utf8 || !kind->hidden_text)) {
+    throw_bad_input("{}: {}, {} is needed{}", name, kind->name,
+                    kind->hidden_text ? "UTF-8" : "text",
+                    kind->reader.empty()
+                        ? ""
+                        : fmt::format(": {} | regroup …, with - in place of FILE", kind->reader));
+  }
+  if (utf8 && is_binary(start)) {
+    throw_bad_input("{}: binary data, text is needed", name);
+  }
+}
+
 // The member "a.b", or else the member "b" of the member "a"; null if there is none.
 const nlohmann::json* member_at(const nlohmann::json& document, const std::string& field) {
   if (const auto found = document.find(field); found != document.end()) {
@@ -69,14 +129,6 @@ const nlohmann::json* member_at(const nlohmann::json& document, const std::strin
 // Whether `value` is a list of objects, as chats are stored.
 bool is_chat(const nlohmann::json* value) {
   return value != nullptr && value->is_array() && !value->empty() && value->front().is_object();
-}
-
-[[noreturn]] void refuse_chat(const std::string& where, std::string_view field) {
-  throw_bad_input(
-      "{}: \"{}\" is a list of chat messages, which the model's template makes a text of: "
-      "python -m regroup.documents FILE --chat MODEL | regroup tokenize - --parse-special "
-      "--no-bos --no-eos --tokenizer MODEL -o chats.bin",
-      where, field);
 }
 
 // The keys of `document` whose values are strings, for a message; not all if there are many.
@@ -139,9 +191,8 @@ class DocumentReader::JsonValues {
   // Gets the text of a value and the line on which it begins, counted from 1.
   using Take = std::function<void(std::string value, std::uint64_t line)>;
 
-  // `name` is for messages; values are limited to `longest` bytes.
-  JsonValues(std::string name, std::size_t longest, Take take)
-      : name_(std::move(name)), longest_(longest), take_(std::move(take)) {}
+  // `name` is for messages.
+  JsonValues(std::string name, Take take) : name_(std::move(name)), take_(std::move(take)) {}
 
   // Reads the next bytes. Throws kBadInput for what is neither of the two, and what `take` throws.
   void read(std::string_view bytes) {
@@ -160,9 +211,8 @@ class DocumentReader::JsonValues {
 
  private:
   void read_byte(char byte) {
-    constexpr std::string_view kBetweenValues = " \t\r\n";
     const bool between = depth_ == 0 && !quoted_;
-    if (between && value_.empty() && kBetweenValues.find(byte) != std::string_view::npos) {
+    if (between && value_.empty() && kTextSpaces.find(byte) != std::string_view::npos) {
       return;
     }
     if (list_ended_) {
@@ -197,7 +247,7 @@ class DocumentReader::JsonValues {
     if (depth_ < 0) {
       refuse("a bracket that was not opened");
     }
-    if (value_.size() > longest_) {
+    if (value_.size() > kLongestLine) {
       refuse("a value of more than 256 MiB");
     }
     if (!in_list_ && depth_ == 0 && !quoted_) {
@@ -213,7 +263,6 @@ class DocumentReader::JsonValues {
   }
 
   std::string name_;
-  std::size_t longest_;
   Take take_;
   bool begun_ = false, in_list_ = false, list_ended_ = false;
   bool gave_ = false;  // a value since the list's last comma
@@ -256,16 +305,18 @@ void DocumentReader::look_at_start() {
   start.remove_prefix(marked ? kByteOrderMark.size() : 0);
   const auto stated = stated_json_lines(inputs_[next_input_ - 1], settings_);
   TextKind kind = stated == false ? TextKind::kPlain : text_kind_of(start);
-  // Among JSON lines, an object over several lines is a faulty line.
-  const bool list = kind == TextKind::kJson && start[start.find_first_not_of(" \t\r\n")] == '[';
+  // Among JSON lines, an object over several lines is a faulty line, and so is one list of several.
+  const std::string_view begun = without_spaces(start);
+  const bool list = kind == TextKind::kJson && begun.front() == '[' &&
+                    without_spaces(begun.substr(end_of_json(begun))).empty();
   kind = stated == true && !list ? TextKind::kJsonLines : kind;
   json_ = kind == TextKind::kJsonLines;
   json_values_.reset();
   if (kind == TextKind::kJson) {
-    json_values_ = std::make_unique<JsonValues>(stream_->name(), kLongestLine,
-                                                [this](std::string text, std::uint64_t line) {
-                                                  take_json_document(std::move(text), line);
-                                                });
+    const auto take = [this](std::string text, std::uint64_t line) {
+      take_json_document(std::move(text), line);
+    };
+    json_values_ = std::make_unique<JsonValues>(stream_->name(), take);
   }
   json_inputs_ += kind == TextKind::kPlain ? 0 : 1;
   if (marked && (kind != TextKind::kPlain || settings_.utf8)) {
@@ -338,7 +389,7 @@ void DocumentReader::read_json_line(std::string_view chunk) {
 void DocumentReader::take_json_line() {
   ++line_number_;
   std::string line = std::exchange(json_line_, {});
-  if (line.find_first_not_of(" \t\r\n") != std::string::npos) {
+  if (line.find_first_not_of(kTextSpaces) != std::string::npos) {
     take_json_document(std::move(line), line_number_);
   }
 }
@@ -368,7 +419,11 @@ void DocumentReader::take_json_text(const std::string& text, std::uint64_t line)
   if (field == nullptr || !field->is_string()) {
     for (const char* key : {settings_.field.c_str(), "messages", "conversations"}) {
       if ((field == nullptr || is_chat(field)) && is_chat(member_at(document, key))) {
-        refuse_chat(where, printable(key));
+        throw_bad_input(
+            "{}: \"{}\" is a list of chat messages, which the model's template makes a text of: "
+            "python -m regroup.documents FILE --chat MODEL | regroup tokenize - --parse-special "
+            "--no-bos --no-eos --tokenizer MODEL -o chats.bin",
+            where, printable(key));
       }
     }
     throw_bad_input("{}: \"{}\" is {}, allowed is a string: the document; {}", where,

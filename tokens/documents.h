@@ -53,7 +53,7 @@ class DocumentReader {
 
   /// Reads the next part; returns false at the end. Throws kBadInput naming the file and the byte
   /// or line for invalid UTF-8, for lines that are not a JSON object with that field unless they
-  /// are skipped, for lines longer than 256 MiB, for what is no text (check_is_text()) and for JSON
+  /// are skipped, for lines longer than 256 MiB, for what is no text and for JSON
   /// that is neither one list nor a sequence of objects. Throws kInterrupted soon after `stop`
   /// becomes true.
   bool next(TextPart& part);

@@ -1,7 +1,7 @@
 // The error message of builds without PCRE2 or utf8proc.
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "tokens/tokenizer_kinds.h"
+#include "tokens/tokenizer.h"
 
 namespace regroup {
 
@@ -16,12 +16,12 @@ std::unique_ptr<Tokenizer> make_json_tokenizer(const nlohmann::json&, const std:
 }
 
 std::unique_ptr<Tokenizer> open_tokenizer_json(const std::filesystem::path& file,
-                                               const std::vector<StoredAddedToken>&) {
+                                               const std::vector<AddedToken>&) {
   return make_json_tokenizer({}, printable_path(file));
 }
 
 std::unique_ptr<Tokenizer> with_added_tokens(std::unique_ptr<Tokenizer>,
-                                             const std::vector<StoredAddedToken>& added, bool) {
+                                             const std::vector<AddedToken>& added, bool) {
   throw_usage(
       "{}: adds tokens to a tokenizer.model; this regroup was built without PCRE2 and utf8proc "
       "(libpcre2-dev, libutf8proc-dev), which find them in texts",

@@ -6,14 +6,12 @@
 #include "formats/base/printable.h"
 #include "formats/base/ranges.h"
 #include "formats/vocabulary/sentencepiece.h"
-#include "tokens/tokenizer_kinds.h"
+#include "tokens/tokenizer.h"
 
 namespace regroup {
 namespace {
 
 using sentencepiece::SentencePieceProcessor;
-
-constexpr std::uint64_t kMaxModelBytes = 256U << 20;
 
 class SentencePieceTokenizer : public Tokenizer {
  public:
@@ -26,12 +24,8 @@ class SentencePieceTokenizer : public Tokenizer {
       // add_dummy_prefix (3).
       load(going_on_, bytes + "\x1a\x02\x18" + (model.removes_extra_spaces ? '\1' : '\0'));
     }
-    DocumentEnds ends;
-    ends.bos = id_or_none(whole_.bos_id());
-    ends.eos = id_or_none(whole_.eos_id());
-    ends.add_bos = ends.bos.has_value();
-    ends.add_eos = ends.eos.has_value();
-    set_ends(ends);
+    const auto bos = id_or_none(whole_.bos_id()), eos = id_or_none(whole_.eos_id());
+    set_ends({bos, eos, bos.has_value(), eos.has_value()});
   }
 
   void encode(std::string_view text, bool begins_document,
@@ -93,7 +87,7 @@ class SentencePieceTokenizer : public Tokenizer {
 }  // namespace
 
 std::unique_ptr<Tokenizer> open_sentencepiece(const std::filesystem::path& model) {
-  return std::make_unique<SentencePieceTokenizer>(read_text(model, kMaxModelBytes),
+  return std::make_unique<SentencePieceTokenizer>(read_text(model, kMaxTokenizerBytes),
                                                   printable_path(model));
 }
 

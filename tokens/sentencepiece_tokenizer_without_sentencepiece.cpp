@@ -1,7 +1,7 @@
 // The error message of builds without SentencePiece.
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "tokens/tokenizer_kinds.h"
+#include "tokens/tokenizer.h"
 
 namespace regroup {
 

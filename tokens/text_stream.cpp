@@ -8,14 +8,10 @@
 #include <unistd.h>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "formats/base/error.h"
-#include "formats/base/json.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
-
 namespace {
 
 constexpr std::size_t kBlock = 1 << 20;
@@ -27,7 +23,7 @@ bool is_pipe(int descriptor) {
          (S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode) || S_ISSOCK(status.st_mode));
 }
 
-bool is_space(char byte) { return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r'; }
+bool is_space(char byte) { return kTextSpaces.find(byte) != std::string_view::npos; }
 
 }  // namespace
 
@@ -66,62 +62,6 @@ std::size_t cut_of_text(std::string_view text, std::size_t most) {
     --at;
   }
   return at;
-}
-
-namespace {
-
-constexpr std::string_view kJsonSpaces = " \t\r\n";
-
-std::string_view without_spaces(std::string_view text) {
-  text.remove_prefix(std::min(text.find_first_not_of(kJsonSpaces), text.size()));
-  return text;
-}
-
-// Whether an object's first key, or a list's first string, object or list, is where it must be.
-// Other text may begin with a bracket, too.
-bool begins_like_json(std::string_view text) {
-  const std::string_view inner = without_spaces(text.substr(1));
-  if (text.front() == '[') {
-    return inner.starts_with('"') || (inner.starts_with('{') && begins_like_json(inner));
-  }
-  return inner.starts_with('"') &&
-         without_spaces(inner.substr(end_of_json(inner))).starts_with(':');
-}
-
-// How to give the text that `reader` writes.
-std::string advice_to_pipe(std::string_view reader) {
-  return fmt::format("{} | regroup …, with - in place of FILE", reader);
-}
-
-}  // namespace
-
-TextKind text_kind_of(std::string_view start) {
-  const std::string_view text = without_spaces(start);
-  if (!(text.starts_with('{') || text.starts_with('[')) || !begins_like_json(text)) {
-    return TextKind::kPlain;
-  }
-  const std::string_view value = text.substr(0, end_of_json(text));
-  const std::string_view rest = text.substr(value.size());
-  const std::string_view next = without_spaces(rest);
-  if (!next.empty() && next.front() != text.front()) {
-    return TextKind::kPlain;  // goes on in another way
-  }
-  const std::size_t spaces = rest.size() - next.size();
-  const bool alone = next.empty() || rest.substr(0, spaces).find('\n') != std::string_view::npos;
-  const bool one_line = value.find('\n') == std::string_view::npos && alone;
-  return text.front() == '{' && one_line ? TextKind::kJsonLines : TextKind::kJson;
-}
-
-void check_is_text(std::string_view start, std::string_view name, bool utf8) {
-  const auto kind = kind_of_bytes(start);
-  if (kind && (utf8 || !kind->hidden_text)) {
-    throw_bad_input("{}: {}, {} is needed{}{}", name, kind->name,
-                    kind->hidden_text ? "UTF-8" : "text", kind->reader.empty() ? "" : ": ",
-                    kind->reader.empty() ? "" : advice_to_pipe(kind->reader));
-  }
-  if (utf8 && is_binary(start)) {
-    throw_bad_input("{}: binary data, text is needed", name);
-  }
 }
 
 TextStream::TextStream(const std::string& name, const std::atomic<bool>& stop)
@@ -178,23 +118,19 @@ std::size_t TextStream::read_stored(std::span<char> room) {
 
 std::size_t TextStream::read_text(std::span<char> room) {
   constexpr std::size_t kEnoughToKnow = 4;
-  if (decompressor_) {
-    return decompressor_->read(room);
+  if (decompressed_) {
+    return decompressed_(room);
   }
   const bool first = read_ == 0;
   std::size_t got = read_stored(room);
-  while (first && got > 0 && got < kEnoughToKnow) {
-    const std::size_t more = read_stored(room.subspan(got));
-    if (more == 0) {
-      break;
-    }
-    got += more;
+  for (std::size_t more = got; first && more > 0 && got < kEnoughToKnow; got += more) {
+    more = read_stored(room.subspan(got));
   }
   if (first && got > 0) {
-    decompressor_ = decompressor_for(
+    decompressed_ = decompressed(
         {room.data(), got}, [this](std::span<char> next) { return read_stored(next); }, name_);
   }
-  return decompressor_ ? decompressor_->read(room) : got;
+  return decompressed_ ? decompressed_(room) : got;
 }
 
 bool TextStream::read_block() {
@@ -222,18 +158,12 @@ void TextStream::skip(std::size_t bytes) {
 }
 
 bool TextStream::next(std::string_view& line) {
-  std::size_t end = std::string::npos;
-  while (true) {
+  std::size_t end = 0;
+  do {
     end = buffer_.find('\n', std::max(at_, scanned_));
-    if (end != std::string::npos || buffer_.size() - at_ >= kBlock) {
-      break;
-    }
-    if (!read_block()) {
-      break;
-    }
-  }
-  const std::size_t left = std::min(buffer_.size() - at_, kBlock);
-  const std::size_t length = end == std::string::npos ? left : std::min(end + 1 - at_, kBlock);
+  } while (end == std::string::npos && buffer_.size() - at_ < kBlock && read_block());
+  const std::size_t after = end == std::string::npos ? buffer_.size() : end + 1;
+  const std::size_t length = std::min(after - at_, kBlock);
   line = std::string_view(buffer_).substr(at_, length);
   at_ += length;
   given_ += length;

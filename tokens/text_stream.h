@@ -1,11 +1,10 @@
-// Text as a stream: UTF-8 that is checked, what kind of text a file holds, and its pieces.
+// Text as a stream: UTF-8 that is checked, where it can be cut, and its lines.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,26 +17,20 @@ namespace regroup {
 // Compressed text as a stream of bytes: gzip by zlib, zstd by libzstd, as far as the build has
 // them.
 
-class Decompressor {
- public:
-  virtual ~Decompressor() = default;
-
-  /// Fills `room` from the front and returns how many bytes it wrote: 0 only at the end. Memory
-  /// does not depend on what the data says. Throws kBadInput for data that is damaged, incomplete,
-  /// needs a window above 128 MiB, or is a thousand times smaller than its text.
-  virtual std::size_t read(std::span<char> room) = 0;
-};
-
-/// Gives the next compressed bytes: at most as many as there is room for, 0 at the end.
+/// Fills `room` from the front with the next bytes and returns how many there were: 0 only at the
+/// end.
 using ByteSource = std::function<std::size_t(std::span<char> room)>;
 
-/// The decompressor for data that begins with `start`; none if it is not compressed in these ways.
-/// `start` must not be empty and hold all that `source` has given. `name` is for messages. Throws
-/// kUsage in a build without the library.
-std::unique_ptr<Decompressor> decompressor_for(std::string_view start, ByteSource source,
-                                               const std::string& name);
+/// The text of compressed data that begins with `start` and goes on in `source`; empty if it is not
+/// compressed in these ways. `start` must not be empty and hold all that `source` has given. `name`
+/// is for messages. Throws kUsage in a build without the library. Memory does not depend on what
+/// the data says: reading throws kBadInput for data that is damaged, incomplete, needs a window
+/// above 128 MiB, or is a thousand times smaller than its text.
+ByteSource decompressed(std::string_view start, ByteSource source, const std::string& name);
 
 // Replaces invalid UTF-8, and finds places to cut text.
+
+inline constexpr std::string_view kTextSpaces = " \t\r\n";
 
 /// `text` with each invalid byte replaced by U+FFFD.
 std::string with_replacements(std::string_view text);
@@ -48,25 +41,8 @@ std::string with_replacements(std::string_view text);
 /// least 4.
 std::size_t cut_of_text(std::string_view text, std::size_t most);
 
-// What a text input holds, by its first bytes: plain text, JSON lines, or something that must not
-// be taken for text.
-
-/// So many bytes of an input are enough to decide.
+/// So many bytes of an input are enough to decide what it holds.
 inline constexpr std::size_t kTextSample = 64U << 10;
-
-enum class TextKind {
-  kPlain,
-  kJsonLines,  ///< one JSON object per line
-  kJson,       ///< a list of objects or strings, objects over several lines or several on one
-};
-
-/// The kind of text that begins with `start`.
-TextKind text_kind_of(std::string_view start);
-
-/// Throws kBadInput for containers, compressed data, text in UTF-16 or UTF-32 and, if the text is
-/// to be UTF-8, for other bytes that are no text. The message names `name`, the format and a way to
-/// read it.
-void check_is_text(std::string_view start, std::string_view name, bool utf8);
 
 // Reads text line by line from a file, a pipe or standard input of any length. What is compressed
 // with gzip or zstd, by its first bytes, is decompressed.
@@ -92,12 +68,10 @@ class TextStream {
 
   /// The input's name, for messages.
   const std::string& name() const { return name_; }
-  /// Size of a regular file in bytes; 0 for other inputs.
-  std::uint64_t size() const { return file_ ? file_->size() : 0; }
   /// Bytes returned by next() so far.
   std::uint64_t given() const { return given_; }
-  /// The same as a part of size(): of a compressed input, the bytes read.
-  std::uint64_t position() const { return decompressor_ ? read_ : given_; }
+  /// The same in stored bytes: of a compressed input, the bytes read.
+  std::uint64_t position() const { return decompressed_ ? read_ : given_; }
 
  private:
   bool read_block();
@@ -108,9 +82,9 @@ class TextStream {
 
   std::string name_;
   const std::atomic<bool>& stop_;
-  std::optional<File> file_;                    // set for a regular file
-  Descriptor pipe_;                             // set otherwise
-  std::unique_ptr<Decompressor> decompressor_;  // set for a compressed one, once it is read
+  std::optional<File> file_;  // set for a regular file
+  Descriptor pipe_;           // set otherwise
+  ByteSource decompressed_;   // set for a compressed one, once it is read
   std::string buffer_;
   std::size_t at_ = 0;       // next byte to return, in buffer_
   std::size_t scanned_ = 0;  // no line end before this

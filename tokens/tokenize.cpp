@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
-#include <span>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -164,9 +162,7 @@ TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeSettings& sett
   const std::int64_t vocabulary = vocabulary_of(tokenizer);
   TokenWriter writer(settings.output, settings.layout,
                      std::min(vocabulary, tokenizer.rows().value_or(vocabulary)));
-  if (settings.origin) {
-    writer.set_origin(*settings.origin);
-  }
+  writer.set_origin(settings.origin);
   DocumentWriter documents(writer, tokenizer);
   const int threads = std::max(settings.threads, 1);
   TokenizeResult result;

@@ -7,14 +7,11 @@
 
 #include "formats/base/error.h"
 #include "formats/base/hub_cache.h"
-#include "formats/base/json.h"
-#include "formats/base/printable.h"
 #include "formats/model/model_directory.h"
 #include "formats/tensors/gguf.h"
 #include "formats/vocabulary/tokenizer_files.h"
 #include "tokens/hf/work.h"
 #include "tokens/text_stream.h"
-#include "tokens/tokenizer_kinds.h"
 
 namespace regroup {
 namespace {
@@ -50,8 +47,8 @@ constexpr std::array<std::string_view, 9> kRenumbering{
 void check_numbering(const SortedJson& tokenizer_config, const fs::path& directory) {
   const SortedJson& stated = member_of(tokenizer_config, "tokenizer_class");
   const std::string name = stated.is_string() ? stated.get<std::string>() : "";
-  if (std::ranges::any_of(kRenumbering,
-                          [&](std::string_view known) { return name.starts_with(known); })) {
+  const auto is_prefix = [&](std::string_view known) { return name.starts_with(known); };
+  if (std::ranges::any_of(kRenumbering, is_prefix)) {
     throw_bad_input(
         "{}: {} renumbers SentencePiece's tokens, and there is no tokenizer.json, which has its "
         "ids",
@@ -62,12 +59,9 @@ void check_numbering(const SortedJson& tokenizer_config, const fs::path& directo
 // The other files of a tokenizer's directory that describe it.
 struct Neighbours {
   fs::path directory;
-  SortedJson config, tokenizer_config;
-
-  explicit Neighbours(fs::path where)
-      : directory(std::move(where)),
-        config(read_json_if_there(directory, "config.json", kMaxConfigBytes)),
-        tokenizer_config(read_json_if_there(directory, "tokenizer_config.json", kMaxConfigBytes)) {}
+  SortedJson config = read_json_if_there(directory, "config.json", kMaxConfigBytes);
+  SortedJson tokenizer_config =
+      read_json_if_there(directory, "tokenizer_config.json", kMaxConfigBytes);
 };
 
 // The id of a role's token: that which the configs name, the tokenizer's `own`, or that of the
@@ -109,7 +103,7 @@ std::unique_ptr<Tokenizer> open_file(const fs::path& path) {
 // A directory's own tokenizer file, and what the other files of the directory say.
 std::unique_ptr<Tokenizer> open_with(const Neighbours& files, const fs::path& path) {
   const bool json = path.extension() == ".json" || is_vocabulary_file(path);
-  const std::vector<StoredAddedToken> added = added_tokens_beside(files.directory);
+  const std::vector<AddedToken> added = added_tokens_beside(files.directory);
   std::unique_ptr<Tokenizer> tokenizer;
   if (json) {
     tokenizer = open_tokenizer_json(path, added);
@@ -166,9 +160,8 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
   if (fs::is_directory(path, fault)) {
     path = file_in(path);
   }
-  std::unique_ptr<Tokenizer> tokenizer = is_own_name(path.filename())
-                                             ? open_with(Neighbours(path.parent_path()), path)
-                                             : open_file(path);
+  std::unique_ptr<Tokenizer> tokenizer =
+      is_own_name(path.filename()) ? open_with({path.parent_path()}, path) : open_file(path);
   tokenizer->set_file(path);
   return tokenizer;
 }

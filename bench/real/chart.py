@@ -1,6 +1,12 @@
-"""SVGs of this folder's measurements: rows of real.py, and lines of curve.py. Colours follow the reader's theme."""
+"""SVGs of this folder's measurements: rows of real.py, lines of curve.py, and the answers in a page's table. Colours follow
+the reader's theme.
+
+    python3 bench/real/chart.py docs/results.md > docs/images/answers.svg
+"""
 
 import math
+import re
+import sys
 from xml.sax.saxutils import escape
 
 WIDTH, LEFT, RIGHT, TOP, ROW, BOTTOM = 720, 200, 70, 64, 26, 48
@@ -29,15 +35,17 @@ def text(x, y, words, attributes=""):
     return f"<text x='{x:.1f}' y='{y:.1f}' {attributes}>{escape(words)}</text>"
 
 
-def svg(title, axis, rows):
-    """`rows`: pairs of a name and a value above 0."""
-    marks = ticks(min(value for _, value in rows), max(value for _, value in rows))
-    low, high = math.log10(marks[0]), math.log10(marks[-1])
+def svg(title, axis, rows, marks=None):
+    """`rows`: pairs of a name and values. The axis is linear with those `marks`, or else logarithmic, of values above 0."""
+    scale = float if marks else math.log10
+    every = [value for _, values in rows for value in values]
+    marks = marks or ticks(min(every), max(every))
+    low, high = scale(marks[0]), scale(marks[-1])
     height = TOP + ROW * len(rows) + BOTTOM
     bottom = TOP + ROW * len(rows)
 
     def column(value):
-        return LEFT + (math.log10(value) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+        return LEFT + (scale(value) - low) / (high - low) * (WIDTH - LEFT - RIGHT)
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">',
@@ -47,12 +55,14 @@ def svg(title, axis, rows):
     for mark in marks:
         parts.append(f"<path class='grid' d='M{column(mark):.1f} {TOP - 10}V{bottom}'/>")
         parts.append(text(column(mark), bottom + 16, f"{mark:g}", "class='minor' text-anchor='middle'"))
-    for i, (name, value) in enumerate(rows):
+    for i, (name, values) in enumerate(rows):
         y = TOP + ROW * i + ROW / 2 - 4
         parts.append(f"<path class='grid' d='M{LEFT} {y:.1f}H{WIDTH - RIGHT}'/>")
         parts.append(text(LEFT - 12, y + 4, name, "text-anchor='end'"))
-        parts.append(f"<circle class='mark' cx='{column(value):.1f}' cy='{y:.1f}' r='5'/>")
-        parts.append(text(column(value) + 10, y + 4, f"{value:.3g}"))
+        for value in values:
+            parts.append(f"<circle class='mark' cx='{column(value):.1f}' cy='{y:.1f}' r='5'/>")
+            side, anchor = (10, "start") if value == values[-1] else (-10, "end")
+            parts.append(text(column(value) + side, y + 4, f"{value:.3g}", f"text-anchor='{anchor}'"))
     parts.append(text((LEFT + WIDTH - RIGHT) / 2, bottom + 36, axis, "class='minor' text-anchor='middle'"))
     return "\n".join([*parts, "</svg>", ""])
 
@@ -96,3 +106,16 @@ def curves(title, panels, label):
         parts.append(text(x + 28, 348, name))
         x += 44 + 7.5 * len(name)
     return "\n".join([*parts, "</svg>", ""])
+
+
+def answers(page):
+    """The right answers by share of the cache, of the first table of docs/results.md."""
+    table = page.split("## What will I lose?")[1].split("\n\n")[2]
+    cells = [[cell.strip() for cell in line.split("|")[1:]] for line in table.split("\n") if line.startswith("| ")]
+    rows = [(kept, [int(number) for number in re.findall("[0-9]+", right.split("of")[0])]) for kept, _, right, *_ in cells[1:]]
+    return svg("SmolLM2-135M: right answers, by the share of the KV cache kept", "right answers to 118 questions", rows,
+               marks=range(0, 91, 15))
+
+
+if __name__ == "__main__":
+    print(answers(open(sys.argv[1]).read()), end="")

@@ -142,7 +142,7 @@ class Bench:
 def losses_over_source(rows):
     """Names and losses of the rows of a language model, less the loss of its source, as an SVG."""
     losses = {row["method"]: row["quality"]["result"] for row in rows if row["model"] == "smollm2"}
-    over = [(method, loss - losses["source"]) for method, loss in losses.items() if method != "source"]
+    over = [(method, [loss - losses["source"]]) for method, loss in losses.items() if method != "source"]
     return chart.svg("SmolLM2-135M, 3 kv heads to 1", "nats per token over the source's loss, WikiText-2 test", over)
 
 

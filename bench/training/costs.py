@@ -5,9 +5,9 @@
 
 Memory and FLOPs are those of `regroup uptrain --dry-run` on sparse checkpoints, which take no space; nothing is computed. Times
 are FLOPs over the given TFLOP/s of training. A conversion with --text is planned as what takes its time: training the attention of
-the result for 262,144 tokens with the source as its teacher, a sixth more for trials, a pass over the calibration's tokens, and
-writing half of the text, 64 sequences at a time: at half of the speed of training on a CPU (measured with SmolLM2-135M), in 0.14 ms a
-layer and token on a GPU (measured on an H100, docs/decoding.md).
+the result for 262,144 tokens with the source as its teacher, a sixth more for trials, a pass over the calibration's tokens, on a GPU
+solving for the heads, and writing half of the text: at half of the speed of training on a CPU (measured with SmolLM2-135M), 64
+sequences at a time in 0.14 ms a layer and token on a GPU (measured on an H100, docs/decoding.md).
 """
 
 import argparse
@@ -22,6 +22,7 @@ from memory import put_hollow_model
 SIZES = {"1B": (2048, 16, 32, 8, 8192), "7B": (4096, 32, 32, 8, 11008), "70B": (8192, 80, 64, 8, 28672)}
 DISTILLED = 262144
 SEQUENCES = 64  # written at a time
+SOLVING = 3.1  # seconds on an H100 for the heads of a layer with 4,096 features (docs/gpu.md)
 
 
 def plan_of(options, work, size, arguments):
@@ -46,11 +47,13 @@ def conversion(options, work, size, dtype):
     plan = plan_of(options, work, size, ["--teacher", str(work / f"{size}-source"), "--train", "attention", "--dtype", dtype,
                                          "--teacher-weight", "1", "--batch", "2", "--sequence", "512", "--steps", "256"])
     calibration = 2 * plan["parameters"] * max(32768, 64 * SIZES[size][0])
-    # Products in fp32, with which calibration computes, are eight times slower than in bf16.
-    slower = 8 if dtype == "bf16" else 1
+    # A tenth of calibration's products are those of the statistics: in fp32, eight times slower than in bf16.
+    slower = 1.7 if dtype == "bf16" else 1
     seconds = (plan["flops"] * 7 / 6 + slower * calibration) / options.rates[dtype]
     written = DISTILLED / 2
     if dtype == "bf16":
+        hidden, layers = SIZES[size][:2]
+        seconds += SOLVING * layers * (hidden / 4096) ** 3
         seconds += written / SEQUENCES * SIZES[size][1] * 1.4e-4
     else:
         seconds += 2 * plan["parameters"] * written / (0.5 * options.rates[dtype])

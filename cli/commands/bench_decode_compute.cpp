@@ -1,27 +1,14 @@
 // regroup bench decode MODEL...
-#include <filesystem>
-#include <memory>
 #include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <ATen/Parallel.h>
-#include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/shell/command.h"
 #include "cli/shell/devices.h"
-#include "cli/shell/quantity.h"
-#include "cli/shell/standard_streams.h"
 #include "cli/shell/table.h"
-#include "cli/shell/text.h"
-#include "formats/base/error.h"
-#include "formats/base/printable.h"
 #include "formats/model/model.h"
 #include "formats/spec/config_writers.h"
 #include "uptrain/model/decode.h"
-#include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/model/parameters.h"
 
@@ -41,7 +28,6 @@ struct BenchDecodeOptions {
   bool no_graphs = false;
 };
 
-// One line of the table.
 struct BenchRow {
   const DecodeVariant* variant = nullptr;
   DecodeLoad load;
@@ -63,11 +49,10 @@ Parameters parameters_of(const Model& model, at::ScalarType type, at::Device dev
     return load_parameters(model.spec, model.checkpoint, type, device);
   }
   const Parameters fresh = initialise_parameters(model.spec, 0);
-  std::vector<Parameters::Entry> entries;
-  for (const Parameters::Entry& entry : fresh.entries()) {
-    entries.push_back({entry.name, entry.value.to(device, type)});
-  }
-  return Parameters(std::move(entries));
+  return Parameters(
+      mapped(fresh.entries(), [&](const Parameters::Entry& entry) -> Parameters::Entry {
+        return {entry.name, entry.value.to(device, type)};
+      }));
 }
 
 std::vector<DecodeVariant> make_variants(const BenchDecodeOptions& options) {

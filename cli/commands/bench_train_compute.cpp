@@ -1,16 +1,6 @@
 // regroup bench train MODEL --data FILE...
-#include <memory>
-#include <string>
-
-#include <fmt/format.h>
-
 #include "cli/commands/commands.h"
-#include "cli/shell/command.h"
 #include "cli/shell/devices.h"
-#include "cli/shell/progress.h"
-#include "cli/shell/quantity.h"
-#include "cli/shell/standard_streams.h"
-#include "cli/shell/text.h"
 #include "cli/shell/uptrain_options.h"
 #include "uptrain/run/training_speed.h"
 #include "uptrain/run/uptrain_plan.h"
@@ -93,7 +83,6 @@ std::string text_of(const BenchTrainOptions& options, const Model& source,
 
 void run_bench_train(BenchTrainOptions options, const Console& console) {
   set_compute_threads(options.threads);
-  keep_freed_memory();
   UptrainSettings& settings = options.settings;
   set_data(settings, options.data);
   settings.device = parse_device(options.device);
@@ -104,9 +93,9 @@ void run_bench_train(BenchTrainOptions options, const Console& console) {
   const DataLoader data = open_training_data(settings, source.spec);
   const double estimate = estimated_memory(options, source, data.sequence_length(), console);
   Progress progress(console, "bench train", options.warmup + options.steps, "steps");
-  const TrainingSpeed speed = measure_training(
-      source, settings, data, options.warmup, options.steps,
-      [&](std::int64_t step) { progress.update(step, ""); }, interrupt_requested());
+  const TrainingSpeed speed =
+      measure_training(source, settings, data, options.warmup, options.steps, progress.callback(),
+                       interrupt_requested());
   progress.finish();
   if (options.json) {
     console.print(text_of_json(json_of(options, source, speed, estimate)));

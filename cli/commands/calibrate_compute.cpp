@@ -1,24 +1,11 @@
 // regroup calibrate DIR --data FILE -o STATS
 #include "uptrain/train/calibrate.h"
 
-#include <chrono>
-#include <memory>
-
-#include <fmt/format.h>
-
 #include "cli/commands/commands.h"
-#include "cli/commands/convert_options.h"
+#include "cli/measure/conversion_options.h"
 #include "cli/measure/data_origin.h"
-#include "cli/shell/command.h"
 #include "cli/shell/devices.h"
-#include "cli/shell/progress.h"
-#include "cli/shell/quantity.h"
-#include "cli/shell/standard_streams.h"
-#include "cli/shell/text.h"
-#include "formats/base/json.h"
-#include "formats/base/printable.h"
 #include "formats/model/serving_cost.h"
-#include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"
 
 namespace regroup {
@@ -29,43 +16,37 @@ struct CalibrateOptions {
   std::string data;
   TextInput text;
   std::string output;
-  std::int64_t context = 0;
   WindowSettings settings;
-  std::string device = "cpu";
-  int threads = 0;
-  bool any_text = false;
+  std::optional<Precision> precision;  // none: the faster
+  ConvertOptions convert;              // how the conversion will read its text, and the machine
   bool json = false;
 };
 
-void run_calibrate(const CalibrateOptions& options, const Console& console) {
-  set_compute_threads(options.threads);
+void run_calibrate(CalibrateOptions options, const Console& console) {
+  ConvertOptions& convert = options.convert;
+  set_compute_threads(convert.threads);
   check_output_name(options.output, "a safetensors file", {".safetensors"});
-  const c10::Device device = parse_device(options.device);
-  warn_of_device(device, console);
+  const c10::Device device = parse_device(convert.device);
+  const Precision precision = precision_or_fast(options.precision, device, console);
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_computable_model(options.model);
-  WindowSettings settings = options.settings;
-  ConvertOptions compute;  // as the conversion will read its text
-  compute.refit.context = options.context;
-  compute.device = options.device;
-  compute.threads = options.threads;
-  choose_windows(source, compute.refit);
-  settings.context = compute.refit.context;
+  choose_windows(source, convert.refit);
+  WindowSettings& settings = options.settings;
+  settings.context = convert.refit.context;
   warn_of_context(source, settings.context, console);
   check_data_origin(source, options.data, console);
-  const TokenInput input(options.data, options.text, source, options.threads,
+  const TokenInput input(options.data, options.text, source, convert.threads,
                          tokens_to_read(settings.max_tokens));
-  if (!options.any_text) {
-    check_is_predicted(source, input.path(), options.data.empty() ? "--text" : "--data", compute,
+  if (!convert.any_text) {
+    check_is_predicted(source, input.path(), options.data.empty() ? "--text" : "--data", convert,
                        console);
   }
   const TokenFile data = input.open();
   const std::int64_t tokens = count_windows(data, settings) * settings.context;
   const auto layers = std::ssize(source.spec.layers) + std::ssize(source.spec.encoder_layers);
   Progress progress(console, "calibrate", layers, "layers");
-  calibrate(
-      source, data, settings, device, options.output,
-      [&](std::int64_t done, std::int64_t) { progress.update(done); }, interrupt_requested());
+  calibrate(source, data, settings, device, options.output, progress.callback(),
+            interrupt_requested(), scalar_type_of(precision));
   progress.finish();
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   if (options.json) {
@@ -76,6 +57,7 @@ void run_calibrate(const CalibrateOptions& options, const Console& console) {
          {"layers", layers},
          {"tokens", tokens},
          {"context", settings.context},
+         {"dtype", name_of(precision)},
          {"seconds", elapsed.count()}}));
   }
   console.note(fmt::format("wrote {}: {} layers over {} tokens", printable(options.output, 0),
@@ -92,19 +74,19 @@ void add_calibrate_command(Command program, Console& console) {
   add_text_input(command, options->text, "instead of --data: text files or JSON lines");
   command.add_option("-o,--output", options->output, "statistics file to make").required();
   add_count(
-      command, "--context", options->context,
+      command, "--context", options->convert.refit.context,
       "tokens in a window (default: 512, for encoders 128, or the model's positions if fewer)",
-      {2, kMostContext})
-      .default_text("");
+      {2, kMostContext});
   add_count(command, "--max-tokens", options->settings.max_tokens, "read about this many tokens");
   add_count(command, "--batch", options->settings.batch, "windows at a time", {1, kMostBatch});
-  command.add_option("--device", options->device, "cpu, cuda or cuda:N");
-  add_threads_option(command, options->threads);
-  command.add_flag(kAnyTextOption, options->any_text, kAnyTextHelp);
+  command.add_option("--device", options->convert.device, "cpu, cuda or cuda:N");
+  add_word(command, "--dtype", options->precision, kFasterPrecision, kPrecisions, parse_precision);
+  add_threads_option(command, options->convert.threads);
+  command.add_flag(kAnyTextOption, options->convert.any_text, kAnyTextHelp);
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
       "Example: regroup calibrate Llama-2-7b-hf --text articles.txt -o stats.safetensors\n"
-      "Memory: one layer at a time, and 4 bytes per token and hidden feature.\n"
+      "Memory: one layer at a time, and 2 bytes (fp32: 4) per token and hidden feature.\n"
       "The file holds mean and covariance of each layer's inputs: 4 bytes per pair of features.");
   command.on_run(
       [options, &console] { with_torch_errors([&] { run_calibrate(*options, console); }); });

@@ -8,11 +8,10 @@
 #include <utility>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "cli/shell/option_needs.h"
 #include "cli/shell/text.h"
+#include "formats/base/ranges.h"
 
 namespace regroup {
 namespace {
@@ -36,12 +35,9 @@ std::vector<std::string> choices_in(const std::string& type) {
 // One entry for the named form of an option, one for its positional form; most have only one.
 std::vector<OptionFacts> facts_of_option(const CLI::Option& option, const std::string& command) {
   OptionFacts facts;
-  for (const std::string& name : option.get_lnames()) {
-    facts.names.push_back("--" + name);
-  }
-  for (const std::string& name : option.get_snames()) {
-    facts.names.push_back("-" + name);
-  }
+  facts.names = mapped(option.get_lnames(), [](const std::string& name) { return "--" + name; });
+  append(facts.names,
+         mapped(option.get_snames(), [](const std::string& name) { return "-" + name; }));
   facts.description = option.get_description();
   facts.group = option.get_group();
   facts.excludes =
@@ -50,12 +46,13 @@ std::vector<OptionFacts> facts_of_option(const CLI::Option& option, const std::s
     const std::string type = option.get_type_name();
     facts.several = option.get_items_expected_max() > 1;
     facts.value = type.substr(0, type.find_first_of(":{"));
-    if (facts.value == "TEXT" &&
-        std::find(kWords.begin(), kWords.end(), option.get_name()) == kWords.end()) {
+    if (facts.value == "TEXT" && !contains(kWords, option.get_name())) {
       facts.value = "PATH";
     }
     facts.choices = choices_in(type);
-    facts.default_value = option.get_default_str();
+    if (facts.description.find("(default") == std::string::npos) {
+      facts.default_value = option.get_default_str();
+    }
   }
   for (const std::string& name : facts.names) {
     facts.needs += facts.needs.empty() ? text_of_needs(command, name) : "";
@@ -75,42 +72,6 @@ std::vector<OptionFacts> facts_of_option(const CLI::Option& option, const std::s
   }
   return ways;
 }
-
-}  // namespace
-
-CommandFacts facts_of(const CLI::App& app, const std::string& path) {
-  CommandFacts facts{app.get_name(), app.get_description(), app.get_footer(), {}, {}};
-  for (const CLI::Option* option : app.get_options()) {
-    if (!option->get_group().empty()) {  // hidden options have no group
-      for (OptionFacts& way : facts_of_option(*option, path)) {
-        facts.options.push_back(std::move(way));
-      }
-    }
-  }
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-    facts.commands.push_back(
-        facts_of(*command, path + (path.empty() ? "" : " ") + command->get_name()));
-  }
-  return facts;
-}
-
-CommandFacts facts_of(const Command& program) { return facts_of(program.app(), ""); }
-
-std::vector<CommandFacts> whole_commands(const CommandFacts& program) {
-  std::vector<CommandFacts> commands;
-  for (const CommandFacts& command : program.commands) {
-    if (command.commands.empty()) {
-      commands.push_back(command);
-    }
-    for (CommandFacts part : whole_commands(command)) {
-      part.name = command.name + " " + part.name;
-      commands.push_back(std::move(part));
-    }
-  }
-  return commands;
-}
-
-namespace {
 
 constexpr std::size_t kColumns = 80;
 constexpr std::size_t kDescriptionIndent = 24;
@@ -134,8 +95,7 @@ std::string choices_of(const OptionFacts& option) {
 std::string name_of(const OptionFacts& option) {
   if (option.positional) {
     std::string name = option.names.front();
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    std::ranges::transform(name, name.begin(), ::toupper);
     return name;
   }
   const std::string choices = choices_of(option);
@@ -174,12 +134,11 @@ std::string description_of(const OptionFacts& option) {
 std::vector<std::string> groups_of(const CommandFacts& command) {
   std::vector<std::string> groups{kMostUsed};
   for (const OptionFacts& option : command.options) {
-    if (!option.positional &&
-        std::find(groups.begin(), groups.end(), option.group) == groups.end()) {
+    if (!option.positional && !contains(groups, option.group)) {
       groups.push_back(option.group);
     }
   }
-  const auto general = std::find(groups.begin(), groups.end(), "Options");
+  const auto general = std::ranges::find(groups, "Options");
   if (general != groups.end()) {
     std::rotate(general, general + 1, groups.end());
   }
@@ -206,7 +165,7 @@ std::string commands_text(const CommandFacts& command) {
                                                    "sample",  "eval", "uptrain"};
   std::array<std::string, kFirst.size() + 1> texts;
   for (const CommandFacts& part : command.commands) {
-    const auto place = std::find(kFirst.begin(), kFirst.end(), part.name) - kFirst.begin();
+    const auto place = std::ranges::find(kFirst, part.name) - kFirst.begin();
     texts.at(static_cast<std::size_t>(place)) += entry(part.name, part.description);
   }
   const std::string first = fmt::format("{}", fmt::join(texts.begin(), texts.end() - 1, ""));
@@ -246,6 +205,33 @@ std::string examples_and_sentences(const std::string& footer) {
 }
 
 }  // namespace
+
+CommandFacts facts_of(const CLI::App& app) {
+  CommandFacts facts{app.get_name(), app.get_description(), app.get_footer(), {}, {}};
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_group().empty()) {  // hidden options have no group
+      append(facts.options, facts_of_option(*option, path_of(app)));
+    }
+  }
+  for (const std::string& name : commands_in(app)) {
+    facts.commands.push_back(facts_of(*command_named(app, name)));
+  }
+  return facts;
+}
+
+std::vector<CommandFacts> whole_commands(const CommandFacts& program) {
+  std::vector<CommandFacts> commands;
+  for (const CommandFacts& command : program.commands) {
+    if (command.commands.empty()) {
+      commands.push_back(command);
+    }
+    for (CommandFacts part : whole_commands(command)) {
+      part.name = command.name + " " + part.name;
+      commands.push_back(std::move(part));
+    }
+  }
+  return commands;
+}
 
 std::string usage_of(const CommandFacts& command, const std::string& name) {
   std::string usage = name;

@@ -37,10 +37,7 @@ struct CommandFacts {
   std::vector<CommandFacts> commands;
 };
 
-CommandFacts facts_of(const Command& program);
-
-/// Of one command, which is called `path` from the program on: "bench decode".
-CommandFacts facts_of(const CLI::App& command, const std::string& path);
+CommandFacts facts_of(const CLI::App& command);
 
 /// The commands without subcommands, in order, by their full names: "bench decode" for one in a
 /// group.

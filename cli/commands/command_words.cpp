@@ -1,16 +1,10 @@
-#include <algorithm>
 #include <array>
 #include <cctype>
-#include <utility>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 #include "cli/commands/command_line.h"
 #include "cli/commands/commands.h"
-#include "cli/shell/text.h"
-#include "formats/base/error.h"
-#include "formats/base/printable.h"
 #include "formats/base/ranges.h"
 
 namespace regroup {
@@ -21,23 +15,6 @@ constexpr const char* kMark = "--";  // after it, no word is an option
 bool is_option(const std::string& word) {
   return word.size() > 1 && word.front() == '-' && word != kMark &&
          std::isdigit(static_cast<unsigned char>(word[1])) == 0;
-}
-
-std::vector<const CLI::App*> all_commands(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
-}
-
-std::vector<std::string> commands_in(const CLI::App& app) {
-  return mapped(all_commands(app), &CLI::App::get_name);
-}
-
-const CLI::App* command_named(const CLI::App& app, const std::string& name) {
-  for (const CLI::App* each : all_commands(app)) {
-    if (each->get_name() == name) {
-      return each;
-    }
-  }
-  return nullptr;
 }
 
 void add_options_of(const CLI::App& app, std::vector<std::string>& names) {
@@ -69,9 +46,7 @@ std::string unknown_command(const CLI::App& app, const std::string& word) {
   }
   std::vector<std::string> names = commands_in(app);
   if (app.get_parent() == nullptr) {  // suggest commands that this build lacks, too
-    for (const WholeProgramCommand& command : whole_program_commands()) {
-      names.emplace_back(command.name);
-    }
+    append(names, mapped(whole_program_commands(), &WholeProgramCommand::name));
   }
   const std::string known = our_word(kOtherCommands, word, names);
   return with_suggestion(fmt::format("\"{}\" is not a command", printable(word)),
@@ -143,20 +118,18 @@ std::string list_taken(const CLI::App& command) {
 // What CLI11 says of an argument, an option or its value; `named`: a command has been named.
 std::string in_our_words(const CLI::App& program, const CLI::App& command, std::string message,
                          bool named) {
-  const std::size_t missing = message.find(" required ");
-  if (message.ends_with(" missing") &&
-      missing != message.npos) {  // "--text: 1 required TEXT missing"
+  const std::size_t missing = message.find(" required ");  // "--text: 1 required TEXT missing"
+  if (message.ends_with(" missing") && missing != message.npos) {
     return message.substr(0, message.rfind(':', missing)) + " needs a value";
   }
   if (message.ends_with(" is required")) {
     const CLI::Option* option = command.get_option_no_throw(message.substr(0, message.find(' ')));
     std::string argument = option == nullptr ? "" : option->get_name(/*positional=*/true);
-    std::transform(argument.begin(), argument.end(), argument.begin(), ::toupper);
+    std::ranges::transform(argument, argument.begin(), ::toupper);
     return !named             ? "a command is needed"
            : argument.empty() ? message
                               : fmt::format("{} is missing{}: {}", argument, list_taken(command),
-                                            usage_of(facts_of(command, command.get_name()),
-                                                     chosen_command(program)));
+                                            usage_of(facts_of(command), chosen_command(program)));
   }
   constexpr std::string_view kTooMany =
       ": At Most ";  // "--pool: At Most 1 required but received 2"
@@ -177,7 +150,7 @@ std::string in_our_words(const CLI::App& program, const CLI::App& command, std::
 // Whether a word that looks like an option was taken as an argument, because it follows "--".
 bool follows_mark(const CLI::App& command, const std::vector<std::string>& words,
                   const std::string& word) {
-  const auto mark = std::find(words.begin(), words.end(), kMark);
+  const auto mark = std::ranges::find(words, kMark);
   return std::find(mark, words.end(), word) != words.end() &&
          (option_named(&command, word) != nullptr || std::find(words.begin(), mark, word) == mark);
 }
@@ -194,7 +167,7 @@ const CLI::App& innermost(const CLI::App& program) {
 
 std::vector<std::string> without_help_command(const CLI::App& program,
                                               const std::vector<std::string>& words) {
-  const auto help = std::find_if_not(words.begin(), words.end(), is_option);
+  const auto help = std::ranges::find_if_not(words, is_option);
   if (help == words.end() || *help != "help") {
     return words;
   }
@@ -216,12 +189,8 @@ std::vector<std::string> without_help_command(const CLI::App& program,
 }
 
 std::string chosen_command(const CLI::App& program) {
-  std::string name = "regroup";
-  for (auto chosen = program.get_subcommands(); !chosen.empty();
-       chosen = chosen.front()->get_subcommands()) {
-    name += " " + chosen.front()->get_name();
-  }
-  return name;
+  const std::string path = path_of(innermost(program));
+  return path.empty() ? "regroup" : "regroup " + path;
 }
 
 std::vector<std::string> checked_words(const CLI::App& program, std::vector<std::string> words) {
@@ -255,7 +224,7 @@ std::string explain(const CLI::App& program, const std::vector<std::string>& wor
   if (!unknown.empty() && !named && !is_option(unknown.front())) {
     return unknown_command(command, unknown.front());
   }
-  const auto option = std::find_if(unknown.begin(), unknown.end(), is_option);
+  const auto option = std::ranges::find_if(unknown, is_option);
   if (option != unknown.end()) {
     return follows_mark(command, words, *option)
                ? fmt::format("{} follows --, after which no word is an option", printable(*option))

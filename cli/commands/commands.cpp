@@ -1,8 +1,8 @@
 #include "cli/commands/commands.h"
 
-#include <algorithm>
 #include <array>
-#include <string>
+
+#include "formats/base/ranges.h"
 
 namespace regroup {
 namespace {
@@ -24,26 +24,20 @@ constexpr std::array kWhole = std::to_array<WholeProgramCommand>({
 std::span<const WholeProgramCommand> whole_program_commands() { return kWhole; }
 
 bool needs_whole_program(std::string_view name) {
-  return std::any_of(kWhole.begin(), kWhole.end(),
-                     [&](const WholeProgramCommand& each) { return each.name == name; });
+  return contains(kWhole, name, &WholeProgramCommand::name);
 }
 
 Command add_whole_command(Command program, std::string_view name) {
-  const auto found =
-      std::find_if(kWhole.begin(), kWhole.end(),
-                   [&](const WholeProgramCommand& each) { return each.name == name; });
+  const auto found = std::ranges::find(kWhole, name, &WholeProgramCommand::name);
   return program.add_command(std::string(name), std::string(found->description));
 }
 
 void add_file_commands(Command program, Console& console) {
-  add_inspect_command(program, console);
-  add_plan_command(program, console);
-  add_diff_command(program, console);
-  add_plot_command(program, console);
-  add_tokenize_command(program, console);
-  add_verify_command(program, console);
-  add_convert_command(program, console);
-  add_expand_command(program, console);
+  for (AddCommand* add :
+       {add_inspect_command, add_plan_command, add_diff_command, add_plot_command,
+        add_tokenize_command, add_verify_command, add_convert_command, add_expand_command}) {
+    add(program, console);
+  }
 }
 
 }  // namespace regroup

@@ -1,11 +1,21 @@
-// Adds the commands with their options to the program.
+// Adds the commands with their options to the program. Includes what commands are made of: options,
+// output, progress, requests to stop, errors.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string_view>
 
+#include <fmt/format.h>
+
 #include "cli/shell/command.h"
 #include "cli/shell/console.h"
+#include "cli/shell/progress.h"
+#include "cli/shell/quantity.h"
+#include "cli/shell/standard_streams.h"
+#include "cli/shell/text.h"
+#include "formats/base/error.h"
+#include "formats/base/printable.h"
 
 namespace regroup {
 
@@ -27,25 +37,15 @@ void add_file_commands(Command program, Console& console);
 /// Adds all commands of this build.
 void add_all_commands(Command program, Console& console);
 
-void add_convert_command(Command program, Console& console);
-void add_completions_command(Command program, Console& console);
-void add_diff_command(Command program, Console& console);
-void add_expand_command(Command program, Console& console);
-void add_inspect_command(Command program, Console& console);
-void add_manual_command(Command program, Console& console);
-void add_plan_command(Command program, Console& console);
-void add_plot_command(Command program, Console& console);
-void add_tokenize_command(Command program, Console& console);
-void add_verify_command(Command program, Console& console);
+/// A function that adds one command with its options to the program, or to a group of commands.
+using AddCommand = void(Command program, Console& console);
+
+AddCommand add_convert_command, add_completions_command, add_diff_command, add_expand_command,
+    add_inspect_command, add_manual_command, add_plan_command, add_plot_command,
+    add_tokenize_command, add_verify_command;
 
 // These need LibTorch. Builds without it lack them.
-void add_bench_command(Command program, Console& console);
-void add_bench_decode_command(Command group, Console& console);
-void add_calibrate_command(Command program, Console& console);
-void add_sample_command(Command program, Console& console);
-void add_eval_command(Command program, Console& console);
-void add_init_command(Command program, Console& console);
-void add_teach_command(Command program, Console& console);
-void add_uptrain_command(Command program, Console& console);
+AddCommand add_bench_command, add_bench_decode_command, add_calibrate_command, add_eval_command,
+    add_init_command, add_sample_command, add_teach_command, add_uptrain_command;
 
 }  // namespace regroup

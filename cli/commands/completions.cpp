@@ -1,22 +1,15 @@
-#include <memory>
+#include <array>
 #include <sstream>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "cli/commands/command_line.h"
 #include "cli/commands/commands.h"
-#include "cli/shell/command.h"
-#include "cli/shell/text.h"
-#include "formats/base/printable.h"
 #include "formats/version.h"
 
 namespace regroup {
-
 namespace {
 
 // Prints what may follow the words of a command line, given as arguments, of which the last is
-// being typed: words and descriptions. Reads the lines of table_of().
+// being typed: words and descriptions. Reads the lines of add_lines().
 constexpr const char* kOffers = R"(BEGIN {
   FS = "\t"
   for (count = 1; count < ARGC; ++count) words[count] = ARGV[count]
@@ -66,20 +59,13 @@ std::string quoted(std::string text, std::string_view apostrophe) {
   return "'" + text + "'";
 }
 
-// `script` after definitions of the table and of the program that reads it. Definitions begin with
-// `set`, names end with `is`.
-std::string with_table(const CommandFacts& program, std::string_view set, std::string_view is,
-                       std::string_view apostrophe, std::string_view script) {
-  std::string table;
-  add_lines(program, "", table);
-  return fmt::format("{0}_regroup_table{1}{2}\n{0}_regroup_offers{1}{3}\n{4}", set, is,
-                     quoted(table, apostrophe), quoted(kOffers, apostrophe), script);
-}
-
-// Scripts to source, or to install where the shell looks for completions.
-
-std::string bash_completions(const CommandFacts& program) {
-  return "# bash completion for regroup\n" + with_table(program, "", "=", "'\\''", R"(_regroup() {
+// A shell: how its script begins, how definitions begin, how their names end, how an apostrophe is
+// quoted, and what follows the definitions.
+struct Shell {
+  std::string_view name, head, set, is, apostrophe, script;
+};
+constexpr auto kShells = std::to_array<Shell>(
+    {{"bash", "# bash completion for regroup", "", "=", "'\\''", R"(_regroup() {
   local IFS=$'\n' current=${COMP_WORDS[COMP_CWORD]} offers
   offers=$(awk "$_regroup_offers" "${COMP_WORDS[@]:1:COMP_CWORD}" <<<"$_regroup_table" | cut -f 1)
   if [[ -n $offers ]]; then
@@ -88,11 +74,8 @@ std::string bash_completions(const CommandFacts& program) {
     COMPREPLY=($(compgen -f -- "$current"))
   fi
 }
-complete -o filenames -F _regroup regroup)");
-}
-
-std::string zsh_completions(const CommandFacts& program) {
-  return "#compdef regroup\n" + with_table(program, "", "=", "'\\''", R"zsh(_regroup() {
+complete -o filenames -F _regroup regroup)"},
+     {"zsh", "#compdef regroup", "", "=", "'\\''", R"zsh(_regroup() {
   local -a offers=(${(f)"$(awk "$_regroup_offers" "${(@)words[2,CURRENT]}" <<<"$_regroup_table")"})
   if [[ -n $offers ]]; then
     offers=("${(@)offers/$'\t'/:}")
@@ -101,16 +84,22 @@ std::string zsh_completions(const CommandFacts& program) {
     _files
   fi
 }
-if [[ $funcstack[1] == _regroup ]]; then _regroup "$@"; else compdef _regroup regroup; fi)zsh");
-}
-
-std::string fish_completions(const CommandFacts& program) {
-  return "# fish completion for regroup\n" +
-         with_table(program, "set -g ", " ", "\\'", R"fish(function __regroup_offers
+if [[ $funcstack[1] == _regroup ]]; then _regroup "$@"; else compdef _regroup regroup; fi)zsh"},
+     {"fish", "# fish completion for regroup", "set -g ", " ", "\\'",
+      R"fish(function __regroup_offers
     set -l words (commandline -opc) "$(commandline -ct)"
     printf '%s\n' $_regroup_table | awk $_regroup_offers $words[2..]
 end
-complete -c regroup -n 'test (count (__regroup_offers)) -gt 0' -f -a '(__regroup_offers)')fish");
+complete -c regroup -n 'test (count (__regroup_offers)) -gt 0' -f -a '(__regroup_offers)')fish"}});
+
+// A script to source, or to install where the shell looks for completions: definitions of the table
+// and of the program that reads it, and what calls that program.
+std::string completions_for(const Shell& shell, const CommandFacts& program) {
+  std::string table;
+  add_lines(program, "", table);
+  return fmt::format("{0}\n{1}_regroup_table{2}{3}\n{1}_regroup_offers{2}{4}\n{5}", shell.head,
+                     shell.set, shell.is, quoted(table, shell.apostrophe),
+                     quoted(kOffers, shell.apostrophe), shell.script);
 }
 
 // Escapes text for roff: backslashes, hyphens that are typed, and a dot or an apostrophe at the
@@ -235,10 +224,8 @@ void add_completions_command(Command program, Console& console) {
       "Examples: source <(regroup completions bash)\n"
       "          regroup completions fish > ~/.config/fish/completions/regroup.fish");
   command.on_run([shell, program, &console] {
-    const CommandFacts facts = facts_of(program);
-    console.print(*shell == "bash"  ? bash_completions(facts)
-                  : *shell == "zsh" ? zsh_completions(facts)
-                                    : fish_completions(facts));
+    const auto chosen = std::ranges::find(kShells, *shell, &Shell::name);
+    console.print(completions_for(*chosen, facts_of(program.app())));
   });
 }
 
@@ -248,7 +235,7 @@ void add_manual_command(Command program, Console& console) {
   command.add_flag("--json", *json, "all commands and their options as JSON, for programs");
   command.footer("Example: regroup manual | man -l -");
   command.on_run([json, program, &console] {
-    const CommandFacts facts = facts_of(program);
+    const CommandFacts facts = facts_of(program.app());
     console.print(*json ? text_of_json(commands_json(facts)) : manual_page(facts));
   });
 }

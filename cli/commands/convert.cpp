@@ -1,44 +1,22 @@
 // regroup convert SRC DST --kv-heads G, and regroup expand SRC DST --kv-heads N
-#include <chrono>
-#include <map>
-#include <memory>
-#include <optional>
 #include <set>
-#include <string_view>
-#include <utility>
-
-#include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/commands/convert_options.h"
 #include "cli/measure/compute_functions.h"
 #include "cli/measure/data_origin.h"
 #include "cli/report/conversion_report.h"
-#include "cli/shell/command.h"
 #include "cli/shell/compute_program.h"
 #include "cli/shell/option_needs.h"
-#include "cli/shell/progress.h"
-#include "cli/shell/standard_streams.h"
+#include "cli/shell/quantity.h"
 #include "converter/convert/attention_pooler.h"
-#include "converter/convert/conversion_plan.h"
-#include "converter/convert/execute_plan.h"
 #include "converter/convert/model_card.h"
 #include "converter/convert/similar_grouping.h"
-#include "formats/base/error.h"
 #include "formats/base/file.h"
-#include "formats/base/json.h"
-#include "formats/base/printable.h"
 #include "formats/base/staged_directory.h"
 #include "formats/model/model_directory.h"
 
 namespace regroup {
 namespace {
-
-void check_something_is_pooled(const Model& source, const ConvertOptions& options) {
-  if (!options.budget.given() && pooled_layers(plan_conversion(source, options.request)).empty()) {
-    refuse_without_effect("--text", "no layer gets fewer kv heads");
-  }
-}
 
 // The text of --text, if it is given.
 std::optional<PreparedText> use_text(const Model& source, ConvertOptions& options,
@@ -46,7 +24,9 @@ std::optional<PreparedText> use_text(const Model& source, ConvertOptions& option
   if (!options.text.given()) {
     return std::nullopt;
   }
-  check_something_is_pooled(source, options);
+  if (!options.budget.given() && pooled_layers(plan_conversion(source, options.request)).empty()) {
+    refuse_without_effect("--text", "no layer gets fewer kv heads");
+  }
   return compute_for("--text").prepare_text(source, options, console);
 }
 
@@ -55,28 +35,26 @@ std::optional<PreparedText> use_text(const Model& source, ConvertOptions& option
 std::optional<HeldOut> compare_on_held_out(const PreparedText& text, const ConversionReport& report,
                                            const std::filesystem::path& result,
                                            const Console& console) {
-  ConversionRequest mean;
-  mean.kv_heads = report.options.request.kv_heads;
-  mean.roles = report.options.request.roles;
-  try {
-    HeldOut found = compute_for("--text").compare_on_text(report.source, report.options, text,
-                                                          plan_conversion(report.source, mean),
-                                                          result.string(), console);
+  ConversionRequest mean = report.options.request;
+  mean.pooling = {};
+  mean.grouping = ConversionRequest().grouping;
+  mean.order = {};
+  mean.calibration = nullptr;
+  mean.refiner = nullptr;
+  std::optional<HeldOut> found;
+  run_or_note(console, "warning: the result was not compared on held-out text", [&] {
+    HeldOut measured = compute_for("--text").compare_on_text(report.source, report.options, text,
+                                                             plan_conversion(report.source, mean),
+                                                             result.string(), console);
     if (!is_single_file(report.plan.container)) {
       const std::string config = read_text(result / "config.json", kMaxConfigBytes);
       ConversionRecord facts;
-      facts.held_out = found;
+      facts.held_out = measured;
       rewrite_record(result, report.plan.target, config_with_facts(config, facts));
     }
-    return found;
-  } catch (const Error& fault) {
-    if (fault.kind() == ErrorKind::kInterrupted) {
-      throw;
-    }
-    console.note(
-        fmt::format("warning: the result was not compared on held-out text: {}", fault.what()));
-    return std::nullopt;
-  }
+    found = std::move(measured);
+  });
+  return found;
 }
 
 // Plans the conversion. For --grouping similar, searches the grouping first and returns it in
@@ -95,9 +73,8 @@ ConversionPlan make_plan(const Model& source, ConvertOptions& options, const Con
     return contiguous;
   }
   Progress progress(console, "group", pooled_layers(contiguous).size(), "layers");
-  SimilarGrouping found = find_similar_grouping(
-      contiguous, source.checkpoint, [&](std::int64_t done) { progress.update(done); },
-      interrupt_requested());
+  SimilarGrouping found = find_similar_grouping(contiguous, source.checkpoint, progress.callback(),
+                                                interrupt_requested());
   progress.finish();
   groupings = std::move(found.layers);
   request.grouping = options.grouping;
@@ -257,9 +234,9 @@ class ConversionProgressBar {
 std::optional<OutputComparison> compare_if_possible(const ConversionReport& report,
                                                     const std::filesystem::path& result,
                                                     const Console& console) {
-  if (const ComputeFunctions* compute = compute_functions()) {
-    return compute->compare_with_source(report.source, report.options.request, report.plan, result,
-                                        console);
+  if (compute_functions != nullptr) {
+    return compute_functions->compare_with_source(report.source, report.options.request,
+                                                  report.plan, result, console);
   }
   console.note("note: built without LibTorch, so the result was not compared by computing");
   return std::nullopt;
@@ -319,7 +296,7 @@ void run_conversion(ConvertOptions& options, Console& console) {
   std::vector<LayerGrouping> groupings;
   ConversionPlan plan = make_plan(source, options, console, groupings);
   if (plan.container == Container::kGguf && !options.request.container &&
-      std::filesystem::path(options.destination).extension() != ".gguf") {
+      !names_gguf_file(options.destination)) {
     plan.notes.emplace_back(
         "the result is one GGUF file, as the source is; --to safetensors writes a directory for "
         "transformers and vLLM");

@@ -1,19 +1,9 @@
 // regroup diff A B
 #include <fnmatch.h>
-#include <memory>
-
-#include <fmt/format.h>
 
 #include "cli/commands/commands.h"
-#include "cli/report/model_report.h"
-#include "cli/report/page.h"
 #include "cli/report/pages.h"
-#include "cli/shell/command.h"
-#include "cli/shell/progress.h"
-#include "cli/shell/standard_streams.h"
-#include "cli/shell/text.h"
-#include "formats/base/error.h"
-#include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/model_directory.h"
 #include "formats/tensors/gguf.h"
 
@@ -59,10 +49,8 @@ std::vector<JsonDifference> compare_settings(const Checkpoint& before, const Che
   const bool no_gguf = !is_gguf_file(resolve_weights_path(options.before)) &&
                        !is_gguf_file(resolve_weights_path(options.after));
   if (no_gguf && !before.metadata().empty() && !after.metadata().empty()) {
-    for (JsonDifference& difference :
-         differences_between(Json(before.metadata()), Json(after.metadata()), "__metadata__")) {
-      found.push_back(std::move(difference));
-    }
+    append(found,
+           differences_between(Json(before.metadata()), Json(after.metadata()), "__metadata__"));
   }
   return found;
 }

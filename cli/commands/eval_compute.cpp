@@ -1,35 +1,16 @@
 // regroup eval DIR --data FILE
-#include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "cli/commands/commands.h"
 #include "cli/measure/data_origin.h"
-#include "cli/shell/command.h"
 #include "cli/shell/devices.h"
 #include "cli/shell/option_needs.h"
-#include "cli/shell/progress.h"
-#include "cli/shell/quantity.h"
-#include "cli/shell/standard_streams.h"
 #include "cli/shell/table.h"
-#include "cli/shell/text.h"
 #include "cli/shell/uptrain_options.h"
-#include "formats/base/error.h"
-#include "formats/base/json.h"
-#include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/serving_cost.h"
-#include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/train/evaluate.h"
-#include "uptrain/train/objective.h"
 
 namespace regroup {
 namespace {
@@ -107,6 +88,9 @@ struct EvalRequest {
   const std::string& text_name() const {
     return options.text.files.empty() ? options.data : options.text.files.front();
   }
+  Transformer load() const {
+    return load_transformer(source, scalar_type_of(options.precision), device);
+  }
   Objective objective() const { return task.objective.value_or(objective_of(source.spec)); }
 
   // Windows of more than 1,024 tokens are fewer at a time, for memory's sake.
@@ -162,8 +146,13 @@ void take_read_contexts(EvalRequest& request) {
       context = evaluation_context(request.settings_at(context), request.source.spec);
     }
   }
-  const auto repeated = std::ranges::unique(request.contexts);
-  request.contexts.erase(repeated.begin(), repeated.end());
+  std::vector<std::int64_t> distinct;
+  for (const std::int64_t context : request.contexts) {
+    if (!contains(distinct, context)) {
+      distinct.push_back(context);
+    }
+  }
+  request.contexts = std::move(distinct);
 }
 
 EvalRequest make_request(const EvalOptions& options) {
@@ -186,11 +175,13 @@ EvalRequest make_request(const EvalOptions& options) {
   return request;
 }
 
-// One line for each context that is longer than the model was made for.
+// What contradicts the config, and one line for each context that is longer than the model was made
+// for.
 std::vector<std::string> warnings_of(const EvalRequest& request) {
-  std::vector<std::string> warnings =
-      mapped(request.possible_contexts(),
-             [&](std::int64_t context) { return warning_of_context(request.source, context); });
+  std::vector<std::string> warnings = request.source.spec.contradictions;
+  append(warnings, mapped(request.possible_contexts(), [&](std::int64_t context) {
+           return warning_of_context(request.source, context);
+         }));
   std::erase(warnings, "");
   return warnings;
 }
@@ -292,16 +283,11 @@ std::vector<ContextResult> evaluate_contexts(const EvalRequest& request, const T
   return results;
 }
 
-Transformer load_model(const EvalRequest& request) {
-  return load_transformer(request.source, scalar_type_of(request.options.precision),
-                          request.device);
-}
-
 void run_logits(const EvalRequest& request, const Console& console) {
   const EvalOptions& options = request.options;
   const EvaluationSettings settings = request.settings_at(request.contexts.front());
   const std::int64_t windows = logits_windows(request.data, settings, request.source.spec);
-  const Transformer model = load_model(request);
+  const Transformer model = request.load();
   Progress progress(console, "logits", windows * settings.context, "tokens");
   const CountProgress on_progress = [&](std::int64_t done, std::int64_t) {
     progress.update(done * settings.context);
@@ -333,7 +319,7 @@ void run_eval(const EvalOptions& options, const Console& console) {
     return;
   }
   const std::uint64_t tokens = evaluated_tokens(request);
-  const Transformer model = load_model(request);
+  const Transformer model = request.load();
   Progress progress(console, "eval", tokens, "tokens");
   const std::vector<ContextResult> results = evaluate_contexts(request, model, progress);
   progress.finish();

@@ -1,19 +1,6 @@
 // regroup init CONFIG OUT --seed N
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <string>
-
-#include <fmt/format.h>
-
 #include "cli/commands/commands.h"
-#include "cli/shell/command.h"
-#include "cli/shell/progress.h"
-#include "cli/shell/quantity.h"
-#include "cli/shell/text.h"
 #include "formats/base/file.h"
-#include "formats/base/json.h"
-#include "formats/base/printable.h"
 #include "formats/families/loader_code.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/parameters.h"

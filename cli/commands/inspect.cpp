@@ -1,22 +1,8 @@
 // regroup inspect PATH
-#include <memory>
-
-#include <fmt/format.h>
-
 #include "cli/commands/commands.h"
-#include "cli/report/model_report.h"
-#include "cli/report/page.h"
 #include "cli/report/pages.h"
-#include "cli/shell/command.h"
-#include "cli/shell/progress.h"
-#include "cli/shell/quantity.h"
-#include "cli/shell/standard_streams.h"
-#include "cli/shell/text.h"
-#include "formats/base/error.h"
-#include "formats/base/printable.h"
 #include "formats/base/ranges.h"
 #include "formats/model/model_directory.h"
-#include "formats/model/tensor_comparison.h"
 
 namespace regroup {
 namespace {
@@ -24,8 +10,7 @@ namespace {
 struct InspectOptions {
   std::string path;
   std::string layout;
-  std::uint64_t context = 4096;
-  std::uint64_t batch = 1;
+  CacheLoad load;
   TensorChoice choice;
   bool tensors = false;
   bool layers = false;
@@ -36,7 +21,6 @@ struct InspectOptions {
   std::string run;
 };
 
-// Reads all tensors in parts and computes their statistics.
 std::vector<MeasuredTensor> measure(const Checkpoint& checkpoint,
                                     const std::vector<const TensorInfo*>& tensors,
                                     const Console& console) {
@@ -73,7 +57,6 @@ std::vector<std::string> faults_in(const std::vector<MeasuredTensor>& measured) 
 // The requested facts.
 struct Inspection {
   ModelSummary summary;
-  CacheLoad load;
   std::vector<const TensorInfo*> tensors;
   std::vector<LayerSummary> layers;
   std::vector<MeasuredTensor> measured;
@@ -82,7 +65,6 @@ struct Inspection {
 Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
                    const Console& console) {
   Inspection found;
-  found.load = {options.context, options.batch};
   found.summary = summarize_model(options.path, checkpoint, options.layout);
   if (options.tensors || options.stats) {
     found.tensors = chosen_tensors(checkpoint, options.choice);
@@ -96,16 +78,14 @@ Inspection inspect(const InspectOptions& options, const Checkpoint& checkpoint,
   }
   if (options.stats) {
     found.measured = measure(checkpoint, found.tensors, console);
-    const auto faults = faults_in(found.measured);
-    auto& disagreements = found.summary.disagreements;
-    append(disagreements, faults);
+    append(found.summary.disagreements, faults_in(found.measured));
   }
   return found;
 }
 
 void print_json(const InspectOptions& options, const Inspection& found,
                 const Checkpoint& checkpoint, const Console& console) {
-  Json report = summary_json(found.summary, found.load);
+  Json report = summary_json(found.summary, options.load);
   if (options.layers) {
     report["per_layer"] = layers_json(found.layers, found.summary.spec->head_dim);
   }
@@ -121,7 +101,7 @@ void print_json(const InspectOptions& options, const Inspection& found,
 void print_text(const InspectOptions& options, const Inspection& found,
                 const Checkpoint& checkpoint, const Console& console) {
   constexpr std::size_t kIndent = 12;
-  console.print_facts(text_of_facts(summary_facts(found.summary, found.load), kIndent), kIndent);
+  console.print_facts(text_of_facts(summary_facts(found.summary, options.load), kIndent), kIndent);
   if (options.layers) {
     console.print("\n" + layers_table(found.layers, found.summary.spec->head_dim).text(console));
   }
@@ -137,7 +117,7 @@ void print_text(const InspectOptions& options, const Inspection& found,
 // Every page includes the layers; other parts depend on the options.
 void put_page(const InspectOptions& options, const Inspection& found, const Checkpoint& checkpoint,
               const Console& console) {
-  ModelPage page{.summary = found.summary, .load = found.load, .layers = found.layers};
+  ModelPage page{.summary = found.summary, .load = options.load, .layers = found.layers};
   if (page.layers.empty() && found.summary.spec) {
     page.layers = summarize_layers(*found.summary.spec, checkpoint);
   }
@@ -199,9 +179,9 @@ void add_inspect_command(Command program, Console& console) {
                      "only names that match this pattern, such as '*.k_proj.*'");
   command.add_option("--sort", options->choice.sort, "order of --tensors and --stats")
       .one_of({"shard", "name", "bytes"});
-  add_count(command, "--context", options->context, "tokens to count the KV cache for",
+  add_count(command, "--context", options->load.context, "tokens to count the KV cache for",
             {1, kMostContext});
-  add_count(command, "--batch", options->batch, "sequences to count the KV cache for",
+  add_count(command, "--batch", options->load.batch, "sequences to count the KV cache for",
             {1, kMostBatch});
   command.add_flag("--json", options->json, "report as JSON");
   add_page_options(command, *options);

@@ -1,15 +1,6 @@
 // regroup plan MODEL
-#include <algorithm>
-#include <map>
-#include <memory>
-
 #include "cli/commands/commands.h"
-#include "cli/report/page.h"
 #include "cli/report/pages.h"
-#include "cli/report/plan_report.h"
-#include "cli/shell/command.h"
-#include "cli/shell/quantity.h"
-#include "formats/base/error.h"
 #include "formats/model/model_summary.h"
 #include "formats/model/serving_cost.h"
 
@@ -31,10 +22,9 @@ const std::map<std::string, DType> kCacheDtypes{
 
 // The index of the most kv heads for which weights and cache fit. Throws kUsage if none fits.
 std::size_t choose(const ServingPlan& plan) {
-  const auto found =
-      std::find_if(plan.costs.begin(), plan.costs.end(), [&](const ServingCost& cost) {
-        return cost.memory(plan.contexts.front(), plan.batch) <= *plan.vram;
-      });
+  const auto found = std::ranges::find_if(plan.costs, [&](const ServingCost& cost) {
+    return cost.memory(plan.contexts.front(), plan.batch) <= *plan.vram;
+  });
   if (found == plan.costs.end()) {
     throw_usage("--vram: {}", text_of_shortage(plan));
   }
@@ -54,10 +44,9 @@ void run_plan(const PlanOptions& options, bool context_given, bool batch_given,
   }
   print_plan(plan, options.json, console);
   console.notes("warning", disagreements_in(model.spec, model.checkpoint, model.config));
-  const std::string too_long =
-      warning_of_positions(model, static_cast<std::int64_t>(std::ranges::max(plan.contexts)));
-  if (context_given && !too_long.empty()) {
-    console.notes("warning", {too_long});
+  if (context_given) {
+    const auto longest = static_cast<std::int64_t>(std::ranges::max(plan.contexts));
+    console.notes("warning", {warning_of_positions(model, longest)});
   }
   if (!options.html.empty()) {
     write_page(options.html, plan_page(plan), console);
@@ -77,11 +66,10 @@ void add_plan_command(Command program, Console& console) {
   add_size(command, "--vram", options->plan.vram,
            "available memory, such as 24GiB: shows the largest batches; with one --context and a "
            "--batch, chooses the most kv heads that fit");
-  Option context = add_counts(command, "--context", options->plan.contexts,
-                              "tokens per sequence, such as 8192 or 4k,32k", {1, kMostContext})
-                       .default_text("4k,8k,16k,32k,128k");
-  Option batch =
-      add_count(command, "--batch", options->plan.batch, "sequences at a time", {1, kMostBatch});
+  add_counts(command, "--context", options->plan.contexts,
+             "tokens per sequence, such as 8192 or 4k,32k", {1, kMostContext})
+      .default_text("4k,8k,16k,32k,128k");
+  add_count(command, "--batch", options->plan.batch, "sequences at a time", {1, kMostBatch});
   add_size(command, "--bandwidth", options->plan.bandwidth,
            "memory bandwidth, such as 3.3TB/s: shows the least time of a step");
   add_word(command, "--cache-dtype", options->question.cache_dtype,
@@ -95,7 +83,9 @@ void add_plan_command(Command program, Console& console) {
       "          regroup plan Llama-2-7b-hf --vram 24GiB --context 4096 --batch 16\n"
       "Only weights and cache are counted, not the other memory that an engine needs. Reads only\n"
       "headers.");
-  command.on_run([=, &console] { run_plan(*options, context.given(), batch.given(), console); });
+  command.on_run([options, command, &console] {
+    run_plan(*options, command.given("--context"), command.given("--batch"), console);
+  });
 }
 
 }  // namespace regroup

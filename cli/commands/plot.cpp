@@ -1,17 +1,8 @@
 // regroup plot RUN... -o FILE
-#include <algorithm>
-#include <filesystem>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "cli/commands/commands.h"
 #include "cli/report/page.h"
 #include "cli/report/training_charts.h"
-#include "cli/shell/command.h"
 #include "cli/shell/option_needs.h"
-#include "formats/base/error.h"
-#include "formats/base/printable.h"
 
 namespace regroup {
 namespace {
@@ -53,12 +44,11 @@ void run_plot(const PlotOptions& options, const Console& console) {
     return;
   }
   const std::string wanted = options.chart.empty() ? "loss" : options.chart;
-  const auto chart = std::find_if(charts.begin(), charts.end(),
-                                  [&](const Chart& each) { return each.id == wanted; });
+  const auto chart = std::ranges::find(charts, wanted, &Chart::id);
   if (chart == charts.end()) {
     throw_bad_input("--chart {}: no run has recorded it", wanted);
   }
-  write_drawing(options.output, svg_document(*chart), console);
+  write_page(options.output, svg_document(*chart), console);
 }
 
 }  // namespace

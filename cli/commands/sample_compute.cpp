@@ -1,32 +1,14 @@
 // regroup sample MODEL -o TOKENS, and regroup sample MODEL --prompt TEXT
 #include "uptrain/run/sample.h"
 
-#include <algorithm>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
-
-#include <fmt/format.h>
-
 #include "cli/commands/commands.h"
 #include "cli/measure/data_origin.h"
 #include "cli/measure/made_tokens.h"
-#include "cli/shell/command.h"
 #include "cli/shell/devices.h"
-#include "cli/shell/progress.h"
-#include "cli/shell/quantity.h"
-#include "cli/shell/standard_streams.h"
-#include "cli/shell/text.h"
-#include "formats/base/error.h"
-#include "formats/base/printable.h"
 #include "formats/base/ranges.h"
 #include "formats/model/serving_cost.h"
 #include "formats/vocabulary/token_file.h"
 #include "tokens/tokenizer.h"
-#include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"
 
 namespace regroup {
@@ -75,12 +57,6 @@ class GrowingText {
   std::string printed_;
 };
 
-Precision precision_of(const SampleOptions& options, c10::Device device, const Console& console) {
-  const Precision precision = options.precision.value_or(fast_precision(device));
-  warn_of_precision(precision, device, console);
-  return precision;
-}
-
 // The tokens of the prompt: the user's turn of a chat, or the beginning of a text.
 void put_prompt(const std::string& prompt, const Tokenizer& tokenizer,
                 const std::optional<ChatForm>& chat, Continuation& text) {
@@ -123,8 +99,9 @@ void run_prompt(const SampleOptions& options, bool tokens_given, bool temperatur
                 const Console& console) {
   set_compute_threads(options.threads);
   const c10::Device device = parse_device(options.device);
-  const Precision precision = precision_of(options, device, console);
+  const Precision precision = precision_or_fast(options.precision, device, console);
   const Model source = open_predicting_model(options.model);
+  console.notes("warning", source.spec.contradictions);
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, options.tokenizing);
   const std::optional<ChatForm> chat = options.plain ? std::nullopt : chat_form_of(*tokenizer);
   Continuation text;
@@ -168,9 +145,10 @@ void run_sample(const SampleOptions& options, const Console& console) {
   set_compute_threads(options.threads);
   check_output_name(options.output, "a token file", {".bin"});
   const Model source = open_predicting_model(options.model);
+  console.notes("warning", source.spec.contradictions);
   SampleSettings settings = options.settings;
   settings.device = parse_device(options.device);
-  settings.precision = precision_of(options, settings.device, console);
+  settings.precision = precision_or_fast(options.precision, settings.device, console);
   if (settings.context == 0) {
     settings.context = usual_context(source, SampleSettings().context);
   }
@@ -219,27 +197,23 @@ void add_sample_command(Command program, Console& console) {
   command.add_option("--tokenizer", options->tokenizing.tokenizer,
                      "the tokenizer, as in regroup tokenize (default: the model's)");
   add_count(command, "--tokens", settings.tokens,
-            "tokens to write, in whole sequences (default: 131072; with --prompt, at most 128)")
-      .default_text("");
+            "tokens to write, in whole sequences (default: 131072; with --prompt, at most 128)");
   add_count(command, "--context", settings.context,
             "tokens in a sequence (default: 512, or the model's positions if fewer)",
-            {2, kMostContext})
-      .default_text("");
+            {2, kMostContext});
   add_count(command, "--batch", settings.batch,
-            "sequences at a time (default: 64; on a GPU up to 1024)", {1, kMostBatch})
-      .default_text("");
+            "sequences at a time (default: up to 128, on a GPU up to 1024, by the memory)",
+            {1, kMostBatch});
   add_number(command, "--temperature", settings.temperature,
              "softmax temperature that tokens are drawn at (default: 1; with --prompt, 0.7, and 0 "
              "takes the likeliest each time)",
-             {0.0, 100.0})
-      .default_text("");
+             {0.0, 100.0});
   add_count(command, "--seed", settings.seed, "seed of the draws", kAnySeed);
   add_count(command, "--first-token", settings.first_token,
             "the token that each sequence begins with (default: the config's bos_token_id, or "
             "else its eos_token_id, or else none)",
             kAnyToken);
-  add_word(command, "--dtype", options->precision,
-           "dtype to compute in: fp32 or bf16 (default: the faster)", kPrecisions, parse_precision);
+  add_word(command, "--dtype", options->precision, kFasterPrecision, kPrecisions, parse_precision);
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
   add_threads_option(command, options->threads);
   command.add_flag("--json", options->json, "report as JSON");

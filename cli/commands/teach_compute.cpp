@@ -1,22 +1,10 @@
 // regroup teach TEACHER --data FILE... -o OUTPUT
 #include "uptrain/run/teach.h"
 
-#include <memory>
-#include <string>
-#include <vector>
-
-#include <fmt/format.h>
-
 #include "cli/commands/commands.h"
 #include "cli/measure/data_origin.h"
-#include "cli/shell/command.h"
 #include "cli/shell/devices.h"
-#include "cli/shell/progress.h"
-#include "cli/shell/quantity.h"
-#include "cli/shell/standard_streams.h"
-#include "cli/shell/text.h"
 #include "cli/shell/uptrain_options.h"
-#include "formats/base/printable.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/run/uptrain_plan.h"
@@ -67,6 +55,7 @@ void run_teach(TeachOptions options, const Console& console) {
   run.documents = options.documents.settings();
   run.device = parse_device(options.device);
   const Model teacher = open_predicting_model(run.model);
+  console.notes("warning", teacher.spec.contradictions);
   for (const auto& path : run.data) {
     check_data_origin(teacher, path, console);
   }
@@ -81,9 +70,7 @@ void run_teach(TeachOptions options, const Console& console) {
   }
   console.note(text_of(plan), 10);
   Progress progress(console, "teach", plan.facts.samples, "windows");
-  teach(
-      plan, teacher, data, options.output,
-      [&](std::int64_t done, std::int64_t) { progress.update(done); }, interrupt_requested());
+  teach(plan, teacher, data, options.output, progress.callback(), interrupt_requested());
   progress.finish();
   if (options.json) {
     console.print(text_of_json(json_of(plan, options.output)));
@@ -104,8 +91,7 @@ void add_window_options(Command command, TeachOptions& options) {
             kAnySeed);
   add_count(command, "--windows", options.settings.windows,
             "sequences to compute, from the first of the run: its steps times --batch times "
-            "--accumulate (default: one epoch)")
-      .default_text("");
+            "--accumulate (default: one epoch)");
   add_task_options(command, run.task, "what the model was pretrained on");
 }
 

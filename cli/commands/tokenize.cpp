@@ -1,27 +1,10 @@
 // regroup tokenize TEXT... --tokenizer MODEL --output FILE
 #include "tokens/tokenize.h"
 
-#include <algorithm>
-#include <chrono>
-#include <filesystem>
-#include <memory>
-#include <optional>
-#include <string>
-#include <thread>
-
-#include <fmt/format.h>
-
 #include "cli/commands/commands.h"
 #include "cli/measure/data_origin.h"
-#include "cli/shell/command.h"
 #include "cli/shell/option_needs.h"
-#include "cli/shell/progress.h"
-#include "cli/shell/quantity.h"
-#include "cli/shell/standard_streams.h"
-#include "cli/shell/text.h"
 #include "cli/shell/text_input.h"
-#include "formats/base/error.h"
-#include "formats/base/printable.h"
 #include "formats/base/staged_directory.h"
 
 namespace regroup {
@@ -197,7 +180,7 @@ void run_tokenize(TokenizeOptions options, const Console& console) {
 void add_end_options(Command command, const std::string& name, std::string_view verb,
                      std::optional<bool>& flag, std::optional<std::int64_t>& token) {
   command.add_flag(
-      fmt::format("--{0},!--no-{0}", name), [&flag](bool value) { flag = value; },
+      fmt::format("--{0},!--no-{0}", name), flag,
       fmt::format("{} each document with that token, or not (default: as the tokenizer does)",
                   verb));
   add_count(command, fmt::format("--{}-token", name), token,

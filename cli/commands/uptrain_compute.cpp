@@ -1,34 +1,19 @@
 // regroup uptrain DIR --data FILE... --alpha A --pretrain-steps N --output OUT
 #include "uptrain/run/uptrain.h"
 
-#include <chrono>
 #include <cmath>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <fmt/format.h>
 
 #include "cli/commands/commands.h"
 #include "cli/measure/data_origin.h"
 #include "cli/measure/made_tokens.h"
 #include "cli/report/uptrain_report.h"
-#include "cli/shell/command.h"
 #include "cli/shell/devices.h"
 #include "cli/shell/option_needs.h"
-#include "cli/shell/quantity.h"
-#include "cli/shell/standard_streams.h"
-#include "cli/shell/text.h"
+#include "cli/shell/progress.h"
 #include "cli/shell/uptrain_options.h"
-#include "formats/base/error.h"
 #include "formats/base/file.h"
-#include "formats/base/printable.h"
 #include "formats/model/model.h"
 #include "formats/version.h"
-#include "uptrain/model/device.h"
 #include "uptrain/run/run_record.h"
 #include "uptrain/run/training_speed.h"
 #include "uptrain/run/uptrain_plan.h"
@@ -158,13 +143,6 @@ void print_dry_run(const UptrainPlan& plan, bool json, const Console& console) {
   console.note("dry run: nothing was written");
 }
 
-// Keeps the tokens of --text, if there is one.
-void keep_tokens(std::optional<TrainingText>& text) {
-  if (text) {
-    text->keep();
-  }
-}
-
 // Chooses the learning rate if it is not given, and says which.
 void choose_rate_aloud(UptrainPlan& plan, const Model& source, const DataLoader& data,
                        ProcessGroup* ranks, const Console& console) {
@@ -276,7 +254,12 @@ void plan_and_train(UptrainOptions& options, const Launch& launch,
   if (plan.rate_trials) {
     choose_rate_aloud(plan, source, data, ranks.get(), console);
   }
-  train_and_report(train, plan, [&] { keep_tokens(text); }, options.json, console);
+  const auto keep_tokens = [&] {
+    if (text) {
+      text->keep();
+    }
+  };
+  train_and_report(train, plan, keep_tokens, options.json, console);
 }
 
 // For --resume=auto.
@@ -294,7 +277,6 @@ void run_uptrain(UptrainOptions options, const Launch& launch, const Console& co
     refuse_without_effect("--timeout", "this process is the only one of the run");
   }
   set_compute_threads(threads_of_rank(options.threads, launch));
-  keep_freed_memory();
   settings.device = device_of_rank(options.device, launch);
   std::unique_ptr<ProcessGroup> ranks;  // without --resume they connect when each has a plan
   EarlierRun earlier;

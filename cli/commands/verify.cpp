@@ -1,22 +1,10 @@
 // regroup verify SRC DST
-#include <memory>
-
-#include <fmt/format.h>
-
 #include "cli/commands/commands.h"
 #include "cli/measure/compute_functions.h"
-#include "cli/report/model_report.h"
-#include "cli/report/page.h"
 #include "cli/report/pages.h"
-#include "cli/shell/command.h"
 #include "cli/shell/compute_program.h"
 #include "cli/shell/option_needs.h"
-#include "cli/shell/progress.h"
-#include "cli/shell/standard_streams.h"
-#include "cli/shell/text.h"
 #include "converter/convert/verify_conversion.h"
-#include "formats/base/error.h"
-#include "formats/base/printable.h"
 
 namespace regroup {
 namespace {

@@ -1,7 +1,5 @@
 #include "cli/measure/compare_logits.h"
 
-#include <fmt/format.h>
-
 #include "cli/shell/quantity.h"
 #include "formats/base/printable.h"
 
@@ -13,8 +11,7 @@ void add_logits_options(Command command, LogitsOptions& options) {
   command.add_option("--data", options.data, "a token file (default: random tokens)");
   add_count(command, "--context", options.context,
             "tokens in a window (default: 512, or the model's positions if fewer)",
-            {2, kMostContext})
-      .default_text("");
+            {2, kMostContext});
   add_count(command, "--max-tokens", options.max_tokens, "tokens to read");
   command.add_option("--device", options.device, "cpu, cuda or cuda:N");
   add_threads_option(command, options.threads);

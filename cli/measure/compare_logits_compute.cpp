@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "cli/measure/data_origin.h"
-#include "cli/shell/devices.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/standard_streams.h"
 #include "converter/convert/equivalence.h"
@@ -54,8 +53,7 @@ bool rounds_differently(const TensorStep& step, const ConversionRequest& referen
   if (step.fold || step.add != 0.0 || step.unit_rows) {
     return narrow;
   }
-  const bool pools = std::any_of(step.moves.begin(), step.moves.end(),
-                                 [](const HeadMove& move) { return move.pools(); });
+  const bool pools = std::ranges::any_of(step.moves, &HeadMove::pools);
   const DType before = source.at(step.moves.front().source).dtype;
   return (narrow || pools) && dtype != reference.dtype.value_or(before);
 }
@@ -63,7 +61,7 @@ bool rounds_differently(const TensorStep& step, const ConversionRequest& referen
 // Whether numbers of any tensor may be.
 bool rounds_differently(const ConversionPlan& plan, const ConversionRequest& reference,
                         const Checkpoint& source) {
-  return std::any_of(plan.steps.begin(), plan.steps.end(), [&](const TensorStep& step) {
+  return std::ranges::any_of(plan.steps, [&](const TensorStep& step) {
     return rounds_differently(step, reference, source);
   });
 }
@@ -73,8 +71,8 @@ bool rounds_differently(const ConversionPlan& plan, const ConversionRequest& ref
 bool loses_digits(const ConversionPlan& plan, const ConversionRequest& reference,
                   const Checkpoint& source) {
   return reference.dtype && bits_of(*reference.dtype) < 32 &&
-         std::any_of(
-             plan.steps.begin(), plan.steps.end(),
+         std::ranges::any_of(
+             plan.steps,
              [&](const TensorStep& step) {
                return !step.moves.empty() && step.output.dtype == *reference.dtype &&
                       source.at(step.moves.front().source).dtype != *reference.dtype;
@@ -112,6 +110,25 @@ std::optional<double> difference_of_forms(const Model& source, ConversionRequest
   return found.logits.largest_difference <= allowed && found.largest_rounding <= kTensorRounding
              ? std::optional(found.logits.largest_difference)
              : std::nullopt;
+}
+
+WindowSettings settings_of(const LogitsOptions& options, const Model& source, const Model& result) {
+  WindowSettings settings;
+  settings.context = options.context > 0
+                         ? options.context
+                         : usual_context(source, usual_context(result, settings.context));
+  settings.max_tokens = options.max_tokens;
+  return settings;
+}
+
+Batches windows_of(const LogitsOptions& options, const Model& source, const Model& result) {
+  const WindowSettings settings = settings_of(options, source, result);
+  if (options.data.empty()) {
+    return random_windows(source.spec.vocab_size, settings);
+  }
+  const TokenFile data = TokenFile::open(options.data);
+  data.check_vocabulary(source.spec.vocab_size);
+  return read_windows(data, settings);
 }
 
 }  // namespace
@@ -163,29 +180,6 @@ std::optional<OutputComparison> compare_with_source(const Model& source,
   return comparison;
 }
 
-namespace {
-
-WindowSettings settings_of(const LogitsOptions& options, const Model& source, const Model& result) {
-  WindowSettings settings;
-  settings.context = options.context > 0
-                         ? options.context
-                         : usual_context(source, usual_context(result, settings.context));
-  settings.max_tokens = options.max_tokens;
-  return settings;
-}
-
-Batches windows_of(const LogitsOptions& options, const Model& source, const Model& result) {
-  const WindowSettings settings = settings_of(options, source, result);
-  if (options.data.empty()) {
-    return random_windows(source.spec.vocab_size, settings);
-  }
-  const TokenFile data = TokenFile::open(options.data);
-  data.check_vocabulary(source.spec.vocab_size);
-  return read_windows(data, settings);
-}
-
-}  // namespace
-
 void check_logits_options(const LogitsOptions& options, const Model& source, const Model& result) {
   for (const Model* model : {&source, &result}) {
     if (!model->spec.not_computable.empty()) {
@@ -208,14 +202,13 @@ LogitsResult measure_logits(const LogitsOptions& options, const Model& source, c
   check_all_shapes(result.spec, result.checkpoint);
   const std::int64_t context = settings_of(options, source, result).context;
   warn_of_context(source, context, console);
-  warn_of_device(parse_device(options.device), console);
+  console.notes("note", device_notes(parse_device(options.device)));
   const Batches windows = windows_of(options, source, result);
   Progress progress(console, "logits", steps_to_compare(source, result, windows), "steps");
   PredictionComparison found;
   with_torch_errors([&] {
-    found = compare_predictions(
-        source, result, windows, parse_device(options.device),
-        [&](std::size_t steps) { progress.update(steps); }, interrupt_requested());
+    found = compare_predictions(source, result, windows, parse_device(options.device),
+                                progress.callback(), interrupt_requested());
   });
   progress.finish();
   return {options.data,

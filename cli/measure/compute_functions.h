@@ -1,10 +1,12 @@
-// What convert and verify compute with LibTorch: one table, which a program with LibTorch fills.
+// What convert and verify compute with LibTorch: one table, which a program with LibTorch fills
+// (cli/all_commands.cpp).
 #pragma once
 
 #include "cli/measure/compare_logits.h"
 #include "cli/measure/conversion_options.h"
 #include "cli/measure/kv_budget.h"
 #include "cli/measure/text_conversion.h"
+#include "formats/base/error.h"
 
 namespace regroup {
 
@@ -24,16 +26,15 @@ struct ComputeFunctions {
   decltype(&regroup::measure_logits) measure_logits;
 };
 
-/// Fills the table; only programs with LibTorch have this function.
-void provide_compute_functions();
+/// The table; null in a program without LibTorch.
+inline const ComputeFunctions* compute_functions = nullptr;
 
-/// Keeps a reference to `functions`.
-void set_compute_functions(const ComputeFunctions& functions);
-
-/// Null in a program without LibTorch.
-const ComputeFunctions* compute_functions();
-
-/// The table. Throws kUsage, naming `option`, in a program without LibTorch.
-const ComputeFunctions& compute_for(const char* option);
+/// The same. Throws kUsage, naming `option`, in a program without LibTorch.
+inline const ComputeFunctions& compute_for(const char* option) {
+  if (compute_functions == nullptr) {
+    throw_usage("{}: this program was built without LibTorch", option);
+  }
+  return *compute_functions;
+}
 
 }  // namespace regroup

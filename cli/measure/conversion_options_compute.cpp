@@ -54,10 +54,11 @@ void check_is_predicted(const Model& source, const std::filesystem::path& data, 
   Progress progress(console, "check text", source.spec.layers.size(), "layers");
   std::uint64_t done = 0;
   std::optional<TextChance> found;
+  const c10::Device device = parse_device(options.device);
   with_torch_errors([&] {
-    found = compare_with_chance(source, TokenFile::open(data), options.refit.context,
-                                parse_device(options.device), interrupt_requested(),
-                                [&] { progress.update(++done); });
+    found = compare_with_chance(
+        source, TokenFile::open(data), options.refit.context, device, interrupt_requested(),
+        [&] { progress.update(++done); }, scalar_type_of(fast_precision(device)));
   });
   progress.finish();
   if (found && !found->better_than_chance()) {

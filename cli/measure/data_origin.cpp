@@ -17,14 +17,6 @@
 #include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
-
-void warn_of_context(const Model& model, std::int64_t context, const Console& console) {
-  const std::string warning = warning_of_context(model, context);
-  if (!warning.empty()) {
-    console.note("warning: " + warning);
-  }
-}
-
 namespace {
 
 namespace fs = std::filesystem;
@@ -41,7 +33,41 @@ TokenOrigin own_origin(const Model& model) {
   return origin_of(*open_tokenizer(model.path.string(), interrupt_requested()));
 }
 
+// Throws kUsage if `origin` is another tokenizer than the model's; `what` names the tokens. Returns
+// a warning if a few tokens differ or the model's tokenizer cannot be read; empty for none, and for
+// a model without a tokenizer.
+std::string check_origin(const Model& model, const TokenOrigin& origin, const std::string& what) {
+  if (!has_own_tokenizer(model)) {
+    return "";
+  }
+  TokenOrigin own;
+  try {
+    own = own_origin(model);
+  } catch (const Error& fault) {
+    if (fault.kind() == ErrorKind::kInterrupted) {
+      throw;
+    }
+    return fmt::format("{} cannot be compared with the model's tokenizer: {}", what, fault.what());
+  }
+  const std::size_t equal = own.digest.equal_parts(origin.digest);
+  if (2 * equal < TokenizerDigest::kParts) {
+    throw_usage(
+        "{} are of the tokenizer {}, the model's is {}, with other ids: tokenize the text with the "
+        "model's",
+        what, printable(origin.tokenizer, 0), printable(own.tokenizer, 0));
+  }
+  return equal == TokenizerDigest::kParts
+             ? ""
+             : fmt::format(
+                   "{} are of the tokenizer {}, in which some tokens differ from the model's, {}",
+                   what, printable(origin.tokenizer, 0), printable(own.tokenizer, 0));
+}
+
 }  // namespace
+
+void warn_of_context(const Model& model, std::int64_t context, const Console& console) {
+  console.notes("warning", {warning_of_context(model, context)});
+}
 
 TokenOrigin origin_of(const Tokenizer& tokenizer) {
   TokenOrigin origin{tokenizer.file().empty() ? "bytes" : tokenizer.file().string(), {}};
@@ -61,52 +87,13 @@ std::optional<TokenOrigin> origin_of(const Model& model) {
   }
 }
 
-namespace {
-
-// Throws kUsage if `origin` is another tokenizer than the model's; `what` names the tokens. Returns
-// a warning if a few tokens differ or the model's tokenizer cannot be read; empty for none, and for
-// a model without a tokenizer.
-std::string check_origin(const Model& model, const TokenOrigin& origin, const std::string& what) {
-  if (!has_own_tokenizer(model)) {
-    return "";
-  }
-  TokenOrigin own;
-  try {
-    own = own_origin(model);
-  } catch (const Error& fault) {
-    if (fault.kind() == ErrorKind::kInterrupted) {
-      throw;
-    }
-    return fmt::format("warning: {} cannot be compared with the model's tokenizer: {}", what,
-                       fault.what());
-  }
-  const std::size_t equal = own.digest.equal_parts(origin.digest);
-  if (2 * equal < TokenizerDigest::kParts) {
-    throw_usage(
-        "{} are of the tokenizer {}, the model's is {}, with other ids: tokenize the text with the "
-        "model's",
-        what, printable(origin.tokenizer, 0), printable(own.tokenizer, 0));
-  }
-  return equal == TokenizerDigest::kParts
-             ? ""
-             : fmt::format(
-                   "warning: {} are of the tokenizer {}, in which some tokens differ from the "
-                   "model's, {}",
-                   what, printable(origin.tokenizer, 0), printable(own.tokenizer, 0));
-}
-
-}  // namespace
-
 void check_data_origin(const Model& model, const fs::path& data, const Console& console) {
   if (data.empty()) {
     return;
   }
   const std::string what = fmt::format("the tokens of {}", printable_path(data));
   if (const auto origin = origin_of_tokens(data)) {
-    const std::string warning = check_origin(model, *origin, what);
-    if (!warning.empty()) {
-      console.note(warning);
-    }
+    console.notes("warning", {check_origin(model, *origin, what)});
   } else if (has_own_tokenizer(model)) {
     console.note(fmt::format(
         "warning: {} may be of another tokenizer than the model's, which makes every result "

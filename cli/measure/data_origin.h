@@ -21,8 +21,6 @@ namespace regroup {
 /// Prints the warning of warning_of_context() on stderr, if there is one.
 void warn_of_context(const Model& model, std::int64_t context, const Console& console);
 
-// Whether tokens are those of a model: whether its tokenizer made them.
-
 /// What a token file made with this tokenizer records.
 TokenOrigin origin_of(const Tokenizer& tokenizer);
 
@@ -34,8 +32,6 @@ std::optional<TokenOrigin> origin_of(const Model& model);
 /// which tokenizer made it. An empty path and a model without a tokenizer are not checked.
 void check_data_origin(const Model& model, const std::filesystem::path& data,
                        const Console& console);
-
-// `--text`: text files where a command takes tokens.
 
 /// The tokenizer that `text` names, or the model's own. Throws what open_tokenizer() throws.
 std::unique_ptr<Tokenizer> open_tokenizer_of(const Model& source, const TextInput& text);

@@ -1,5 +1,5 @@
 #include <algorithm>
-#include <array>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -90,24 +90,34 @@ HeldOut compare_on_text(const Model& source, const ConvertOptions& options,
   HeldOut report{.tokens = text.held_out * text.context, .context = text.context};
   std::vector<HeldOutModel>& models = report.models.emplace();
   const bool own = text.own_held_out > 0;
+  const c10::Device device = parse_device(options.device);
   const std::size_t layers = source.spec.layers.size() + source.spec.encoder_layers.size();
-  Progress progress(console, "evaluate", (own ? 6 : 3) * layers, "layers");
+  std::vector<std::string> names{"source", "mean", "result"};
+  if (mean.request.positions != PositionChange::kKeep) {
+    names.erase(names.begin() + 1);  // the mean of the source's heads is measured in the source
+  }
+  Progress progress(console, "evaluate", (own ? 2 : 1) * names.size() * layers, "layers");
   std::uint64_t done = 0;
   const auto measure = [&](const std::string& tokens, std::int64_t windows) {
     const TextQualityMeter meter(
         source, TokenFile::open(tokens), {.first = 0, .windows = windows, .context = text.context},
-        parse_device(options.device), interrupt_requested(), [&] { progress.update(++done); });
-    return std::array{meter.of_source(), meter.of(mean), meter.of(open_model(result))};
+        device, interrupt_requested(), [&] { progress.update(++done); },
+        scalar_type_of(fast_precision(device)));
+    std::vector<TextQuality> found{meter.of_source()};
+    if (names.size() > 2) {
+      found.push_back(meter.of(mean));
+    }
+    found.push_back(meter.of(open_model(result)));
+    return found;
   };
   with_torch_errors([&] {
-    constexpr std::array kNames{"source", "mean", "result"};
     const auto given = measure(text.held_out_tokens, text.held_out);
-    for (std::size_t i = 0; i < kNames.size(); ++i) {
-      models.push_back({kNames[i], given[i].loss, given[i].cosine, given[i].divergence});
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      models.push_back({names[i], given[i].loss, given[i].cosine, given[i].divergence});
     }
     if (own) {
       const auto found = measure(text.own_held_out_tokens, text.own_held_out);
-      for (std::size_t i = 0; i < kNames.size(); ++i) {
+      for (std::size_t i = 0; i < names.size(); ++i) {
         models[i].own_divergence = found[i].divergence;
       }
       report.own_tokens = text.own_held_out * text.context;
@@ -115,14 +125,10 @@ HeldOut compare_on_text(const Model& source, const ConvertOptions& options,
   });
   progress.finish();
   if (writes_text(source)) {
-    try {
-      report.answers = answers_of(source, options, text, open_model(result), console);
-    } catch (const Error& fault) {  // which must not cost the table
-      if (fault.kind() == ErrorKind::kInterrupted) {
-        throw;
-      }
-      console.note(fmt::format("note: no answers are compared: {}", fault.what()));
-    }
+    run_or_note(console, "note: no answers are compared", [&] {  // which must not cost the table
+      with_torch_errors(
+          [&] { report.answers = answers_of(source, options, text, open_model(result), console); });
+    });
   }
   return report;
 }

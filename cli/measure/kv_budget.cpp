@@ -2,8 +2,6 @@
 
 #include <numeric>
 
-#include <fmt/format.h>
-
 #include "cli/shell/table.h"
 #include "cli/shell/text.h"
 

@@ -9,6 +9,7 @@
 #include "converter/convert/kv_head_request.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/serving_cost.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/language_model.h"
@@ -57,9 +58,8 @@ void add_uniform(const std::vector<std::vector<LayerOption>>& layers, KvBudget& 
     }
   }
   for (const auto& [kv_heads, sum] : sums) {
-    const bool everywhere = std::all_of(layers.begin(), layers.end(), [&](const auto& options) {
-      return std::any_of(options.begin(), options.end(),
-                         [&](const auto& option) { return option.kv_heads == kv_heads; });
+    const bool everywhere = std::ranges::all_of(layers, [count = kv_heads](const auto& options) {
+      return contains(options, count, &LayerOption::kv_heads);
     });
     if (everywhere && sum.first <= result.budget) {
       result.uniform_kv_heads = kv_heads;
@@ -96,16 +96,19 @@ KvBudget share_kv_budget(const Model& source, const ConvertOptions& options,
                          const Console& console) {
   KvBudget result = open_kv_budget(source, options);
   set_compute_threads(options.threads);
-  Progress progress(console, "measure", source.spec.layers.size(), "layers");
+  const WindowSettings windows{.context = options.refit.context,
+                               .batch = options.refit.batch,
+                               .max_tokens = options.budget.max_tokens};
+  const TokenFile data = TokenFile::open(options.budget.data);
+  const std::int64_t batches = (count_windows(data, windows) - 1) / windows.batch + 1;
+  Progress progress(console, "measure",
+                    source.spec.layers.size() + static_cast<std::uint64_t>(batches), "steps");
   std::vector<Sensitivity> measured;
   with_torch_errors([&] {
-    const WindowSettings windows{.context = options.refit.context,
-                                 .batch = options.refit.batch,
-                                 .max_tokens = options.budget.max_tokens};
-    measured = measure_sensitivity(
-        source, options.request, TokenFile::open(options.budget.data), windows,
-        parse_device(options.device), [&](std::size_t done) { progress.update(done); },
-        interrupt_requested());
+    const c10::Device device = parse_device(options.device);
+    measured =
+        measure_sensitivity(source, options.request, data, windows, device, progress.callback(),
+                            interrupt_requested(), scalar_type_of(fast_precision(device)));
   });
   progress.finish();
   const auto layers = options_of(source, kv_cache_cost(source.spec, result.dtype)->self, measured);

@@ -52,7 +52,7 @@ void write_samples(const Model& source, const SampleSettings& settings,
         writer.write(tokens);
         writer.end_document();
       },
-      [&](std::int64_t done) { progress.update(done); }, interrupt_requested());
+      progress.callback(), interrupt_requested());
   progress.finish();
   writer.publish();
 }

@@ -8,9 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "cli/measure/data_origin.h"
 #include "cli/measure/made_tokens.h"
 #include "cli/shell/option_needs.h"
@@ -84,10 +81,6 @@ Effort effort_for(const Model& source, const ConvertOptions::Text& text) {
     effort.distill_tokens *= 4;
   }
   return effort;
-}
-
-std::uint64_t layers_of(const ModelSpec& spec) {
-  return spec.layers.size() + spec.encoder_layers.size();
 }
 
 // The special tokens of an encoder's inputs. Its heads attend to them most, so that windows without
@@ -170,10 +163,8 @@ std::vector<Window> windows_from(const TokenFile& file, std::int64_t first, std:
 void divide_text(const TokenFile& text, std::int64_t vocabulary, PreparedText& prepared) {
   const InputFrame& frame = prepared.frame;
   const std::int64_t usable = windows_in(text, prepared.context - frame.size()) - prepared.held_out;
-  std::vector<Window> windows;
-  for (const std::int64_t number : spread_windows(usable, prepared.windows)) {
-    windows.push_back({&text, number});
-  }
+  const auto windows = mapped(spread_windows(usable, prepared.windows),
+                              [&](std::int64_t number) -> Window { return {&text, number}; });
   prepared.tokens = write_windows(prepared, "convert.bin", vocabulary, windows, frame);
   prepared.held_out_tokens = write_windows(prepared, "held-out.bin", vocabulary,
                                            windows_from(text, usable, prepared.held_out), frame);
@@ -248,18 +239,6 @@ double own_share_of(const Model& source, const ConvertOptions& options) {
   return text.own_share.value_or(kOwnShare);
 }
 
-}  // namespace
-
-std::int64_t refit_steps_of(const ConvertOptions& options) {
-  if (options.given("--refit-steps")) {
-    return options.refit.steps;
-  }
-  const Effort effort = effort_of(options.text);
-  return effort.refits_before_distilling || !options.text.distills() ? effort.refit_steps : 0;
-}
-
-namespace {
-
 // The windows of the text that the effort uses, and how many the source will write.
 PreparedText take_windows(const Model& source, const ConvertOptions& options,
                           const Console& console) {
@@ -323,11 +302,12 @@ std::string calibrate_on_text(const Model& source, const ConvertOptions& options
   windows.context = prepared.context;
   windows.max_tokens = calibration_tokens(source, options, prepared.windows * prepared.context);
   const fs::path output = prepared.files->path() / "statistics.safetensors";
-  Progress progress(console, "calibrate", layers_of(source.spec), "layers");
+  const std::size_t layers = source.spec.layers.size() + source.spec.encoder_layers.size();
+  Progress progress(console, "calibrate", layers, "layers");
+  const c10::Device device = parse_device(options.device);
   with_torch_errors([&] {
-    calibrate(
-        source, data, windows, parse_device(options.device), output,
-        [&](std::int64_t done, std::int64_t) { progress.update(done); }, interrupt_requested());
+    calibrate(source, data, windows, device, output, progress.callback(), interrupt_requested(),
+              scalar_type_of(fast_precision(device)));
   });
   progress.finish();
   return output.string();
@@ -339,6 +319,9 @@ bool can_solve(const ModelSpec& spec) { return !spec.clip_qkv && spec.not_comput
 // Refuses options of refitting if nothing is refitted.
 void check_refit_options(const Model& source, const ConvertOptions& options) {
   const bool refits = refit_steps_of(options) > 0;
+  if (refits && options.request.positions != PositionChange::kKeep) {
+    throw_usage("--refit-steps: with other positions, nothing fits the source's outputs");
+  }
   if (refits && can_refit(source.spec)) {
     return;
   }
@@ -472,6 +455,17 @@ void advise_more_text(const Model& source, const PreparedText& text, const Conve
 
 }  // namespace
 
+std::int64_t refit_steps_of(const ConvertOptions& options) {
+  if (options.given("--refit-steps")) {
+    return options.refit.steps;
+  }
+  if (options.request.positions != PositionChange::kKeep) {
+    return 0;  // the source's outputs are those of its own positions
+  }
+  const Effort effort = effort_of(options.text);
+  return effort.refits_before_distilling || !options.text.distills() ? effort.refit_steps : 0;
+}
+
 PreparedText prepare_text(const Model& source, ConvertOptions& options, Console& console) {
   if (!options.given("--pool") && can_solve(source.spec)) {
     options.request.pooling.method = PoolMethod::kLowrank;
@@ -488,6 +482,7 @@ PreparedText prepare_text(const Model& source, ConvertOptions& options, Console&
   check_refit_options(source, options);
   check_run(options);
   console.set_stages(stages_of(source, options));
+  console.notes("note", device_notes(parse_device(options.device)));
   PreparedText text = take_windows(source, options, console);
   console.note("expected  " + expected_cost(source, options, text));
   if (checks_text(source, options) && !options.dry_run) {

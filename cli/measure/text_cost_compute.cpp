@@ -4,11 +4,9 @@
 #include <string_view>
 #include <vector>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "cli/measure/text_conversion.h"
 #include "cli/shell/text.h"
+#include "formats/model/serving_cost.h"
 #include "uptrain/model/device.h"
 #include "uptrain/run/sample.h"
 #include "uptrain/run/training_speed.h"
@@ -44,8 +42,7 @@ struct Stage {
 };
 
 // Measuring the layers for --kv-budget in passes through the whole model: one of the source, and
-// for each number of kv heads that a layer may get, this layer and those after it, and the output
-// head of the source and of the changed model.
+// for each number of kv heads that a layer may get, this layer, those after it and the output head.
 double passes_to_measure(const ModelSpec& spec) {
   const auto layers = static_cast<double>(spec.kv_heads.size());
   const double head = static_cast<double>(spec.vocab_size * spec.embedding_width()) /
@@ -54,7 +51,7 @@ double passes_to_measure(const ModelSpec& spec) {
   for (std::size_t layer = 0; layer < spec.kv_heads.size(); ++layer) {
     const double rest = layers - static_cast<double>(layer);
     for (std::int64_t count = 1; count < spec.kv_heads[layer]; ++count) {
-      passes += spec.kv_heads[layer] % count == 0 ? rest / layers * (1.0 - head) + 2.0 * head : 0.0;
+      passes += spec.kv_heads[layer] % count == 0 ? rest / layers * (1.0 - head) + head : 0.0;
     }
   }
   return passes;
@@ -71,11 +68,11 @@ std::array<Stage, 6> stages_with(const Model& source, const ConvertOptions& opti
           ? std::min(options.budget.max_tokens, (text.windows + text.own_windows) * text.context)
           : 0;
   return {{{"sample", (text.own_windows + text.own_held_out) * text.context, 2.5, 0.9},
-           {"calibrate", options.calibrates() ? calibrated : 0, 0.0, 1.8},
-           {"measure", measured, 0.0, 2.5 * passes_to_measure(source.spec)},
+           {"calibrate", options.calibrates() ? calibrated : 0, 1.2, 0.6},
+           {"measure", measured, 2.2 * passes_to_measure(source.spec), 0.0},
            {"refit", refit_steps * step, 0.0, 2.0},
            {"distill", text.distill_steps * step, 7.5, 0.0},
-           {"evaluate", (text.held_out + text.own_held_out) * text.context, 0.0, 4.5}}};
+           {"evaluate", (text.held_out + text.own_held_out) * text.context, 3.6, 0.9}}};
 }
 
 // On a GPU, a step of writing takes this long for each layer (measured on an H100), however fast
@@ -87,6 +84,20 @@ double least_seconds_of_writing(const Model& source, std::int64_t tokens, std::i
   const auto steps =
       static_cast<double>((tokens - 1) / (batch * context) + 1) * static_cast<double>(context);
   return steps * kSecondsOfLayer * static_cast<double>(source.spec.layer_count());
+}
+
+// Memory of writing own text: weights and KV caches.
+double bytes_to_write(const Model& source, const PreparedText& text, c10::Device device) {
+  const bool wide = fast_precision(device) == Precision::kFp32;
+  const auto cost = kv_cache_cost(source.spec, wide ? DType::kF32 : DType::kBF16);
+  const std::int64_t sequences = std::min(text.own_windows + text.own_held_out,
+                                          usual_sampling_batch(source, text.context, device));
+  if (!cost || sequences == 0) {
+    return 0.0;
+  }
+  return static_cast<double>(multiplied_weights(source.spec)) * (wide ? 4.0 : 2.0) +
+         static_cast<double>(sequences) *
+             static_cast<double>(cost->at(static_cast<std::uint64_t>(text.context)));
 }
 
 }  // namespace
@@ -119,7 +130,9 @@ std::string expected_cost(const Model& source, const ConvertOptions& options,
   std::string expected =
       fmt::format("about {} ({})", text_of_duration(total), fmt::join(parts, ", "));
   if (text.distill_steps > 0) {
-    expected += fmt::format("; {} of memory", text_of_bytes(bytes_to_distill(source, options)));
+    const double bytes =
+        std::max(bytes_to_distill(source, options), bytes_to_write(source, text, device));
+    expected += fmt::format("; {} of memory", text_of_bytes(bytes));
   }
   return expected;
 }

@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "cli/measure/made_tokens.h"
 #include "cli/measure/text_conversion.h"
 #include "cli/shell/progress.h"
@@ -40,6 +38,7 @@ DistillStates states_of(const ConversionPlan& plan, const PreparedText& text,
                    {"steps", text.distill_steps},
                    {"kv_heads", plan.grouped.kv_heads},
                    {"architecture", plan.target.architecture},
+                   {"positions", name_of(plan.target.positions)},
                    {"pool", name_of(plan.request.pooling.method)},
                    {"grouping", plan.request.grouping},
                    {"distill_lr", options.text.distill_rate.value_or(0.0)},
@@ -52,8 +51,7 @@ DistillStates states_of(const ConversionPlan& plan, const PreparedText& text,
 }
 
 bool repeats_heads(const ConversionPlan& plan) {
-  const auto roles = plan.target.roles();
-  return std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
+  return std::ranges::any_of(plan.target.roles(), [&](AttentionRole role) {
     return plan.target.kv_heads_of(role) != plan.grouped.kv_heads_of(role);
   });
 }

@@ -4,10 +4,9 @@
 #include <cmath>
 #include <iterator>
 
-#include <fmt/format.h>
-
 #include "cli/report/page.h"
 #include "cli/shell/text.h"
+#include "formats/base/ranges.h"
 
 namespace regroup {
 namespace {
@@ -36,11 +35,6 @@ std::string whole_text(double value) {
   return value < -0.5 ? "-" + digits : digits;
 }
 
-// Formats a power of two: "1/8", "512".
-std::string power_text(double tick) {
-  return tick < 1.0 ? "1/" + whole_text(1.0 / tick) : whole_text(tick);
-}
-
 // Formats evenly spaced numbers with as many digits as they need to differ. Very small and very
 // large ones share one exponent.
 std::vector<std::string> plain_labels(const std::vector<double>& ticks) {
@@ -54,100 +48,30 @@ std::vector<std::string> plain_labels(const std::vector<double>& ticks) {
   const double step = ticks.size() > 1 ? (ticks[1] - ticks[0]) / unit : largest / unit;
   const int digits =
       step > 0.0 ? std::clamp(static_cast<int>(std::ceil(-std::log10(step) - 1e-9)), 0, 12) : 0;
-  std::vector<std::string> labels;
-  for (const double tick : ticks) {
-    labels.push_back(!scientific && digits == 0 ? whole_text(tick)
-                     : !scientific              ? fmt::format("{:.{}f}", tick, digits)
-                     : tick == 0.0              ? "0"
-                                   : fmt::format("{:.{}f}e{:.0f}", tick / unit, digits, exponent));
-  }
-  return labels;
+  return mapped(ticks, [&](double tick) -> std::string {
+    return !scientific && digits == 0 ? whole_text(tick)
+           : !scientific              ? fmt::format("{:.{}f}", tick, digits)
+           : tick == 0.0              ? "0"
+                         : fmt::format("{:.{}f}e{:.0f}", tick / unit, digits, exponent);
+  });
 }
 
-std::vector<std::string> labels_of(const Axis& axis, std::vector<double> ticks) {
-  const bool percent = axis.numbers == Axis::Numbers::kPercent;
-  std::vector<std::string> labels;
-  if (axis.scale == Axis::Scale::kLinear && (percent || axis.numbers == Axis::Numbers::kPlain)) {
-    for (double& tick : ticks) {
-      tick *= percent ? 100.0 : 1.0;
-    }
-    labels = plain_labels(ticks);
-    for (std::string& label : labels) {
-      label += percent ? " %" : "";
-    }
-    return labels;
+std::vector<std::string> labels_of(const Axis& axis, const std::vector<double>& ticks) {
+  const bool linear = axis.scale == Axis::Scale::kLinear;
+  if (linear && axis.numbers == Axis::Numbers::kPlain) {
+    return plain_labels(ticks);
   }
-  for (const double tick : ticks) {
-    labels.push_back(axis.numbers != Axis::Numbers::kPlain ? text_of(axis, tick)
-                     : axis.scale == Axis::Scale::kLog2    ? power_text(tick)
-                                                           : fmt::format("{:.0e}", tick));
+  if (linear && axis.numbers == Axis::Numbers::kPercent) {
+    const auto labels = plain_labels(mapped(ticks, [](double tick) { return 100.0 * tick; }));
+    return mapped(labels, [](const std::string& label) { return label + " %"; });
   }
-  return labels;
+  return mapped(ticks, [&](double tick) {
+    return axis.numbers != Axis::Numbers::kPlain ? text_of(axis, tick)
+           : axis.scale == Axis::Scale::kLog10   ? fmt::format("{:.0e}", tick)
+           : tick < 1.0                          ? "1/" + whole_text(1.0 / tick)
+                                                 : whole_text(tick);
+  });
 }
-
-}  // namespace
-
-std::string text_of(const Axis& axis, double value) {
-  switch (axis.numbers) {
-    case Axis::Numbers::kPercent: return fmt::format("{:.4g} %", 100 * value);
-    case Axis::Numbers::kBytes: return text_of_bytes(value);
-    case Axis::Numbers::kTokens: return tokens_text(value);
-    case Axis::Numbers::kPlain: break;
-  }
-  return std::abs(value) >= 1000 && std::abs(value) < 1e15 ? whole_text(value)
-                                                           : fmt::format("{:.4g}", value);
-}
-
-bool Ruler::shows(const Axis& axis, double value) {
-  return std::isfinite(value) && (axis.scale == Axis::Scale::kLinear || value > 0.0);
-}
-
-double Ruler::scaled(double value) const {
-  return axis_.scale == Axis::Scale::kLog2    ? std::log2(value)
-         : axis_.scale == Axis::Scale::kLog10 ? std::log10(value)
-                                              : value;
-}
-
-double Ruler::unscaled(double value) const {
-  return axis_.scale == Axis::Scale::kLog2    ? std::exp2(value)
-         : axis_.scale == Axis::Scale::kLog10 ? std::pow(10.0, value)
-                                              : value;
-}
-
-Ruler::Ruler(const Axis& axis, const std::vector<double>& values, bool snug) : axis_(axis) {
-  std::vector<double> shown = mapped(values, [this](double value) { return scaled(value); });
-  for (const auto& bound : {axis.low, axis.high}) {
-    if (bound) {
-      shown.push_back(scaled(*bound));
-    }
-  }
-  if (!shown.empty()) {
-    const auto [least, most] = std::minmax_element(shown.begin(), shown.end());
-    low_ = *least;
-    high_ = *most;
-  }
-  const bool logarithmic = axis.scale != Axis::Scale::kLinear;
-  if (high_ - low_ <= 1e-12 * std::abs(high_)) {  // one value: adds room around it
-    const double room = logarithmic ? 1.0 : std::abs(high_) < 1e-300 ? 1.0 : std::abs(high_) / 2;
-    low_ -= room;
-    high_ += room;
-  }
-  // Ticks of logarithmic axes are powers of the base, so a short axis grows to include two.
-  const double step = step_for(high_ - low_, axis.whole || logarithmic);
-  if (!snug) {
-    low_ = step * std::floor(low_ / step + 1e-9);
-    high_ = step * std::ceil(high_ / step - 1e-9);
-  }
-  for (double number = std::ceil(low_ / step - 1e-9); number * step <= high_ + 1e-9 * step;
-       ++number) {
-    ticks_.push_back(unscaled(number * step + 0.0));  // + 0: no "-0"
-  }
-  labels_ = labels_of(axis, ticks_);
-}
-
-double Ruler::position(double value) const { return (scaled(value) - low_) / (high_ - low_); }
-
-namespace {
 
 constexpr double kWidestBar = 36.0;
 constexpr std::size_t kColours = 8;
@@ -188,9 +112,7 @@ Chart shown_part(Chart chart) {
 // The names of the chart's series, then of its thresholds.
 std::vector<std::string> keys_of(const Chart& chart) {
   std::vector<std::string> keys = mapped(chart.series, &Series::name);
-  for (const Threshold& threshold : chart.thresholds) {
-    keys.push_back(threshold.name);
-  }
+  append(keys, mapped(chart.thresholds, &Threshold::name));
   return keys;
 }
 
@@ -217,16 +139,12 @@ std::vector<double> x_values(const Chart& chart) {
 std::vector<double> y_values(const Chart& chart) {
   std::vector<double> values;
   for (const Series& series : chart.series) {
-    for (const ChartPoint& point : series.points) {
-      values.push_back(point.y);
-    }
+    append(values, mapped(series.points, &ChartPoint::y));
     if (series.mark == Series::Mark::kBars) {
       values.push_back(0.0);
     }
   }
-  for (const Threshold& threshold : chart.thresholds) {
-    values.push_back(threshold.y);
-  }
+  append(values, mapped(chart.thresholds, &Threshold::y));
   return values;
 }
 
@@ -436,8 +354,7 @@ class Drawing {
     for (const Threshold& threshold : chart_.thresholds) {
       labels.emplace_back(layout_.y(threshold.y) + 4.0, threshold.name);
     }
-    std::stable_sort(labels.begin(), labels.end(),
-                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::ranges::stable_sort(labels, {}, [](const auto& label) { return label.first; });
     for (std::size_t i = 1; i < labels.size(); ++i) {
       labels[i].first = std::max(labels[i].first, labels[i - 1].first + kApart);
     }
@@ -474,6 +391,66 @@ std::string element(const Chart& chart, bool whole_document) {
 }
 
 }  // namespace
+
+std::string text_of(const Axis& axis, double value) {
+  switch (axis.numbers) {
+    case Axis::Numbers::kPercent: return fmt::format("{:.4g} %", 100 * value);
+    case Axis::Numbers::kBytes: return text_of_bytes(value);
+    case Axis::Numbers::kTokens: return tokens_text(value);
+    case Axis::Numbers::kPlain: break;
+  }
+  return std::abs(value) >= 1000 && std::abs(value) < 1e15 ? whole_text(value)
+                                                           : fmt::format("{:.4g}", value);
+}
+
+bool Ruler::shows(const Axis& axis, double value) {
+  return std::isfinite(value) && (axis.scale == Axis::Scale::kLinear || value > 0.0);
+}
+
+double Ruler::scaled(double value) const {
+  return axis_.scale == Axis::Scale::kLog2    ? std::log2(value)
+         : axis_.scale == Axis::Scale::kLog10 ? std::log10(value)
+                                              : value;
+}
+
+double Ruler::unscaled(double value) const {
+  return axis_.scale == Axis::Scale::kLog2    ? std::exp2(value)
+         : axis_.scale == Axis::Scale::kLog10 ? std::pow(10.0, value)
+                                              : value;
+}
+
+Ruler::Ruler(const Axis& axis, const std::vector<double>& values, bool snug) : axis_(axis) {
+  std::vector<double> shown = mapped(values, [this](double value) { return scaled(value); });
+  for (const auto& bound : {axis.low, axis.high}) {
+    if (bound) {
+      shown.push_back(scaled(*bound));
+    }
+  }
+  if (!shown.empty()) {
+    const auto [least, most] = std::minmax_element(shown.begin(), shown.end());
+    low_ = *least;
+    high_ = *most;
+  }
+  const bool logarithmic = axis.scale != Axis::Scale::kLinear;
+  if (high_ - low_ <= 1e-12 * std::abs(high_)) {  // one value: adds room around it
+    const double room = logarithmic ? 1.0 : std::abs(high_) < 1e-300 ? 1.0 : std::abs(high_) / 2;
+    low_ -= room;
+    high_ += room;
+  }
+  // Ticks of logarithmic axes are powers of the base, so a short axis grows to include two.
+  const double step = step_for(high_ - low_, axis.whole || logarithmic);
+  if (!snug) {
+    low_ = step * std::floor(low_ / step + 1e-9);
+    high_ = step * std::ceil(high_ / step - 1e-9);
+  }
+  for (double number = std::ceil(low_ / step - 1e-9); number * step <= high_ + 1e-9 * step;
+       ++number) {
+    ticks_.push_back(unscaled(number * step + 0.0));  // + 0: no "-0"
+  }
+  labels_ = labels_of(axis, ticks_);
+}
+
+double Ruler::position(double value) const { return (scaled(value) - low_) / (high_ - low_); }
 
 std::string svg_of(const Chart& chart) { return element(chart, false); }
 

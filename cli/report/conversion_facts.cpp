@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include <fmt/format.h>
-
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
@@ -12,31 +10,6 @@
 #include "formats/model/record_words.h"
 
 namespace regroup {
-
-RecordedMeasurements read_measurements(const std::filesystem::path& path) {
-  constexpr std::uint64_t kMaxReportBytes = 64U << 20;
-  const std::string where = printable_path(path);
-  const Json report = parse_json_object(read_text(path, kMaxReportBytes), where);
-  if (!report.contains("pool")) {
-    throw_bad_input("{}: no \"pool\": not the output of regroup convert --json", where);
-  }
-  const Json& source = member_of(report, "source");
-  return {source.is_string() ? source.get<std::string>() : "",
-          report.contains("layers") ? layers_in(report["layers"], where)
-                                    : std::vector<RecordedLayer>()};
-}
-
-std::optional<RecordedMeasurements> measurements_in(const Json& config,
-                                                    const std::filesystem::path& path) {
-  const auto layers = ConversionRecord::in_config(config).layers;
-  if (!layers.recorded()) {
-    return std::nullopt;
-  }
-  RecordedMeasurements found;
-  found.layers = layers_in(layers.stored, printable_path(path));
-  return found;
-}
-
 namespace {
 
 // A string's value, or JSON.
@@ -153,7 +126,37 @@ Layers with_numbers(Layers layers, std::optional<double> RecordedLayer::* first,
   return layers;
 }
 
+std::string held_out_of(const ConversionRecord& record) {
+  const auto held_out = shown_held_out(record);
+  const std::string text = held_out ? text_of_held_out(*held_out) : "";
+  return text.empty() || !record.trained() ? text : text + ", before the training";
+}
+
 }  // namespace
+
+RecordedMeasurements read_measurements(const std::filesystem::path& path) {
+  constexpr std::uint64_t kMaxReportBytes = 64U << 20;
+  const std::string where = printable_path(path);
+  const Json report = parse_json_object(read_text(path, kMaxReportBytes), where);
+  if (!report.contains("pool")) {
+    throw_bad_input("{}: no \"pool\": not the output of regroup convert --json", where);
+  }
+  const Json& source = member_of(report, "source");
+  return {source.is_string() ? source.get<std::string>() : "",
+          report.contains("layers") ? layers_in(report["layers"], where)
+                                    : std::vector<RecordedLayer>()};
+}
+
+std::optional<RecordedMeasurements> measurements_in(const Json& config,
+                                                    const std::filesystem::path& path) {
+  const auto layers = ConversionRecord::in_config(config).layers;
+  if (!layers.recorded()) {
+    return std::nullopt;
+  }
+  RecordedMeasurements found;
+  found.layers = layers_in(layers.stored, printable_path(path));
+  return found;
+}
 
 std::string text_of_kept(const Layers& layers) {
   const Layers measured =
@@ -185,16 +188,6 @@ std::string text_of_refitted(const Layers& layers) {
       100 * *mean_of(measured, &RecordedLayer::error_after), place_of(worst, layers),
       100 * *worst.error_after);
 }
-
-namespace {
-
-std::string held_out_of(const ConversionRecord& record) {
-  const auto held_out = shown_held_out(record);
-  const std::string text = held_out ? text_of_held_out(*held_out) : "";
-  return text.empty() || !record.trained() ? text : text + ", before the training";
-}
-
-}  // namespace
 
 Facts recorded_measurements(const ConversionRecord& record) {
   const Layers layers = record.layers.value.value_or(Layers());
@@ -230,10 +223,9 @@ Facts conversion_facts(const ConversionRecord& record, std::string_view architec
                   {"dtype", shown(record.dtype.stored)},
                   {"source", source.empty() ? "" : "fingerprint " + source},
                   {"converted by", "regroup " + shown(record.version.stored)}});
-    std::erase_if(facts, [](const auto& fact) { return fact.second.empty(); });
   }
-  const Facts measured = recorded_measurements(record);
-  append(facts, measured);
+  append(facts, recorded_measurements(record));
+  std::erase_if(facts, [](const auto& fact) { return fact.second.empty(); });
   return facts;
 }
 

@@ -2,57 +2,22 @@
 #include <cmath>
 #include <functional>
 
-#include <fmt/format.h>
-
 #include "cli/report/conversion_facts.h"
 #include "cli/report/conversion_report.h"
 #include "cli/shell/text.h"
 #include "converter/convert/runtimes.h"
 #include "converter/convert/target.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/model/record_words.h"
 
 namespace regroup {
-
 namespace {
 
 // "-" where it was not measured.
 std::string decimals_of(const std::optional<double>& number) {
   return number ? fmt::format("{:.3f}", *number) : "-";
 }
-
-}  // namespace
-
-Table held_out_rows(const HeldOut& report) {
-  const std::vector<HeldOutModel> models = report.models.value_or(std::vector<HeldOutModel>{});
-  const bool predicts = std::any_of(models.begin(), models.end(),
-                                    [](const HeldOutModel& row) { return row.loss.has_value(); });
-  Table table;
-  table.add_texts({"model"});
-  if (predicts) {
-    table.add_numbers({"loss", "perplexity", "divergence"});
-  }
-  if (report.own_tokens) {
-    table.add_numbers({"on own text"});
-  }
-  table.add_numbers({"cosine to source"});
-  for (const HeldOutModel& row : models) {
-    std::vector<std::string> cells{row.model.value_or("?")};
-    if (predicts) {
-      cells.push_back(decimals_of(row.loss));
-      cells.push_back(row.loss ? fmt::format("{:#.4g}", std::exp(*row.loss)) : "-");
-      cells.push_back(decimals_of(row.divergence));
-    }
-    if (report.own_tokens) {
-      cells.push_back(decimals_of(row.own_divergence));
-    }
-    cells.push_back(decimals_of(row.cosine));
-    table.add_row(cells);
-  }
-  return table;
-}
-
-namespace {
 
 // The mean of `number` over `parts`, of which there is at least one.
 template <typename Part, typename Number>
@@ -69,41 +34,6 @@ double kept_by_similar(const LayerGrouping& layer) { return 1.0 - layer.loss / 2
 double kept_by_neighbours(const LayerGrouping& layer) { return 1.0 - layer.contiguous_loss / 2; }
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
-
-}  // namespace
-
-Table layers_table(const std::vector<LayerReport>& layers) {
-  Table table(/*keys=*/2);
-  table.add_texts({"attention"});
-  table.add_numbers({"layer", "K energy kept", "V energy kept", "K norm", "V norm"});
-  for (const LayerReport& layer : layers) {
-    if (!layer.groups.empty() && layer.over_text) {
-      table.add_row({std::string(name_of(layer.role)), std::to_string(layer.layer),
-                     percent(keys_kept(layer)), percent(values_kept(layer)),
-                     fmt::format("{:.3f}", mean_over(layer.groups, &GroupReport::key_norm)),
-                     fmt::format("{:.3f}", mean_over(layer.groups, &GroupReport::value_norm))});
-    }
-  }
-  return table;
-}
-
-Json groupings_json(const std::vector<LayerGrouping>& groupings) {
-  return json_list(groupings, [](const LayerGrouping& layer) -> Json {
-    return {{"attention", name_of(layer.role)},
-            {"layer", layer.layer},
-            {"energy_kept", kept_by_similar(layer)},
-            {"energy_kept_contiguous", kept_by_neighbours(layer)}};
-  });
-}
-
-std::string grouping_text(const std::vector<LayerGrouping>& groupings) {
-  return groupings.empty() ? ""
-                           : fmt::format("similar heads keep {} of the energy, neighbours {}",
-                                         percent(mean_over(groupings, kept_by_similar)),
-                                         percent(mean_over(groupings, kept_by_neighbours)));
-}
-
-namespace {
 
 // Whether calibrate supports the model, and lowrank can use its statistics.
 bool can_calibrate(const ModelSpec& spec) {
@@ -149,13 +79,73 @@ std::string refitted_in_vain(const std::vector<LayerReport>& layers) {
 
 }  // namespace
 
+Table held_out_rows(const HeldOut& report) {
+  const std::vector<HeldOutModel> models = report.models.value_or(std::vector<HeldOutModel>{});
+  const bool predicts =
+      std::ranges::any_of(models, [](const HeldOutModel& row) { return row.loss.has_value(); });
+  Table table;
+  table.add_texts({"model"});
+  if (predicts) {
+    table.add_numbers({"loss", "perplexity", "divergence"});
+  }
+  if (report.own_tokens) {
+    table.add_numbers({"on own text"});
+  }
+  table.add_numbers({"cosine to source"});
+  for (const HeldOutModel& row : models) {
+    std::vector<std::string> cells{row.model.value_or("?")};
+    if (predicts) {
+      cells.push_back(decimals_of(row.loss));
+      cells.push_back(row.loss ? fmt::format("{:#.4g}", std::exp(*row.loss)) : "-");
+      cells.push_back(decimals_of(row.divergence));
+    }
+    if (report.own_tokens) {
+      cells.push_back(decimals_of(row.own_divergence));
+    }
+    cells.push_back(decimals_of(row.cosine));
+    table.add_row(cells);
+  }
+  return table;
+}
+
+Table layers_table(const std::vector<LayerReport>& layers) {
+  Table table(/*keys=*/2);
+  table.add_texts({"attention"});
+  table.add_numbers({"layer", "K energy kept", "V energy kept", "K norm", "V norm"});
+  for (const LayerReport& layer : layers) {
+    if (!layer.groups.empty() && layer.over_text) {
+      table.add_row({std::string(name_of(layer.role)), std::to_string(layer.layer),
+                     percent(keys_kept(layer)), percent(values_kept(layer)),
+                     fmt::format("{:.3f}", mean_over(layer.groups, &GroupReport::key_norm)),
+                     fmt::format("{:.3f}", mean_over(layer.groups, &GroupReport::value_norm))});
+    }
+  }
+  return table;
+}
+
+Json groupings_json(const std::vector<LayerGrouping>& groupings) {
+  return json_list(groupings, [](const LayerGrouping& layer) -> Json {
+    return {{"attention", name_of(layer.role)},
+            {"layer", layer.layer},
+            {"energy_kept", kept_by_similar(layer)},
+            {"energy_kept_contiguous", kept_by_neighbours(layer)}};
+  });
+}
+
+std::string grouping_text(const std::vector<LayerGrouping>& groupings) {
+  return groupings.empty() ? ""
+                           : fmt::format("similar heads keep {} of the energy, neighbours {}",
+                                         percent(mean_over(groupings, kept_by_similar)),
+                                         percent(mean_over(groupings, kept_by_neighbours)));
+}
+
 std::vector<std::string> conversion_warnings(const ConversionReport& done) {
   const ConversionPlan& plan = done.plan;
-  std::vector<std::string> warnings;
+  std::vector<std::string> warnings = plan.spec.contradictions;
   if (!plan.config_text.empty() && !is_single_file(plan.container)) {
     const Json config = parse_json_object(plan.config_text, "config.json");
     if (!has_alibi_names(config)) {
-      warnings = runtime_warnings({config, plan.target});
+      append(warnings, runtime_warnings({config, plan.target}));
     }
   }
   if (pooled_layers(plan).empty()) {

@@ -36,12 +36,8 @@ struct ConversionReport {
 /// Prints the report as text, or as JSON with --json. Notes and warnings go to stderr.
 void print_report(const ConversionReport& done, const Console& console);
 
-// The comparison of models on held-out text.
-
-/// A row for each model.
+/// A row for each model that was compared on held-out text.
 Table held_out_rows(const HeldOut& report);
-
-// What a conversion measured of its layers, for its report.
 
 /// A row for each layer that was measured over a text: means over its groups.
 Table layers_table(const std::vector<LayerReport>& layers);
@@ -52,10 +48,8 @@ Json groupings_json(const std::vector<LayerGrouping>& groupings);
 /// Their means over all layers. Empty without groupings.
 std::string grouping_text(const std::vector<LayerGrouping>& groupings);
 
-// Warnings about the quality of a conversion's result, and about runtimes that misread it.
-
-/// One line for each warning; those about quality name the options that give a better result. Reads
-/// the plan and what was measured.
+/// A line for each warning about the quality of the result, with the options that give a better
+/// one, and about runtimes that misread it. Reads the plan and what was measured.
 std::vector<std::string> conversion_warnings(const ConversionReport& done);
 
 }  // namespace regroup

@@ -3,8 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "cli/report/uptrain_report.h"
 #include "cli/shell/text.h"
 

@@ -1,7 +1,4 @@
 #include <algorithm>
-#include <map>
-
-#include <fmt/format.h>
 
 #include "cli/report/conversion_report.h"
 #include "cli/report/pages.h"
@@ -11,15 +8,6 @@
 #include "formats/model/serving_cost.h"
 
 namespace regroup {
-
-Axis memory_axis(const std::string& title) {
-  return {.title = title, .scale = Axis::Scale::kLog2, .numbers = Axis::Numbers::kBytes};
-}
-
-Axis tokens_axis(const std::string& title) {
-  return {.title = title, .scale = Axis::Scale::kLog2, .numbers = Axis::Numbers::kTokens};
-}
-
 namespace {
 
 Axis layer_axis() { return {.title = "layer", .whole = true}; }
@@ -81,9 +69,9 @@ struct LayerNumbers {
   std::size_t colour;
 };
 
-// Adds a series for each of `numbers` that was recorded for this attention; none if none was.
-std::optional<Chart> layer_chart(const RecordedMeasurements& record, const std::string& attention,
-                                 Chart chart, const std::vector<LayerNumbers>& numbers) {
+// `chart` with a series for each of `numbers` that was recorded for this attention.
+Chart layer_chart(const RecordedMeasurements& record, const std::string& attention, Chart chart,
+                  const std::vector<LayerNumbers>& numbers) {
   for (const auto& [name, number, colour] : numbers) {
     Series series{name, {}, Series::Mark::kLineAndDots, colour};
     for (const RecordedLayer& layer : record.layers) {
@@ -95,23 +83,26 @@ std::optional<Chart> layer_chart(const RecordedMeasurements& record, const std::
       chart.series.push_back(std::move(series));
     }
   }
-  return chart.series.empty() ? std::nullopt : std::optional(std::move(chart));
+  return chart;
+}
+
+// The different ones of `names`, in order.
+std::vector<std::string> distinct(const std::vector<std::string>& names) {
+  std::vector<std::string> found;
+  for (const std::string& name : names) {
+    if (!contains(found, name)) {
+      found.push_back(name);
+    }
+  }
+  return found;
 }
 
 // Kv heads and query heads by layer, one chart for each attention role.
 std::vector<Chart> head_charts(const std::vector<LayerSummary>& layers) {
-  std::vector<std::string> roles;
-  for (const LayerSummary& layer : layers) {
-    const std::string role(name_of(layer.role));
-    if (std::find(roles.begin(), roles.end(), role) == roles.end()) {
-      roles.push_back(role);
-    }
-  }
-  std::vector<Chart> charts;
-  for (const std::string& role : roles) {
-    charts.push_back(head_chart(role, layers, roles.size() == 1));
-  }
-  return charts;
+  const auto roles = distinct(
+      mapped(layers, [](const LayerSummary& layer) { return std::string(name_of(layer.role)); }));
+  return mapped(
+      roles, [&](const std::string& role) { return head_chart(role, layers, roles.size() == 1); });
 }
 
 // The cache of one sequence by its length, compared with a larger one. Empty for models without a
@@ -170,45 +161,32 @@ std::vector<Chart> slope_charts(const ModelSummary& summary) {
 // Energy kept by pooling and errors after refitting, by layer: charts for each attention role that
 // was measured.
 std::vector<Chart> conversion_charts(const RecordedMeasurements& record) {
-  std::map<std::string, bool> seen;
   std::vector<Chart> charts;
-  const bool one_role = std::ranges::all_of(record.layers, [&](const RecordedLayer& layer) {
-    return layer.attention == record.layers.front().attention;
-  });
-  for (const RecordedLayer& layer : record.layers) {
-    const std::string role = layer.attention.value_or("");
-    const std::string of_role = one_role ? "" : ", " + role;
-    if (!std::exchange(seen[role], true)) {
-      const std::string number = std::to_string(seen.size());
-      const auto energy = layer_chart(
-          record, role,
-          {.id = "energy-" + number,
-           .title = "Energy kept" + of_role,
-           .description =
-               "How much of its keys and values each layer keeps in fewer heads, before any "
-               "training.",
-           .x = layer_axis(),
-           .y = {.title = "energy kept", .high = 1.0, .numbers = Axis::Numbers::kPercent},
-           .series = {}},
-          {{"keys", &RecordedLayer::key_energy, 0}, {"values", &RecordedLayer::value_energy, 1}});
-      const auto errors = layer_chart(
-          record, role,
-          {.id = "refit-" + number,
-           .title = "Error of the attention's output" + of_role,
-           .description =
-               "Against the source's attention, before and after refitting each layer by itself.",
-           .x = layer_axis(),
-           .y = {.title = "relative error", .low = 0.0, .numbers = Axis::Numbers::kPercent},
-           .series = {}},
-          {{"before refitting", &RecordedLayer::error_before, Series::kReference},
-           {"after refitting", &RecordedLayer::error_after, 0}});
-      for (const auto& chart : {energy, errors}) {
-        if (chart) {
-          charts.push_back(*chart);
-        }
-      }
-    }
+  const auto roles = distinct(mapped(
+      record.layers, [](const RecordedLayer& layer) { return layer.attention.value_or(""); }));
+  for (std::size_t i = 0; i < roles.size(); ++i) {
+    const std::string of_role = roles.size() == 1 ? "" : ", " + roles[i];
+    charts.push_back(layer_chart(
+        record, roles[i],
+        {.id = fmt::format("energy-{}", i + 1),
+         .title = "Energy kept" + of_role,
+         .description = "How much of its keys and values each layer keeps in fewer heads, before "
+                        "any training.",
+         .x = layer_axis(),
+         .y = {.title = "energy kept", .high = 1.0, .numbers = Axis::Numbers::kPercent}},
+        {{"keys", &RecordedLayer::key_energy, 0}, {"values", &RecordedLayer::value_energy, 1}}));
+    charts.push_back(layer_chart(
+        record, roles[i],
+        {.id = fmt::format("refit-{}", i + 1),
+         .title = "Error of the attention's output" + of_role,
+         .description =
+             "Against the source's attention, before and after refitting each layer by itself.",
+         .x = layer_axis(),
+         .y = {.title = "relative error", .low = 0.0, .numbers = Axis::Numbers::kPercent}},
+        {{"before refitting", &RecordedLayer::error_before, Series::kReference},
+         {"after refitting", &RecordedLayer::error_after, 0}}));
   }
+  std::erase_if(charts, [](const Chart& chart) { return chart.series.empty(); });
   return charts;
 }
 
@@ -320,6 +298,14 @@ void add_training(Page& page, const TrainingCurve& curve, bool converted) {
 }
 
 }  // namespace
+
+Axis memory_axis(const std::string& title) {
+  return {.title = title, .scale = Axis::Scale::kLog2, .numbers = Axis::Numbers::kBytes};
+}
+
+Axis tokens_axis(const std::string& title) {
+  return {.title = title, .scale = Axis::Scale::kLog2, .numbers = Axis::Numbers::kTokens};
+}
 
 void add_model(Page& page, const ModelPage& facts) {
   add_heads(page, facts.summary, facts.layers);

@@ -4,9 +4,6 @@
 #include <functional>
 #include <span>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "cli/report/conversion_facts.h"
 #include "formats/base/printable.h"
 #include "formats/base/ranges.h"
@@ -112,7 +109,7 @@ std::string cache_text(const ModelSummary& summary, const CacheLoad& load) {
 std::string parts_text(const ModelSummary& summary) {
   auto parts = mapped(summary.parameters_by_part,
                       [](const auto& part) { return std::pair(part.second, part.first); });
-  std::sort(parts.begin(), parts.end(), std::greater<>());
+  std::ranges::sort(parts, std::greater());
   return joined(parts, ", ", [](const auto& part) {
     return fmt::format("{} {}", part.second, text_of_count(part.first));
   });
@@ -153,8 +150,7 @@ void add_conversion(Facts& lines, const ModelSummary& summary) {
   if (end < text.size()) {
     lines.emplace_back("", text.substr(end + 1));
   }
-  const Facts measurements = recorded_measurements(summary.record);
-  append(lines, measurements);
+  append(lines, recorded_measurements(summary.record));
 }
 
 std::string whole_model_of(const ModelSummary& summary) {
@@ -176,8 +172,8 @@ std::string weights_text(const ModelSummary& summary) {
 }
 
 std::int64_t layers_with_experts(const ModelSpec& spec) {
-  return std::count_if(spec.layers.begin(), spec.layers.end(),
-                       [](const LayerTensors& layer) { return layer.experts.present(); });
+  return std::ranges::count_if(spec.layers,
+                               [](const LayerTensors& layer) { return layer.experts.present(); });
 }
 
 // "64 in each of 16 layers, 8 of them for each token".
@@ -267,8 +263,7 @@ Facts summary_facts(const ModelSummary& summary, const CacheLoad& load) {
 
 std::vector<std::string> model_warnings(const ModelSummary& summary) {
   std::vector<std::string> warnings = summary.disagreements;
-  const std::vector<std::string> recorded = warnings_in(summary.record);
-  append(warnings, recorded);
+  append(warnings, warnings_in(summary.record));
   return warnings;
 }
 

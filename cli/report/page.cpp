@@ -3,8 +3,6 @@
 #include <map>
 #include <unistd.h>
 
-#include <fmt/format.h>
-
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
@@ -12,22 +10,6 @@
 #include "formats/version.h"
 
 namespace regroup {
-
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char byte : printable(text, 0)) {
-    switch (byte) {
-      case '&': safe += "&amp;"; break;
-      case '<': safe += "&lt;"; break;
-      case '>': safe += "&gt;"; break;
-      case '"': safe += "&quot;"; break;
-      case '\'': safe += "&#39;"; break;
-      default: safe += byte;
-    }
-  }
-  return safe;
-}
-
 namespace {
 
 // CSS for narrow and wide screens, light and dark schemes and print. Charts have their own.
@@ -138,7 +120,52 @@ std::string figure_of(const Chart& chart) {
       scrolling_table(numbers_of(chart), chart.title));
 }
 
+namespace fs = std::filesystem;
+
+// A kind of report file, which is recognised by its first bytes.
+struct Kind {
+  std::string_view option, name, first;
+};
+constexpr Kind kPage{"--html", "an HTML page", "<!doctype html>"};
+constexpr Kind kDrawing{"--output", "an SVG file", "<svg "};
+
+bool is(const Kind& kind, const fs::path& path) {
+  std::string first(kind.first.size(), '\0');
+  const File file = File::open(path);
+  if (file.size() < first.size()) {
+    return false;
+  }
+  file.read_at(0, std::as_writable_bytes(std::span(first)));
+  return first == kind.first;
+}
+
+void check_path(const Kind& kind, const fs::path& path) {
+  std::error_code fault;
+  const fs::path folder = path.parent_path();
+  if (!folder.empty() && !fs::is_directory(folder, fault)) {
+    throw_usage("{}: {}: no such folder", kind.option, printable_path(folder));
+  }
+  if (path_exists(path) && !(fs::is_regular_file(path, fault) && is(kind, path))) {
+    throw_usage("{}: {}: exists and is not {}", kind.option, printable_path(path), kind.name);
+  }
+}
+
 }  // namespace
+
+std::string escaped(std::string_view text) {
+  std::string safe;
+  for (const char byte : printable(text, 0)) {
+    switch (byte) {
+      case '&': safe += "&amp;"; break;
+      case '<': safe += "&lt;"; break;
+      case '>': safe += "&gt;"; break;
+      case '"': safe += "&quot;"; break;
+      case '\'': safe += "&#39;"; break;
+      default: safe += byte;
+    }
+  }
+  return safe;
+}
 
 std::string title_of(const std::filesystem::path& path) {
   const std::filesystem::path normal = path.lexically_normal();
@@ -233,67 +260,14 @@ std::string Page::text() const {
       escaped(title_), contents());
   for (const Section& section : sections_) {
     html += fmt::format(
-        "<section id=\"{}\" aria-labelledby=\"{}-heading\">\n<h2 id=\"{}-heading\">{}</h2>\n{}"
+        "<section id=\"{0}\" aria-labelledby=\"{0}-heading\">\n<h2 id=\"{0}-heading\">{1}</h2>\n{2}"
         "</section>\n",
-        section.id, section.id, section.id, escaped(section.heading), section.body);
+        section.id, escaped(section.heading), section.body);
   }
   return html +
          fmt::format("</main>\n<footer><p>Made by regroup {}.</p></footer>\n</body>\n</html>\n",
                      kVersion);
 }
-
-namespace {
-
-namespace fs = std::filesystem;
-
-// A kind of report file, which is recognised by its first bytes.
-struct Kind {
-  std::string_view option, name, first;
-};
-constexpr Kind kPage{"--html", "an HTML page", "<!doctype html>"};
-constexpr Kind kDrawing{"--output", "an SVG file", "<svg "};
-
-bool is(const Kind& kind, const fs::path& path) {
-  std::string first(kind.first.size(), '\0');
-  const File file = File::open(path);
-  if (file.size() < first.size()) {
-    return false;
-  }
-  file.read_at(0, std::as_writable_bytes(std::span(first)));
-  return first == kind.first;
-}
-
-void check_path(const Kind& kind, const fs::path& path) {
-  std::error_code fault;
-  const fs::path folder = path.parent_path();
-  if (!folder.empty() && !fs::is_directory(folder, fault)) {
-    throw_usage("{}: {}: no such folder", kind.option, printable_path(folder));
-  }
-  if (path_exists(path) && !(fs::is_regular_file(path, fault) && is(kind, path))) {
-    throw_usage("{}: {}: exists and is not {}", kind.option, printable_path(path), kind.name);
-  }
-}
-
-void write(const Kind& kind, const fs::path& path, std::string_view text, const Console& console) {
-  check_path(kind, path);
-  fs::path partial = path;
-  partial += fmt::format(".{}.partial", ::getpid());
-  try {
-    write_text(partial, text);
-    fs::rename(partial, path);
-  } catch (const fs::filesystem_error& fault) {
-    std::error_code ignored;
-    fs::remove(partial, ignored);
-    throw_environment("{}: cannot write: {}", printable_path(path), fault.code().message());
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove(partial, ignored);
-    throw;
-  }
-  console.note(fmt::format("wrote {}", printable_path(path)));
-}
-
-}  // namespace
 
 void check_page_path(const fs::path& path) {
   if (!path.empty()) {
@@ -301,12 +275,22 @@ void check_page_path(const fs::path& path) {
   }
 }
 
-void write_page(const fs::path& path, std::string_view page, const Console& console) {
-  write(kPage, path, page, console);
-}
-
-void write_drawing(const fs::path& path, std::string_view drawing, const Console& console) {
-  write(kDrawing, path, drawing, console);
+void write_page(const fs::path& path, std::string_view text, const Console& console) {
+  check_path(text.starts_with(kDrawing.first) ? kDrawing : kPage, path);
+  fs::path partial = path;
+  partial += fmt::format(".{}.partial", ::getpid());
+  std::error_code fault, ignored;
+  try {
+    write_text(partial, text);
+    fs::rename(partial, path, fault);
+    if (fault) {
+      throw_environment("{}: cannot write: {}", printable_path(path), fault.message());
+    }
+  } catch (...) {
+    fs::remove(partial, ignored);
+    throw;
+  }
+  console.note(fmt::format("wrote {}", printable_path(path)));
 }
 
 }  // namespace regroup

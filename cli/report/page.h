@@ -55,13 +55,10 @@ class Page {
   std::vector<Section> sections_;
 };
 
-/// Writes an HTML page to `path` and prints a note. Replaces an existing HTML page atomically.
-/// Throws kUsage if `path` is anything else, kEnvironment if it cannot be written.
-void write_page(const std::filesystem::path& path, std::string_view page, const Console& console);
-
-/// The same for an SVG file.
-void write_drawing(const std::filesystem::path& path, std::string_view drawing,
-                   const Console& console);
+/// Writes an HTML page or an SVG file to `path` and prints a note. Replaces an existing file of
+/// that kind atomically. Throws kUsage if `path` is anything else, kEnvironment if it cannot be
+/// written.
+void write_page(const std::filesystem::path& path, std::string_view text, const Console& console);
 
 /// Throws kUsage as write_page() does, unless the path is empty. For use before long work.
 void check_page_path(const std::filesystem::path& path);

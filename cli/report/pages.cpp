@@ -3,33 +3,9 @@
 #include <algorithm>
 #include <functional>
 
-#include <fmt/format.h>
-
 #include "cli/shell/text.h"
 
 namespace regroup {
-
-std::string diff_page(const std::string& before, const std::string& after,
-                      const std::vector<TensorDifference>& tensors,
-                      const std::vector<JsonDifference>& settings) {
-  Page page(fmt::format("{} and {}", title_of(before), title_of(after)), "regroup diff");
-  const bool same = tensors.empty() && settings.empty();
-  page.begin_section("summary", "Summary");
-  page.add_verdict(same, same ? "No difference."
-                              : fmt::format("They differ: {}.", text_of_counts(tensors, settings)));
-  page.add_facts({{"before", before}, {"after", after}});
-  if (!tensors.empty()) {
-    page.begin_section("tensors", "Tensors");
-    page.add_table(differences_table(tensors),
-                   "Tensors that differ; largest and mean are of the absolute difference");
-  }
-  if (!settings.empty()) {
-    page.begin_section("settings", "Settings");
-    page.add_table(settings_table(settings, 0), "Settings that differ");
-  }
-  return page.text();
-}
-
 namespace {
 
 std::string verdict(std::uint64_t differing) {
@@ -106,24 +82,6 @@ void add_logits(Page& page, const LogitsResult& logits) {
       "numbers say by how much and are not part of the verdict.");
   page.add_facts(logits_facts(logits));
 }
-
-}  // namespace
-
-std::string verify_page(const VerifyPage& facts) {
-  Page page(title_of(facts.result), "regroup verify");
-  if (facts.found != nullptr) {
-    add_verdict(page, facts);
-    page.add_warnings(model_warnings(facts.model.summary));
-    add_differences(page, *facts.found);
-  }
-  if (facts.logits) {
-    add_logits(page, *facts.logits);
-  }
-  add_model(page, facts.model);
-  return page.text();
-}
-
-namespace {
 
 // Powers of two that cover the requested contexts, so that curves have enough points.
 std::vector<std::uint64_t> contexts_of(const ServingPlan& plan) {
@@ -210,6 +168,41 @@ Facts facts_of(const ServingPlan& plan) {
 }
 
 }  // namespace
+
+std::string diff_page(const std::string& before, const std::string& after,
+                      const std::vector<TensorDifference>& tensors,
+                      const std::vector<JsonDifference>& settings) {
+  Page page(fmt::format("{} and {}", title_of(before), title_of(after)), "regroup diff");
+  const bool same = tensors.empty() && settings.empty();
+  page.begin_section("summary", "Summary");
+  page.add_verdict(same, same ? "No difference."
+                              : fmt::format("They differ: {}.", text_of_counts(tensors, settings)));
+  page.add_facts({{"before", before}, {"after", after}});
+  if (!tensors.empty()) {
+    page.begin_section("tensors", "Tensors");
+    page.add_table(differences_table(tensors),
+                   "Tensors that differ; largest and mean are of the absolute difference");
+  }
+  if (!settings.empty()) {
+    page.begin_section("settings", "Settings");
+    page.add_table(settings_table(settings, 0), "Settings that differ");
+  }
+  return page.text();
+}
+
+std::string verify_page(const VerifyPage& facts) {
+  Page page(title_of(facts.result), "regroup verify");
+  if (facts.found != nullptr) {
+    add_verdict(page, facts);
+    page.add_warnings(model_warnings(facts.model.summary));
+    add_differences(page, *facts.found);
+  }
+  if (facts.logits) {
+    add_logits(page, *facts.logits);
+  }
+  add_model(page, facts.model);
+  return page.text();
+}
 
 std::string plan_page(const ServingPlan& plan) {
   Page page(title_of(plan.path), "regroup plan");

@@ -5,11 +5,10 @@
 #include <filesystem>
 #include <functional>
 
-#include <fmt/format.h>
-
 #include "cli/shell/quantity.h"
 #include "cli/shell/text.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/record_words.h"
 #include "formats/spec/config_writers.h"
 
@@ -29,35 +28,15 @@ Table table_of(const ServingPlan& plan, const std::vector<std::string>& first,
   Table table;
   table.add_numbers({"kv heads"});
   table.add_numbers(first);
-  for (const std::uint64_t context : plan.contexts) {
-    table.add_numbers({tokens(context)});
-  }
+  table.add_numbers(mapped(plan.contexts, tokens));
   for (const ServingCost& cost : plan.costs) {
     std::vector<std::string> row{heads_text(cost)};
-    for (std::string& fact : facts(cost)) {
-      row.push_back(std::move(fact));
-    }
-    for (const std::uint64_t context : plan.contexts) {
-      row.push_back(cell(cost, context));
-    }
+    append(row, facts(cost));
+    append(row, mapped(plan.contexts, [&](std::uint64_t context) { return cell(cost, context); }));
     table.add_row(std::move(row));
   }
   return table;
 }
-
-}  // namespace
-
-std::string text_of_positions(const ServingPlan& plan) {
-  const auto& made = plan.costs.front().spec.max_positions;
-  if (!made) {
-    return "";
-  }
-  const bool beyond = std::ranges::max(plan.contexts) > static_cast<std::uint64_t>(*made);
-  return fmt::format("{} positions{}", with_thousands(*made),
-                     beyond ? "; longer contexts are beyond them" : "");
-}
-
-namespace {
 
 std::string heading(const ServingPlan& plan) {
   const ModelSpec& spec = plan.costs.front().spec;
@@ -145,7 +124,7 @@ std::string destination_of(const std::string& source, std::int64_t kv_heads) {
   if (!path.has_filename()) {
     path = path.parent_path();
   }
-  const bool gguf = local && fs::is_regular_file(path, fault) && path.extension() == ".gguf";
+  const bool gguf = local && fs::is_regular_file(path, fault) && names_gguf_file(path);
   const std::string extension = gguf ? path.extension().string() : "";
   return path.replace_extension(gguf ? fs::path() : path.extension()).string() + suffix + extension;
 }
@@ -222,6 +201,16 @@ Json plan_json(const ServingPlan& plan) {
 }
 
 }  // namespace
+
+std::string text_of_positions(const ServingPlan& plan) {
+  const auto& made = plan.costs.front().spec.max_positions;
+  if (!made) {
+    return "";
+  }
+  const bool beyond = std::ranges::max(plan.contexts) > static_cast<std::uint64_t>(*made);
+  return fmt::format("{} positions{}", with_thousands(*made),
+                     beyond ? "; longer contexts are beyond them" : "");
+}
 
 std::string heads_text(const ServingCost& cost) {
   return cost.kv_heads ? std::to_string(*cost.kv_heads)

@@ -1,17 +1,14 @@
 #include <algorithm>
 #include <fnmatch.h>
+#include <functional>
 #include <iterator>
 #include <optional>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "cli/report/model_report.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
-
 namespace {
 
 // The kind of difference. Added and removed tensors and other shapes have no values to compare.
@@ -46,9 +43,28 @@ Tint tint_of(const TensorDifference& difference) {
 }
 
 std::string json_text(const std::optional<Json>& value, std::size_t max_bytes) {
-  return value ? printable(value->dump(-1, ' ', true, Json::error_handler_t::replace), max_bytes)
-               : "-";
+  return value ? printable_json(*value, max_bytes) : "-";
 }
+
+Json place_json(const Checkpoint& checkpoint, const TensorInfo& tensor) {
+  return {{"file", checkpoint.file_of(tensor).path().filename().string()},
+          {"byte_range", {tensor.begin, tensor.end}}};
+}
+
+std::string place_text(const Checkpoint& checkpoint, const TensorInfo& tensor) {
+  const std::string file = printable(checkpoint.file_of(tensor).path().filename().string());
+  return tensor.pieces.empty() ? file : fmt::format("{} + {}", file, tensor.pieces.size() - 1);
+}
+
+void sort_tensors(std::vector<const TensorInfo*>& tensors, const std::string& order) {
+  if (order == "name") {
+    std::ranges::sort(tensors, {}, &TensorInfo::name);
+  } else if (order == "bytes") {
+    std::ranges::stable_sort(tensors, std::greater(), &TensorInfo::bytes);
+  }
+}
+
+std::string number(double value) { return fmt::format("{:.4g}", value); }
 
 }  // namespace
 
@@ -78,8 +94,8 @@ Table differences_table(const std::vector<TensorDifference>& differences, bool w
 void print_differences(const std::vector<TensorDifference>& tensors,
                        const std::vector<JsonDifference>& settings, const Console& console) {
   std::vector<TensorDifference> values, others;
-  std::partition_copy(
-      tensors.begin(), tensors.end(), std::back_inserter(values), std::back_inserter(others),
+  std::ranges::partition_copy(
+      tensors, std::back_inserter(values), std::back_inserter(others),
       [](const TensorDifference& difference) { return difference.values.has_value(); });
   std::vector<std::string> tables;
   if (!others.empty()) {
@@ -149,10 +165,7 @@ std::string text_of_counts(const std::vector<TensorDifference>& tensors,
        {std::pair{"added", "added"}, std::pair{"removed", "removed"},
         std::pair{"shape", "of another shape"}, std::pair{"dtype", "of another dtype"},
         std::pair{"values", "of other values"}, std::pair{"checksum", "with another checksum"}}) {
-    const std::string_view wanted = kind;
-    const auto count = std::count_if(tensors.begin(), tensors.end(), [&](const auto& difference) {
-      return kind_of(difference) == wanted;
-    });
+    const auto count = std::ranges::count(tensors, std::string_view(kind), kind_of);
     if (count > 0) {
       counts.push_back(fmt::format(
           "{} {}{}", count, counts.empty() ? (count == 1 ? "tensor " : "tensors ") : "", words));
@@ -163,33 +176,6 @@ std::string text_of_counts(const std::vector<TensorDifference>& tensors,
   }
   return counts.empty() ? "nothing" : fmt::format("{}", fmt::join(counts, ", "));
 }
-
-namespace {
-
-Json place_json(const Checkpoint& checkpoint, const TensorInfo& tensor) {
-  return {{"file", checkpoint.file_of(tensor).path().filename().string()},
-          {"byte_range", {tensor.begin, tensor.end}}};
-}
-
-std::string place_text(const Checkpoint& checkpoint, const TensorInfo& tensor) {
-  const std::string file = printable(checkpoint.file_of(tensor).path().filename().string());
-  return tensor.pieces.empty() ? file : fmt::format("{} + {}", file, tensor.pieces.size() - 1);
-}
-
-void sort_tensors(std::vector<const TensorInfo*>& tensors, const std::string& order) {
-  if (order == "name") {
-    std::sort(tensors.begin(), tensors.end(),
-              [](const TensorInfo* a, const TensorInfo* b) { return a->name < b->name; });
-  } else if (order == "bytes") {
-    std::stable_sort(tensors.begin(), tensors.end(), [](const TensorInfo* a, const TensorInfo* b) {
-      return a->bytes() > b->bytes();
-    });
-  }
-}
-
-std::string number(double value) { return fmt::format("{:.4g}", value); }
-
-}  // namespace
 
 std::vector<const TensorInfo*> chosen_tensors(const Checkpoint& checkpoint,
                                               const TensorChoice& choice) {
@@ -222,8 +208,8 @@ Table tensors_table(const Checkpoint& checkpoint, const std::vector<const Tensor
 
 Table layers_table(const std::vector<LayerSummary>& layers, std::int64_t head_dim) {
   const bool roles = !layers.empty() && layers.back().role != layers.front().role;
-  const bool windows = std::any_of(layers.begin(), layers.end(),
-                                   [](const LayerSummary& layer) { return layer.window; });
+  const bool windows = std::ranges::any_of(
+      layers, [](const LayerSummary& layer) { return layer.window.has_value(); });
   Table table(/*keys=*/roles ? 2 : 1);
   if (roles) {
     table.add_texts({"attention"});

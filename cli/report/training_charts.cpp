@@ -2,15 +2,12 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
-
 namespace {
 
 namespace fs = std::filesystem;
@@ -20,15 +17,13 @@ constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kRecipeFile = "run.json";
 
 void add_value(StepValues& values, const Json& line, const char* key) {
-  const auto found = line.find(key);
-  if (found != line.end() && found->is_number()) {  // null: not finite
-    values.push_back({line["step"].get<double>(), found->get<double>()});
+  if (const auto value = number_if_any(member_of(line, key))) {  // null: not finite
+    values.push_back({line["step"].get<double>(), *value});
   }
 }
 
 double number_or_zero(const Json& line, const char* key) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_number() ? found->get<double>() : 0.0;
+  return number_if_any(member_of(line, key)).value_or(0.0);
 }
 
 void add_line(TrainingCurve& curve, const Json& line) {
@@ -37,8 +32,7 @@ void add_line(TrainingCurve& curve, const Json& line) {
   add_value(curve.learning_rate, line, "lr");
   add_value(curve.gradient_norm, line, "grad_norm");
   add_value(curve.speed, line, "tokens_per_second");
-  const auto skipped = line.find("skipped");
-  curve.skipped += skipped != line.end() && skipped->is_boolean() && skipped->get<bool>() ? 1 : 0;
+  curve.skipped += member_of(line, "skipped") == Json(true) ? 1 : 0;
   curve.seconds += number_or_zero(line, "seconds");
   curve.tokens = std::max(curve.tokens, number_or_zero(line, "tokens"));
 }
@@ -48,73 +42,20 @@ Facts read_recipe(const fs::path& file) {
   constexpr std::uint64_t kMaxRecipeBytes = 1U << 20;
   Facts facts;
   const Json run = parse_json_object(read_text(file, kMaxRecipeBytes), printable_path(file));
-  const auto recipe = run.find("recipe");
-  if (recipe == run.end() || !recipe->is_object()) {
+  const Json& recipe = member_of(run, "recipe");
+  if (!recipe.is_object()) {
     throw_bad_input("{}: no \"recipe\"", printable_path(file));
   }
-  for (const auto& [key, value] : recipe->items()) {
+  for (const auto& [key, value] : recipe.items()) {
     if (!value.is_null()) {
       std::string name = key;
-      std::replace(name.begin(), name.end(), '_', ' ');
-      facts.emplace_back(name, value.is_string()
-                                   ? value.get<std::string>()
-                                   : value.dump(-1, ' ', true, Json::error_handler_t::replace));
+      std::ranges::replace(name, '_', ' ');
+      facts.emplace_back(
+          name, value.is_string() ? value.get<std::string>() : printable_json(value, /*limit=*/0));
     }
   }
   return facts;
 }
-
-}  // namespace
-
-TrainingCurve read_training_curve(const fs::path& path) {
-  const fs::path file = fs::is_directory(path) ? path / kMetricsFile : path;
-  const std::string text = read_text(file, kMaxMetricsBytes);
-  TrainingCurve curve;
-  std::size_t number = 1;
-  for (std::size_t begin = 0, end; (end = text.find('\n', begin)) != text.npos;
-       begin = end + 1, ++number) {
-    const Json line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
-                                  text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
-    if (!line.is_object() || !line.contains("step") || !line["step"].is_number()) {
-      throw_bad_input("{}: line {} is not a JSON object with a number \"step\"",
-                      printable_path(file), number);
-    }
-    add_line(curve, line);
-  }
-  if (curve.empty()) {
-    throw_bad_input("{}: no step has a loss", printable_path(file));
-  }
-  if (fs::is_directory(path) && path_exists(path / kRecipeFile)) {
-    curve.recipe = read_recipe(path / kRecipeFile);
-  }
-  return curve;
-}
-
-std::optional<fs::path> run_directory_of(const fs::path& output) {
-  fs::path run = output.has_filename() ? output : output.parent_path();  // removes a final slash
-  run += ".run";
-  return path_exists(run / kMetricsFile) ? std::optional(run) : std::nullopt;
-}
-
-StepValues thinned(const StepValues& values, std::size_t most) {
-  const std::size_t per_mean = (values.size() + most - 1) / std::max<std::size_t>(most, 1);
-  if (per_mean <= 1) {
-    return values;
-  }
-  StepValues means;
-  for (std::size_t begin = 0; begin < values.size(); begin += per_mean) {
-    const std::size_t end = std::min(begin + per_mean, values.size());
-    ChartPoint mean;
-    for (std::size_t i = begin; i < end; ++i) {
-      mean.x += values[i].x / static_cast<double>(end - begin);
-      mean.y += values[i].y / static_cast<double>(end - begin);
-    }
-    means.push_back(mean);
-  }
-  return means;
-}
-
-namespace {
 
 constexpr std::size_t kMostPoints = 300;  // of a line: about one per unit of its width
 
@@ -181,6 +122,54 @@ Chart step_chart(const char* id, const char* title, const char* description, con
 }
 
 }  // namespace
+
+TrainingCurve read_training_curve(const fs::path& path) {
+  const fs::path file = fs::is_directory(path) ? path / kMetricsFile : path;
+  const std::string text = read_text(file, kMaxMetricsBytes);
+  TrainingCurve curve;
+  std::size_t number = 1;
+  for (std::size_t begin = 0, end; (end = text.find('\n', begin)) != text.npos;
+       begin = end + 1, ++number) {
+    const Json line = Json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+    if (!line.is_object() || !line.contains("step") || !line["step"].is_number()) {
+      throw_bad_input("{}: line {} is not a JSON object with a number \"step\"",
+                      printable_path(file), number);
+    }
+    add_line(curve, line);
+  }
+  if (curve.empty()) {
+    throw_bad_input("{}: no step has a loss", printable_path(file));
+  }
+  if (fs::is_directory(path) && path_exists(path / kRecipeFile)) {
+    curve.recipe = read_recipe(path / kRecipeFile);
+  }
+  return curve;
+}
+
+std::optional<fs::path> run_directory_of(const fs::path& output) {
+  fs::path run = output.has_filename() ? output : output.parent_path();  // removes a final slash
+  run += ".run";
+  return path_exists(run / kMetricsFile) ? std::optional(run) : std::nullopt;
+}
+
+StepValues thinned(const StepValues& values, std::size_t most) {
+  const std::size_t per_mean = (values.size() + most - 1) / std::max<std::size_t>(most, 1);
+  if (per_mean <= 1) {
+    return values;
+  }
+  StepValues means;
+  for (std::size_t begin = 0; begin < values.size(); begin += per_mean) {
+    const std::size_t end = std::min(begin + per_mean, values.size());
+    ChartPoint mean;
+    for (std::size_t i = begin; i < end; ++i) {
+      mean.x += values[i].x / static_cast<double>(end - begin);
+      mean.y += values[i].y / static_cast<double>(end - begin);
+    }
+    means.push_back(mean);
+  }
+  return means;
+}
 
 std::vector<Chart> training_charts(const std::vector<NamedCurve>& runs) {
   std::vector<Chart> charts{loss_chart(runs),

@@ -6,8 +6,6 @@
 #include <optional>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include "cli/report/plan_report.h"
 #include "cli/shell/progress.h"
 #include "cli/shell/text.h"
@@ -140,12 +138,10 @@ Json sources_json(const UptrainPlan& plan) {
 }
 
 Json evaluation_json(const std::optional<Evaluation>& evaluation) {
-  if (!evaluation) {
-    return {};
-  }
-  return {{"loss", evaluation->loss},
-          {"perplexity", evaluation->perplexity},
-          {"tokens", evaluation->tokens}};
+  return evaluation ? Json{{"loss", evaluation->loss},
+                           {"perplexity", evaluation->perplexity},
+                           {"tokens", evaluation->tokens}}
+                    : Json();
 }
 
 // The division of a step among several ranks, and what travels between them.
@@ -174,88 +170,6 @@ void add_ranks(Facts& facts, const UptrainPlan& plan) {
                                              : "",
                   plan.traffic.total() / kLink));
 }
-
-}  // namespace
-
-std::string plan_text(const UptrainPlan& plan) {
-  const UptrainSettings& settings = plan.settings;
-  Facts facts{
-      {"steps",
-       fmt::format("{} of {} tokens ({} of {}), {} tokens in all",
-                   with_thousands(plan.schedule.steps), with_thousands(plan.tokens_per_step),
-                   text_of_sequences(settings.batch * settings.accumulation),
-                   with_thousands(plan.sequence_length), text_of_count(plan.tokens))},
-      {"", published_text(settings)}};
-  add_ranks(facts, plan);
-  facts.emplace_back("data", fmt::format("{} tokens, {}", text_of_count(plan.data_tokens),
-                                         reading_text(plan.epochs)));
-  add_sources(facts, plan);
-  const Facts others{
-      {"", padding_text(plan)},
-      {"rate", schedule_text(plan)},
-      {"recipe", recipe_text(plan)},
-      {"teacher", teacher_text(plan)},
-      {"model", fmt::format("{} parameters, {} on {}", text_of_count(plan.parameters),
-                            name_of(settings.precision), settings.device.str())},
-      {"compute", fmt::format("{:.3g} FLOPs", plan.flops)},
-      {"evaluate", evaluations_text(plan)},
-      {"memory", memory_text(plan)},
-      {"states", saving_text(plan)}};
-  append(facts, others);
-  return text_of_facts(facts, kPlanIndent);
-}
-
-Json plan_json(const UptrainPlan& plan) {
-  Json json = {
-      {"steps", plan.schedule.steps},
-      {"ranks", plan.settings.ranks},
-      {"sequence_parallel", plan.settings.sequence_ranks},
-      {"tokens_per_step", plan.tokens_per_step},
-      {"tokens", plan.tokens},
-      {"data_tokens", plan.data_tokens},
-      {"epochs", plan.epochs},
-      {"filled", plan.filled},
-      {"data", sources_json(plan)},
-      {"parameters", plan.parameters},
-      {"flops", plan.flops},
-      {"evaluations", plan.evaluations ? Json{{"count", plan.evaluations->count},
-                                              {"tokens", plan.evaluations->tokens},
-                                              {"flops", plan.evaluations->flops}}
-                                       : Json()},
-      {"state_bytes", plan.state_bytes},
-      {"background_saving", plan.background_saving},
-      {"published", plan.settings.published.empty() ? Json() : Json(plan.settings.published)},
-      {"notes", plan.notes},
-      {"warnings", plan.warnings},
-      {"recipe", plan.recipe}};
-  if (plan.settings.ranks > 1) {
-    json.update(sharding_json(plan));
-    json["traffic_bytes"] = {{"weights", plan.traffic.weights},
-                             {"gradients", plan.traffic.gradients},
-                             {"copies", plan.traffic.copies},
-                             {"sequences", plan.traffic.sequences}};
-  }
-  if (plan.rate_trials) {
-    json["rate_trials"] = {
-        {"steps", plan.rate_trials->steps},
-        {"judging_tokens", plan.rate_trials->judging * plan.settings.batch * plan.sequence_length}};
-  }
-  json.update(memory_json(plan));
-  return json;
-}
-
-std::string rate_text(const RateChoice& choice) {
-  if (choice.after < choice.before) {
-    return fmt::format("rate      {:.3g}: trials lowered the loss from {:.4f} to {:.4f}",
-                       choice.rate, choice.before, choice.after);
-  }
-  return fmt::format(
-      "warning: no learning rate tried lowered the loss on text that trials did not train on: it "
-      "was {:.4f}, and {:.4f} with the best, {:.3g}, which is used",
-      choice.before, choice.after, choice.rate);
-}
-
-namespace {
 
 // Shows the progress of a run on the console.
 class ConsoleObserver : public UptrainObserver {
@@ -371,6 +285,84 @@ void report_result(const UptrainPlan& plan, const UptrainResult& result, double 
 }
 
 }  // namespace
+
+std::string plan_text(const UptrainPlan& plan) {
+  const UptrainSettings& settings = plan.settings;
+  Facts facts{
+      {"steps",
+       fmt::format("{} of {} tokens ({} of {}), {} tokens in all",
+                   with_thousands(plan.schedule.steps), with_thousands(plan.tokens_per_step),
+                   text_of_sequences(settings.batch * settings.accumulation),
+                   with_thousands(plan.sequence_length), text_of_count(plan.tokens))},
+      {"", published_text(settings)}};
+  add_ranks(facts, plan);
+  facts.emplace_back("data", fmt::format("{} tokens, {}", text_of_count(plan.data_tokens),
+                                         reading_text(plan.epochs)));
+  add_sources(facts, plan);
+  const Facts others{
+      {"", padding_text(plan)},
+      {"rate", schedule_text(plan)},
+      {"recipe", recipe_text(plan)},
+      {"teacher", teacher_text(plan)},
+      {"model", fmt::format("{} parameters, {} on {}", text_of_count(plan.parameters),
+                            name_of(settings.precision), settings.device.str())},
+      {"compute", fmt::format("{:.3g} FLOPs", plan.flops)},
+      {"evaluate", evaluations_text(plan)},
+      {"memory", memory_text(plan)},
+      {"states", saving_text(plan)}};
+  append(facts, others);
+  return text_of_facts(facts, kPlanIndent);
+}
+
+Json plan_json(const UptrainPlan& plan) {
+  Json json = {
+      {"steps", plan.schedule.steps},
+      {"ranks", plan.settings.ranks},
+      {"sequence_parallel", plan.settings.sequence_ranks},
+      {"tokens_per_step", plan.tokens_per_step},
+      {"tokens", plan.tokens},
+      {"data_tokens", plan.data_tokens},
+      {"epochs", plan.epochs},
+      {"filled", plan.filled},
+      {"data", sources_json(plan)},
+      {"parameters", plan.parameters},
+      {"flops", plan.flops},
+      {"evaluations", plan.evaluations ? Json{{"count", plan.evaluations->count},
+                                              {"tokens", plan.evaluations->tokens},
+                                              {"flops", plan.evaluations->flops}}
+                                       : Json()},
+      {"state_bytes", plan.state_bytes},
+      {"background_saving", plan.background_saving},
+      {"published", plan.settings.published.empty() ? Json() : Json(plan.settings.published)},
+      {"notes", plan.notes},
+      {"warnings", plan.warnings},
+      {"recipe", plan.recipe}};
+  if (plan.settings.ranks > 1) {
+    json.update(sharding_json(plan));
+    json["traffic_bytes"] = {{"weights", plan.traffic.weights},
+                             {"gradients", plan.traffic.gradients},
+                             {"copies", plan.traffic.copies},
+                             {"sequences", plan.traffic.sequences}};
+  }
+  if (plan.rate_trials) {
+    json["rate_trials"] = {
+        {"steps", plan.rate_trials->steps},
+        {"judging_tokens", plan.rate_trials->judging * plan.settings.batch * plan.sequence_length}};
+  }
+  json.update(memory_json(plan));
+  return json;
+}
+
+std::string rate_text(const RateChoice& choice) {
+  if (choice.after < choice.before) {
+    return fmt::format("rate      {:.3g}: trials lowered the loss from {:.4f} to {:.4f}",
+                       choice.rate, choice.before, choice.after);
+  }
+  return fmt::format(
+      "warning: no learning rate tried lowered the loss on text that trials did not train on: it "
+      "was {:.4f}, and {:.4f} with the best, {:.3g}, which is used",
+      choice.before, choice.after, choice.rate);
+}
 
 void train_and_report(const std::function<UptrainResult(UptrainObserver&)>& train,
                       const UptrainPlan& plan, const std::function<void()>& begun, bool json,

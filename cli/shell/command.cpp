@@ -9,7 +9,6 @@
 #include "formats/base/ranges.h"
 
 namespace regroup {
-
 namespace {
 
 // Options in transformers, Megatron, nanoGPT and llama.cpp.
@@ -21,8 +20,7 @@ constexpr auto kOtherOptions = std::to_array<OtherWords>(
      {"context", "seq-length seq-len max-seq-length max-seq-len block-size ctx-size"},
      {"kv-heads",
       "num-key-value-heads num-groups num-kv-heads num-query-groups n-kv-heads n-head-kv gqa "
-      "groups "
-      "num-kv-groups"},
+      "groups num-kv-groups"},
      {"pool", "method merge-method"},
      {"output", "output-dir out-dir out outfile save-path"},
      {"tokens", "max-tokens max-new-tokens n-predict"},
@@ -59,9 +57,23 @@ std::string our_word(std::span<const OtherWords> table, std::string_view word,
 
 std::string meant_option(std::string_view typed, const std::vector<std::string>& names) {
   std::string dashed(typed);
-  std::replace(dashed.begin(), dashed.end(), '_', '-');
+  std::ranges::replace(dashed, '_', '-');
   const std::string known = our_word(kOtherOptions, dashed, names);
   return known.empty() ? nearest_name(dashed, names) : known;
+}
+
+std::vector<std::string> commands_in(const CLI::App& app) {
+  return mapped(app.get_subcommands([](const CLI::App*) { return true; }), &CLI::App::get_name);
+}
+
+CLI::App* command_named(const CLI::App& app, const std::string& name) {
+  return contains(commands_in(app), name) ? app.get_subcommand(name) : nullptr;
+}
+
+std::string path_of(const CLI::App& command) {
+  const CLI::App* group = command.get_parent();
+  const std::string words = group == nullptr ? "" : path_of(*group);
+  return group == nullptr ? "" : words + (words.empty() ? "" : " ") + command.get_name();
 }
 
 Option Option::required() {
@@ -94,8 +106,6 @@ Option Option::excludes(const std::string& other) {
   option_->excludes(other);
   return *this;
 }
-
-bool Option::given() const { return option_->count() > 0; }
 
 Command Command::add_command(const std::string& name, const std::string& description) {
   return *app_->add_subcommand(name, description);
@@ -134,10 +144,10 @@ Option Command::add_flag(const std::string& names, std::string& value, const std
   return Option(app_->add_flag(names, value, text));
 }
 
-Option Command::add_flag(const std::string& names, const std::function<void(bool)>& take,
+Option Command::add_flag(const std::string& names, std::optional<bool>& value,
                          const std::string& text) {
-  return Option(
-      app_->add_flag_function(names, [take](std::int64_t count) { take(count > 0); }, text));
+  const auto take = [&value](std::int64_t count) { value = count > 0; };
+  return Option(app_->add_flag_function(names, take, text));
 }
 
 void Command::begin_group(const std::string& heading) { app_->option_defaults()->group(heading); }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,14 +31,13 @@ class Option {
   /// Refuses every other value. Names of other tools are understood: "bfloat16" is "bf16", "hf"
   /// "safetensors".
   Option one_of(const std::vector<std::string>& values);
-  /// The default that the help shows in place of the variable's value; empty: none is shown.
+  /// The default that the help shows in place of the variable's value; empty: none is shown, nor
+  /// for an option whose text states its "(default: …)".
   Option default_text(const std::string& text);
   /// The name of the value in the help, such as "COUNT".
   Option value_name(const std::string& name);
   /// Refuses a command line that has this option and `other`.
   Option excludes(const std::string& other);
-
-  bool given() const;
 
  private:
   CLI::Option* option_;
@@ -55,6 +55,15 @@ std::string our_word(std::span<const OtherWords> table, std::string_view word,
 /// Which of `names` ("lr", without dashes) a word most likely means: the option that other tools
 /// call so ("learning_rate", "batch-size"), or one that it misspells; empty if none is near.
 std::string meant_option(std::string_view typed, const std::vector<std::string>& names);
+
+/// The names of the commands that were added to a program or a group of commands, in order.
+std::vector<std::string> commands_in(const CLI::App& app);
+
+/// The one of these with that name; null if there is none.
+CLI::App* command_named(const CLI::App& app, const std::string& name);
+
+/// The words that name a command: "convert", "bench decode"; empty for the program.
+std::string path_of(const CLI::App& command);
 
 /// A command, or the program as a whole. A copy refers to the same command. Variables passed to
 /// add_option() and add_flag() must outlive the program; the help shows their current value as the
@@ -79,9 +88,8 @@ class Command {
   Option add_flag(const std::string& names, bool& value, const std::string& text);
   /// For "--resume{yes}", `--resume` sets `value` to "yes" and `--resume=auto` sets it to "auto".
   Option add_flag(const std::string& names, std::string& value, const std::string& text);
-  /// For "--bos,!--no-bos", `take` is called with true for --bos and false for --no-bos.
-  Option add_flag(const std::string& names, const std::function<void(bool)>& take,
-                  const std::string& text);
+  /// For "--bos,!--no-bos", `value` becomes true by --bos and false by --no-bos.
+  Option add_flag(const std::string& names, std::optional<bool>& value, const std::string& text);
 
   /// The heading in the help above the options that are added from now on.
   void begin_group(const std::string& heading);
@@ -110,8 +118,8 @@ class Command {
 template <typename Value, typename Parse>
 Option add_word(Command command, const std::string& names, Value& value, const std::string& text,
                 const std::vector<std::string>& words, Parse parse) {
-  const auto present = std::find_if(words.begin(), words.end(),
-                                    [&](const auto& word) { return value == parse(word); });
+  const auto present =
+      std::ranges::find_if(words, [&](const auto& word) { return value == parse(word); });
   return command
       .add_value(
           names, [&value, parse](const std::string& typed) { value = parse(typed); }, text)

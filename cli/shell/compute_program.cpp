@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void (*execute_compute)() = nullptr;
+std::function<void()> execute_compute;
 
 // What a command of the shell prints to stdout, at most 1 MiB; stderr is discarded. Empty if it
 // cannot be run.
@@ -47,7 +47,7 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
        entry.increment(fault)) {
     entries.push_back(entry->path());
   }
-  std::sort(entries.begin(), entries.end());
+  std::ranges::sort(entries);
   return entries;
 }
 
@@ -115,10 +115,10 @@ fs::path named_folder(const fs::path& prefix) {
 
 }  // namespace
 
-void set_exec_compute(void (*execute)()) { execute_compute = execute; }
+void set_exec_compute(std::function<void()> execute) { execute_compute = std::move(execute); }
 
 void exec_compute() {
-  if (execute_compute != nullptr) {
+  if (execute_compute) {
     execute_compute();
   }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +16,7 @@ namespace regroup {
 void exec_compute();
 
 /// Sets what exec_compute() does.
-void set_exec_compute(void (*execute)());
+void set_exec_compute(std::function<void()> execute);
 
 /// The version of LibTorch in `folder`, the torch/ folder of a wheel or an unpacked LibTorch:
 /// "2.13.0". Empty if it does not say.

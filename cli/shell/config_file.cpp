@@ -71,7 +71,7 @@ class AsciiText {
 
   void add_line(std::string_view line) {
     line.remove_suffix(line.ends_with('\r') ? 1 : 0);
-    if (std::any_of(line.begin(), line.end(), is_control)) {
+    if (std::ranges::any_of(line, is_control)) {
       refuse("a control character");
     }
     char quote = 0;
@@ -163,15 +163,6 @@ class ConfigFile {
   }
 
  private:
-  static CLI::App* command_named(CLI::App& command, const std::string& name) {
-    for (CLI::App* each : command.get_subcommands([](const CLI::App*) { return true; })) {
-      if (each->get_name() == name) {
-        return each;
-      }
-    }
-    return nullptr;
-  }
-
   static CLI::Option* option_named(CLI::App& command, const std::string& name) {
     CLI::Option* option = command.get_option_no_throw("--" + name);
     return option != nullptr ? option : command.get_option_no_throw(name);
@@ -181,13 +172,10 @@ class ConfigFile {
                                 const toml::source_region& where) const {
     std::vector<std::string> names;
     if (table) {
-      for (const CLI::App* each : command.get_subcommands([](const CLI::App*) { return true; })) {
-        names.push_back(each->get_name());
-      }
+      names = commands_in(command);
     } else {
       for (const CLI::Option* each : command.get_options()) {
-        const auto& long_names = each->get_lnames();
-        append(names, long_names);
+        append(names, each->get_lnames());
       }
     }
     for (CLI::App* each : command.get_subcommands()) {  // the command that runs

@@ -10,8 +10,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <fmt/format.h>
-
 #include "cli/shell/standard_streams.h"
 #include "cli/shell/text.h"
 #include "formats/base/error.h"
@@ -85,7 +83,7 @@ std::size_t Console::result_columns() const {
 }
 
 std::string Console::stage_of(std::string_view label) const {
-  const auto found = std::find(stages_.begin(), stages_.end(), label);
+  const auto found = std::ranges::find(stages_, label);
   return found == stages_.end()
              ? ""
              : fmt::format("{}/{} ", found - stages_.begin() + 1, stages_.size());
@@ -117,7 +115,9 @@ void Console::note(std::string_view text, std::size_t indent) const {
 
 void Console::notes(std::string_view kind, const std::vector<std::string>& texts) const {
   for (const std::string& text : texts) {
-    note(fmt::format("{}: {}", kind, text));
+    if (!text.empty()) {
+      note(fmt::format("{}: {}", kind, text));
+    }
   }
 }
 
@@ -132,5 +132,25 @@ void Console::detail(std::string_view text) const {
 }
 
 void Console::error(std::string_view text) const { put_message(fitted(text, 2, progress_format_)); }
+
+std::string text_of_shortage(const std::exception& fault) {
+  const auto* known = dynamic_cast<const OutOfMemory*>(&fault);
+  return known != nullptr && *known->what() != '\0'
+             ? fmt::format("out of memory: {}", known->what())
+             : std::string("out of memory");
+}
+
+void run_or_note(const Console& console, std::string_view what, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& fault) {
+    if (fault.kind() == ErrorKind::kInterrupted) {
+      throw;
+    }
+    console.note(fmt::format("{}: {}", what, fault.what()));
+  } catch (const std::bad_alloc& fault) {
+    console.note(fmt::format("{}: {}", what, text_of_shortage(fault)));
+  }
+}
 
 }  // namespace regroup

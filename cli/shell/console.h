@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -58,7 +60,8 @@ class Console {
   /// Writes a note to stderr, unless --quiet; long lines as by print_facts(). What begins with
   /// "warning: " is written then, too.
   void note(std::string_view text, std::size_t indent = 2) const;
-  /// Writes a note for each of `texts`, after "note: " or "warning: " as `kind` says.
+  /// Writes a note for each of `texts` that is not empty, after "note: " or "warning: " as `kind`
+  /// says.
   void notes(std::string_view kind, const std::vector<std::string>& texts) const;
   /// Writes a detail to stderr, with --verbose only.
   void detail(std::string_view text) const;
@@ -72,5 +75,12 @@ class Console {
   bool redraws_ = false;
   bool colours_ = false;
 };
+
+/// The reason of a failed allocation: "out of memory", with what was asked for if it is known.
+std::string text_of_shortage(const std::exception& fault);
+
+/// Runs `work`, without which the command's result is complete. A failure, also for want of memory,
+/// is a note that begins with `what`; an interruption is thrown.
+void run_or_note(const Console& console, std::string_view what, const std::function<void()>& work);
 
 }  // namespace regroup

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,10 +38,16 @@ void with_rank_named(const Launch& launch, const std::function<void()>& work);
 /// The words of options that name a Precision, which parse_precision() reads.
 inline const std::vector<std::string> kPrecisions{"fp32", "bf16"};
 
-/// Prints device_notes() on stderr.
-void warn_of_device(c10::Device device, const Console& console);
-
-/// The same, and a line if matrix products in `precision` are slow on `device`.
+/// Prints device_notes() on stderr, and a line if matrix products in `precision` are slow on
+/// `device`.
 void warn_of_precision(Precision precision, c10::Device device, const Console& console);
+
+/// The help of an option that precision_or_fast() completes.
+inline constexpr const char* kFasterPrecision =
+    "dtype to compute in: fp32 or bf16 (default: the faster)";
+
+/// What was chosen, or else what `device` computes faster. Warns as above.
+Precision precision_or_fast(std::optional<Precision> chosen, c10::Device device,
+                            const Console& console);
 
 }  // namespace regroup

@@ -103,8 +103,11 @@ void with_rank_named(const Launch& launch, const std::function<void()>& work) {
   }
 }
 
-void warn_of_device(c10::Device device, const Console& console) {
-  console.notes("note", device_notes(device));
+Precision precision_or_fast(std::optional<Precision> chosen, c10::Device device,
+                            const Console& console) {
+  const Precision precision = chosen.value_or(fast_precision(device));
+  warn_of_precision(precision, device, console);
+  return precision;
 }
 
 void warn_of_precision(Precision precision, c10::Device device, const Console& console) {
@@ -113,7 +116,7 @@ void warn_of_precision(Precision precision, c10::Device device, const Console& c
         "warning: this CPU has no AVX-512; matrix products in bf16 can take 40 times as long as in "
         "fp32");
   }
-  warn_of_device(device, console);
+  console.notes("note", device_notes(device));
 }
 
 }  // namespace regroup

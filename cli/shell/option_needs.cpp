@@ -5,9 +5,8 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include "cli/shell/command.h"
 #include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/ranges.h"
@@ -65,21 +64,16 @@ struct Condition {
 };
 
 std::vector<Condition> conditions_of(const OptionNeed& need) {
-  std::vector<Condition> conditions;
-  for (const std::string_view part : split(need.any_of, ' ')) {
+  return mapped(split(need.any_of, ' '), [](std::string_view part) -> Condition {
     const std::size_t equals = part.find('=');
-    Condition condition{part.substr(0, equals), {}};
-    if (equals != part.npos) {
-      condition.values = split(part.substr(equals + 1), ',');
-    }
-    conditions.push_back(std::move(condition));
-  }
-  return conditions;
+    return {part.substr(0, equals), equals == part.npos ? std::vector<std::string_view>()
+                                                        : split(part.substr(equals + 1), ',')};
+  });
 }
 
 // The last value given, or the default.
 std::string value_of(const CLI::Option& option) {
-  return option.count() > 0 ? option.results().back() : option.get_default_str();
+  return option.results().empty() ? option.get_default_str() : option.results().back();
 }
 
 bool holds(const CLI::App& command, const Condition& condition) {
@@ -90,20 +84,12 @@ bool holds(const CLI::App& command, const Condition& condition) {
   if (condition.values.empty()) {
     return option->count() > 0;
   }
-  const std::string value = value_of(*option);
-  return std::find(condition.values.begin(), condition.values.end(), value) !=
-         condition.values.end();
-}
-
-bool names(const OptionNeed& need, std::string_view option) {
-  const auto options = split(need.options, ' ');
-  return contains(options, option);
+  return contains(condition.values, value_of(*option));
 }
 
 void check_values(const CLI::App& command) {
   for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& value :
-         option->count() > 0 ? option->results() : std::vector<std::string>()) {
+    for (const std::string& value : option->results()) {
       if (value.empty() && option->get_items_expected_max() > 0) {
         throw_usage("{}: an empty value", option->get_name());
       }
@@ -111,16 +97,15 @@ void check_values(const CLI::App& command) {
   }
 }
 
-void check_needs(const CLI::App& command, const std::string& path) {
+void check_needs(const CLI::App& command) {
+  const std::string path = path_of(command);
   for (const OptionNeed& need : kNeeds) {
-    if (need.command != path) {
+    const auto is_met = [&](const Condition& condition) { return holds(command, condition); };
+    if (need.command != path || std::ranges::any_of(conditions_of(need), is_met)) {
       continue;
     }
-    const auto conditions = conditions_of(need);
-    const bool met = std::any_of(conditions.begin(), conditions.end(),
-                                 [&](const Condition& each) { return holds(command, each); });
     for (const std::string_view option : split(need.options, ' ')) {
-      if (!met && command.count(std::string(option)) > 0) {
+      if (command.count(std::string(option)) > 0) {
         throw_usage("{} has no effect without {}", option, text_of_need(need));
       }
     }
@@ -132,20 +117,18 @@ void check_needs(const CLI::App& command, const std::string& path) {
 std::span<const OptionNeed> option_needs() { return kNeeds; }
 
 std::string text_of_need(const OptionNeed& need) {
-  std::vector<std::string> alternatives;
-  for (const Condition& condition : conditions_of(need)) {
-    alternatives.push_back(fmt::format("{}{}{}", condition.option,
-                                       condition.values.empty() ? "" : " ",
-                                       fmt::join(condition.values, " or ")));
-  }
+  auto alternatives = mapped(conditions_of(need), [](const Condition& condition) {
+    return fmt::format("{}{}{}", condition.option, condition.values.empty() ? "" : " ",
+                       fmt::join(condition.values, " or "));
+  });
   const std::string last = alternatives.back();
   alternatives.pop_back();
   return alternatives.empty() ? last : fmt::format("{} or {}", fmt::join(alternatives, ", "), last);
 }
 
 std::string text_of_needs(std::string_view command, std::string_view option) {
-  const auto found = std::find_if(kNeeds.begin(), kNeeds.end(), [&](const OptionNeed& need) {
-    return need.command == command && names(need, option);
+  const auto found = std::ranges::find_if(kNeeds, [&](const OptionNeed& need) {
+    return need.command == command && contains(split(need.options, ' '), option);
   });
   return found == kNeeds.end() ? "" : text_of_need(*found);
 }
@@ -155,12 +138,10 @@ void check_options(const CLI::App& program) {
   if (program.count("--json-progress") > 0 && program.count("--quiet") > 0) {
     refuse_without_effect("--json-progress", "--quiet prints no progress");
   }
-  std::string path;
   for (auto chosen = program.get_subcommands(); !chosen.empty();
        chosen = chosen.front()->get_subcommands()) {
-    path += (path.empty() ? "" : " ") + chosen.front()->get_name();
     check_values(*chosen.front());
-    check_needs(*chosen.front(), path);
+    check_needs(*chosen.front());
   }
 }
 

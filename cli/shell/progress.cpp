@@ -6,8 +6,6 @@
 #include <cstdio>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "cli/shell/text.h"
 #include "formats/base/json.h"
 
@@ -72,7 +70,7 @@ std::string line_of(const ProgressState& state, std::string_view detail, std::si
         rate > 0 ? fmt::format("{}  {}", amount(static_cast<double>(state.done), state.unit),
                                pace_of(rate, state.unit))
                  : text_of_duration(state.seconds);
-    return code_points(fmt::format("{} {}{}", label, so_far, end), 0, columns);
+    return code_points(fmt::format("{} {}{}", label, so_far, end), columns);
   }
   const auto total = static_cast<double>(state.total);
   const double done = std::min(static_cast<double>(state.done), total);
@@ -83,7 +81,7 @@ std::string line_of(const ProgressState& state, std::string_view detail, std::si
   const std::string rest = fmt::format("{:3.0f}%  {}{}", percentage_of(state), pace, end);
   const std::size_t used = width_of(label) + 1 + width_of(rest);
   const std::string bar = bar_of(done / total, columns > used ? columns - used : 0);
-  return code_points(fmt::format("{} {}{}", label, bar, rest), 0, columns);
+  return code_points(fmt::format("{} {}{}", label, bar, rest), columns);
 }
 
 bool belongs_in_log(const ProgressState& state, const ProgressState& logged) {

@@ -53,6 +53,11 @@ class Progress {
   /// Sets the work done so far. `detail` (a loss, a tensor's name) is shown at the end of the line.
   void update(std::uint64_t done, std::string_view detail = "");
 
+  /// A callback that updates the work done to its first argument.
+  auto callback() {
+    return [this](std::uint64_t done, const auto&...) { update(done); };
+  }
+
   /// Prints a line above the bar.
   void interrupt_with(std::string_view text);
 

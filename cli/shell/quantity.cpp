@@ -10,15 +10,14 @@
 #include "cli/shell/text.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 
 namespace regroup {
-
 namespace {
 
 std::string lower(std::string_view text) {
   std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ranges::transform(result, result.begin(), [](unsigned char c) { return std::tolower(c); });
   return result;
 }
 
@@ -33,8 +32,7 @@ double bytes_of_unit(const std::string& unit) {
                                                                        {"mib", 1048576.0},
                                                                        {"gib", 1073741824.0},
                                                                        {"tib", 1099511627776.0}}};
-  const auto found = std::find_if(kUnits.begin(), kUnits.end(),
-                                  [&](const auto& known) { return known.first == unit; });
+  const auto found = std::ranges::find(kUnits, unit, [](const auto& known) { return known.first; });
   return found == kUnits.end() ? 0.0 : found->second;
 }
 
@@ -96,6 +94,13 @@ std::optional<std::uint64_t> whole_number(std::string_view text) {
   const bool fits = written_as_count && factor > 0.0 && number >= 0.0 && number <= kExact;
   return fits && std::trunc(number) == number ? std::optional(static_cast<std::uint64_t>(number))
                                               : std::nullopt;
+}
+
+// The name of an option in messages: "--output" of "output,-o,--output".
+std::string shown_name(const std::string& names) {
+  const std::size_t begin = names.find("--");
+  return begin == names.npos ? names.substr(0, names.find(','))
+                             : names.substr(begin, names.find(',', begin) - begin);
 }
 
 }  // namespace
@@ -182,17 +187,6 @@ std::string shell_quoted(const std::string& text) {
   return "'" + inner + "'";
 }
 
-namespace {
-
-// The name of an option in messages: "--output" of "output,-o,--output".
-std::string shown_name(const std::string& names) {
-  const std::size_t begin = names.find("--");
-  return begin == names.npos ? names.substr(0, names.find(','))
-                             : names.substr(begin, names.find(',', begin) - begin);
-}
-
-}  // namespace
-
 Option add_parsed(
     Command command, const std::string& names, const std::string& text, const char* kind,
     const std::function<void(const std::string& name, const std::string& typed)>& take) {
@@ -204,8 +198,23 @@ Option add_parsed(
 }
 
 Option add_threads_option(Command command, int& threads, const std::string& text) {
-  return add_count(command, "--threads", threads, text, {1, kMostThreads}).default_text("");
+  return add_count(command, "--threads", threads, text, {1, kMostThreads});
 }
+
+namespace {
+
+// In small letters, as some systems take names.
+std::string ending_of(const std::filesystem::path& path) {
+  std::string ending = path.extension().string();
+  std::ranges::transform(ending, ending.begin(), [](unsigned char byte) {
+    return static_cast<char>(byte < 0x80 ? std::tolower(byte) : byte);
+  });
+  return ending;
+}
+
+}  // namespace
+
+bool names_gguf_file(const std::filesystem::path& path) { return ending_of(path) == ".gguf"; }
 
 void check_output_name(const std::filesystem::path& path, std::string_view what,
                        std::initializer_list<std::string_view> endings) {
@@ -214,9 +223,8 @@ void check_output_name(const std::filesystem::path& path, std::string_view what,
                                                     ".html", ".svg",         ".toml", ".txt"};
   // "out.gguf/" counts as out.gguf.
   const auto whole = path.has_filename() ? path : path.parent_path();
-  const std::string ending = whole.extension().string();
-  const bool of_a_file = std::find(kFiles.begin(), kFiles.end(), ending) != kFiles.end();
-  if (of_a_file && std::find(endings.begin(), endings.end(), ending) == endings.end()) {
+  const std::string ending = ending_of(whole);
+  if (contains(kFiles, ending) && !contains(endings, ending)) {
     throw_usage("{}: {} is made, whose name cannot end in {}{}", printable_path(path), what, ending,
                 endings.size() == 0 ? std::string(": leave that out")
                                     : fmt::format("; allowed is {}", fmt::join(endings, ", ")));

@@ -80,24 +80,17 @@ Option add_parsed(
 
 namespace number_options {
 
-template <std::integral Integer>
-std::string text_of_default(const Integer& value) {
-  return fmt::format("{}", value);
+template <typename Value>
+std::string text_of_default(const Value& value) {
+  if constexpr (std::floating_point<Value>) {
+    return fmt::format("{:g}", value);
+  } else if constexpr (std::integral<Value>) {
+    return fmt::format("{}", value);
+  } else {
+    static_assert(requires { value.has_value(); });
+    return "";  // an optional number, whose description states the default
+  }
 }
-inline std::string text_of_default(double value) { return fmt::format("{:g}", value); }
-template <typename Value>
-std::string text_of_default(const std::optional<Value>&) {
-  return "";  // the description states the default
-}
-
-template <typename Value>
-struct ValueIn {
-  using Type = Value;
-};
-template <typename Value>
-struct ValueIn<std::optional<Value>> {
-  using Type = Value;
-};
 
 }  // namespace number_options
 
@@ -106,7 +99,7 @@ struct ValueIn<std::optional<Value>> {
 template <typename Value>
 Option add_count(Command command, const std::string& names, Value& value, const std::string& text,
                  CountRange range = {}) {
-  using Integer = typename number_options::ValueIn<Value>::Type;
+  using Integer = typename decltype(std::optional(value))::value_type;  // of either
   const auto take = [&value, range](const std::string& name, const std::string& typed) {
     value = static_cast<Integer>(parse_count(name, typed, range));
   };
@@ -149,6 +142,9 @@ Option add_size(Command command, const std::string& names, Value& value, const s
 /// --threads, the same in every command. `threads` stays 0 for one per core.
 Option add_threads_option(Command command, int& threads,
                           const std::string& text = "CPU threads (default: one per core)");
+
+/// Whether an output of that name is a GGUF file: "x.gguf", also in capital letters.
+bool names_gguf_file(const std::filesystem::path& path);
 
 /// Throws kUsage if `path` has a known file extension that is not one of `endings`: a directory
 /// named x.gguf is a mistake. `what` is the kind of output, for the message.

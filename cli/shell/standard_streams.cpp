@@ -14,15 +14,6 @@
 #include <unistd.h>
 
 namespace regroup {
-
-void keep_freed_memory() {
-  constexpr int kNever = std::numeric_limits<int>::max();
-  constexpr int kAtOnce = 4 << 20;  // bytes
-  ::mallopt(M_MMAP_THRESHOLD, kNever);
-  ::mallopt(M_TRIM_THRESHOLD, kNever);
-  ::mallopt(M_TOP_PAD, kAtOnce);
-}
-
 namespace {
 
 extern "C" void on_parent_end(int) { request_interrupt(SIGTERM); }
@@ -35,37 +26,7 @@ void set_handler(int signal, void (*handler)(int)) {
   sigaction(signal, &action, nullptr);
 }
 
-}  // namespace
-
-void stop_with_parent() {
-  const char* named = std::getenv("REGROUP_PARENT");
-  const std::string parent = std::to_string(::getppid());
-  if (named == nullptr || parent != named) {
-    return;
-  }
-  // A signal of its own: it comes several times if the parent has threads, which end one by one,
-  // and a second SIGTERM ends the program at once.
-  set_handler(SIGUSR1, on_parent_end);
-  ::prctl(PR_SET_PDEATHSIG, SIGUSR1);
-  if (std::to_string(::getppid()) != parent) {  // it ended before the call
-    request_interrupt(SIGTERM);
-  }
-}
-
-void secure_standard_streams() {
-  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (::fcntl(descriptor, F_GETFD) == -1 && errno == EBADF) {
-      // open() returns the lowest free descriptor, which is this one. The access mode is the wrong
-      // one on purpose: using the stream fails.
-      ::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-    }
-  }
-  std::signal(SIGPIPE, SIG_IGN);
-}
-
-namespace {
-
-// A signal handler can only access globals; the program has no others.
+// Globals, since a signal handler can access nothing else.
 std::atomic<bool> requested{false};
 std::atomic<int> signal_number{0};
 std::atomic<std::int64_t> requested_at{0};  // in milliseconds; 0: no stop is requested
@@ -107,6 +68,40 @@ extern "C" void on_interrupt(int number) {
 }
 
 }  // namespace
+
+void keep_freed_memory() {
+  constexpr int kNever = std::numeric_limits<int>::max();
+  constexpr int kAtOnce = 4 << 20;  // bytes
+  ::mallopt(M_MMAP_THRESHOLD, kNever);
+  ::mallopt(M_TRIM_THRESHOLD, kNever);
+  ::mallopt(M_TOP_PAD, kAtOnce);
+}
+
+void stop_with_parent() {
+  const char* named = std::getenv("REGROUP_PARENT");
+  const std::string parent = std::to_string(::getppid());
+  if (named == nullptr || parent != named) {
+    return;
+  }
+  // A signal of its own: it comes several times if the parent has threads, which end one by one,
+  // and a second SIGTERM ends the program at once.
+  set_handler(SIGUSR1, on_parent_end);
+  ::prctl(PR_SET_PDEATHSIG, SIGUSR1);
+  if (std::to_string(::getppid()) != parent) {  // it ended before the call
+    request_interrupt(SIGTERM);
+  }
+}
+
+void secure_standard_streams() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(descriptor, F_GETFD) == -1 && errno == EBADF) {
+      // open() returns the lowest free descriptor, which is this one. The access mode is the wrong
+      // one on purpose: using the stream fails.
+      ::open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    }
+  }
+  std::signal(SIGPIPE, SIG_IGN);
+}
 
 void install_interrupt_handlers() {
   acknowledges = ::isatty(STDERR_FILENO) == 1;

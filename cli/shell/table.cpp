@@ -33,7 +33,7 @@ std::vector<NamePart> parts_of(const std::string& name) {
 }
 
 std::string cut(const std::string& text, std::size_t width) {
-  return width_of(text) <= width ? text : code_points(text, 0, width - 1) + "~";
+  return width_of(text) <= width ? text : code_points(text, width - 1) + "~";
 }
 
 // Shortens the longest parts first. Numbers (of layers and shards) stay whole:
@@ -155,7 +155,10 @@ std::vector<std::vector<std::size_t>> Table::bands(const std::vector<std::size_t
   return bands;
 }
 
-std::string Table::text(const Room& room, const Show& show) const {
+std::string Table::text(const Room& room, const Console* console) const {
+  const auto tinted = [&](Tint tint, const std::string& line) {
+    return console == nullptr ? line : console->tinted(tint, line);
+  };
   std::vector<std::size_t> fitted = widths();
   fit(fitted, room);
   std::vector<std::string> headings, rules;
@@ -166,22 +169,17 @@ std::string Table::text(const Room& room, const Show& show) const {
   std::string text;
   for (const auto& band : bands(fitted, room.columns)) {
     text += text.empty() ? "" : "\n\n";
-    text += show(Tint::kHeading, line(headings, fitted, band, true)) + "\n" +
-            show(Tint::kNone, line(rules, fitted, band, true));
+    text += tinted(Tint::kHeading, line(headings, fitted, band, true)) + "\n" +
+            line(rules, fitted, band, true);
     for (const Row& row : rows_) {
-      text += "\n" + show(row.tint, line(row.cells, fitted, band, room.cut_names));
+      text += "\n" + tinted(row.tint, line(row.cells, fitted, band, room.cut_names));
     }
   }
   return text;
 }
 
-std::string Table::text(const Room& room) const {
-  return text(room, [](Tint, const std::string& line) { return line; });
-}
-
 std::string Table::text(const Console& console) const {
-  return text({console.result_columns(), console.shows_results()},
-              [&](Tint tint, const std::string& line) { return console.tinted(tint, line); });
+  return text({console.result_columns(), console.shows_results()}, &console);
 }
 
 }  // namespace regroup

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -44,15 +43,14 @@ class Table {
   /// Headings, a rule and the rows; two spaces between columns, no newline at the end. Widths count
   /// code points, so that non-ASCII names are aligned. If rows are too wide, columns of names
   /// become narrower. If that is not enough, the table is split into several below each other, each
-  /// with the key columns and some of the others.
-  std::string text(const Room& room) const;
+  /// with the key columns and some of the others. Rows get the colours of `console`, if one is
+  /// given.
+  std::string text(const Room& room, const Console* console = nullptr) const;
 
-  /// The same for stdout, with coloured rows. Names are shortened only on a terminal.
+  /// The same for stdout. Names are shortened only on a terminal.
   std::string text(const Console& console) const;
 
  private:
-  using Show = std::function<std::string(Tint, const std::string&)>;
-
   void add(const std::vector<std::string>& headings, Align align);
   std::vector<std::size_t> widths() const;
   void fit(std::vector<std::size_t>& widths, const Room& room) const;
@@ -61,7 +59,6 @@ class Table {
   std::string cell(std::size_t column, const std::string& text, std::size_t width) const;
   std::string line(const std::vector<std::string>& cells, const std::vector<std::size_t>& widths,
                    const std::vector<std::size_t>& band, bool cut_names) const;
-  std::string text(const Room& room, const Show& show) const;
 
   std::size_t keys_;
   std::vector<Column> columns_;

@@ -92,17 +92,17 @@ std::size_t break_of(std::string_view line, std::size_t columns, std::size_t ind
 
 std::size_t width_of(std::string_view text) {
   ColumnCounter columns;
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [&](char byte) { return columns.begins(byte); }));
+  const auto begins = [&](char byte) { return columns.begins(byte); };
+  return static_cast<std::size_t>(std::ranges::count_if(text, begins));
 }
 
-std::string code_points(std::string_view text, std::size_t first, std::size_t count) {
+std::string code_points(std::string_view text, std::size_t count) {
   std::string part;
   std::size_t number = 0;
   ColumnCounter columns;
   for (const char byte : text) {
     number += columns.begins(byte) ? 1 : 0;
-    if (number > first && number <= first + count) {
+    if (number > 0 && number <= count) {
       part += byte;
     }
   }
@@ -145,16 +145,10 @@ std::string with_thousands(std::uint64_t number) {
 
 std::string text_of_duration(double seconds) {
   const auto whole = static_cast<std::int64_t>(std::llround(seconds));
-  if (seconds < 10) {
-    return fmt::format("{:.1f} s", seconds);
-  }
-  if (whole < 60) {
-    return fmt::format("{} s", whole);
-  }
-  if (whole < 3600) {
-    return fmt::format("{} min {:02} s", whole / 60, whole % 60);
-  }
-  return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
+  return seconds < 10   ? fmt::format("{:.1f} s", seconds)
+         : whole < 60   ? fmt::format("{} s", whole)
+         : whole < 3600 ? fmt::format("{} min {:02} s", whole / 60, whole % 60)
+                        : fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
 }
 
 std::string text_of_heads(const std::vector<std::int64_t>& heads) {

@@ -1,4 +1,5 @@
-// Formats numbers and wraps text for people, and dumps JSON for programs.
+// Formats numbers and wraps text for people, and dumps JSON for programs. Includes fmt, whose
+// format() and join() make the rest of a text.
 #pragma once
 
 #include <concepts>
@@ -45,8 +46,8 @@ std::string text_of_facts(const Facts& facts, std::size_t indent);
 std::size_t width_of(std::string_view text);
 /// The parts between separators, at least one; a part may be empty.
 std::vector<std::string_view> split(std::string_view text, char separator);
-/// `count` code points of `text`, beginning with number `first` (from 0).
-std::string code_points(std::string_view text, std::size_t first, std::size_t count);
+/// The first `count` code points of `text`.
+std::string code_points(std::string_view text, std::size_t count);
 /// Breaks each line between words so that it has at most `columns` code points, and indents the
 /// continuation lines. A number stays on the line of its unit, and words that are too long stay
 /// whole.

@@ -6,7 +6,7 @@ namespace regroup {
 
 void add_jsonl_option(Command command, std::optional<bool>& json_lines) {
   command.add_flag(
-      "--jsonl,!--no-jsonl", [&json_lines](bool value) { json_lines = value; },
+      "--jsonl,!--no-jsonl", json_lines,
       "read texts as JSON lines, one document per line, or as plain text (default: JSON lines if "
       "they are named .jsonl or begin so)");
 }

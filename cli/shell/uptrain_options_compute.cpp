@@ -1,7 +1,5 @@
 #include "cli/shell/uptrain_options.h"
 
-#include <fmt/format.h>
-
 #include "cli/shell/devices.h"
 #include "cli/shell/option_needs.h"
 #include "cli/shell/quantity.h"
@@ -9,72 +7,6 @@
 #include "formats/base/error.h"
 
 namespace regroup {
-
-DocumentSettings DocumentOptions::settings() const {
-  // For "pack", cli/shell/option_needs.h refuses --document-end and --document-start.
-  const bool separate = documents == "separate";
-  if (end && start) {
-    throw_usage("--document-end, --document-start: only one of them can mark documents");
-  }
-  DocumentSettings settings{.separate = separate};
-  if (end || start) {
-    settings.mark = DocumentMark{.token = end ? *end : *start, .ends = end.has_value()};
-  }
-  return settings;
-}
-
-void add_document_options(Command command, DocumentOptions& options) {
-  command
-      .add_option("--documents", options.documents,
-                  "pack: windows are consecutive and may span documents; separate: each window "
-                  "holds one document or a part of it")
-      .one_of({"pack", "separate"});
-  add_count(command, "--document-end", options.end,
-            "separate: the token that ends a document, in files without Megatron's index",
-            kAnyToken);
-  add_count(command, "--document-start", options.start,
-            "separate: the token that begins a document, in files without Megatron's index",
-            kAnyToken);
-}
-
-void add_task_options(Command command, TaskSettings& task, const std::string& default_objective) {
-  add_word(
-      command, "--objective", task.objective,
-      "encoder-decoders: span-corruption (T5's), text-infilling (BART's), or continuation (the "
-      "second half of a sequence given the first) (default: " +
-          default_objective + ")",
-      {"next-token", "masked-tokens", "continuation", "span-corruption", "text-infilling"},
-      parse_objective);
-  add_parsed(command, "--first-sentinel",
-             "span corruption: the id of <extra_id_0> (default: the tokenizer's)", kCount,
-             [&task](const std::string& name, const std::string& typed) {
-               const std::uint64_t first = parse_count(name, typed, kAnyToken);
-               task.sentinels = Sentinels{.first = static_cast<std::int64_t>(first)};
-             });
-  add_count(command, "--end-token", task.end_token,
-            "span corruption, text infilling: the token that ends a text (default: the config's)",
-            kAnyToken);
-  add_count(command, "--mask-token", task.mask_token,
-            "BERT-like models, text infilling: the id of [MASK] or <mask> (default: the config's, "
-            "for text infilling also the tokenizer's)",
-            kAnyToken);
-}
-
-void check_task_options(const TaskSettings& given, Objective objective) {
-  const auto check = [&](const char* option, bool is_given, Objective needed,
-                         std::optional<Objective> other) {
-    if (is_given && objective != needed && objective != other) {
-      refuse_without_effect(
-          option, fmt::format("the objective is {}, not {}{}", name_of(objective), name_of(needed),
-                              other ? fmt::format(" or {}", name_of(*other)) : ""));
-    }
-  };
-  constexpr Objective kInfilling = Objective::kTextInfilling;
-  check("--mask-token", given.mask_token.has_value(), Objective::kMaskedTokens, kInfilling);
-  check("--first-sentinel", given.sentinels.has_value(), Objective::kSpanCorruption, {});
-  check("--end-token", given.end_token.has_value(), Objective::kSpanCorruption, kInfilling);
-}
-
 namespace {
 
 // "--train kv (12.1 GiB), --dtype bf16 (9.8 GiB)".
@@ -91,31 +23,6 @@ std::string advice(double available, const std::vector<LeanerRun>& leaner) {
   return leaner.front().bytes <= available ? fmt::format("these options fit: {}", list_of(leaner))
                                            : fmt::format("even {} do not fit", list_of(leaner));
 }
-
-}  // namespace
-
-void add_memory_check_option(Command command, bool& check) {
-  add_word(command, "--memory-check", check,
-           "on: refuse to start if the estimate exceeds the free memory; off: start anyway",
-           {"on", "off"}, [](const std::string& word) { return word == "on"; });
-}
-
-void check_memory(const std::optional<MemoryShortage>& shortage, bool refuses,
-                  const Console& console) {
-  if (!shortage) {
-    return;
-  }
-  const std::string text =
-      fmt::format("training needs about {} of memory, {} are free on {}; {}",
-                  text_of_bytes(shortage->needed), text_of_bytes(shortage->available),
-                  shortage->where.str(), advice(shortage->available, shortage->leaner));
-  if (refuses) {
-    throw_environment("{}; --memory-check off starts anyway", text);
-  }
-  console.note("warning: " + text);
-}
-
-namespace {
 
 constexpr CountRange kStepsOrNone{0, kMostCount};
 constexpr std::int64_t kUsualEvaluation = 65'536;
@@ -221,12 +128,10 @@ void add_run_options(Command command, UptrainOptions& options) {
       .one_of({"auto", "optimizer", "full"});
   add_count(command, "--replicate", settings.sharding.copies,
             "--shard full: copies of the weights, each on as many ranks (default: 1)",
-            {2, 1U << 20})
-      .default_text("");
+            {2, 1U << 20});
   add_count(command, "--sequence-parallel", settings.sequence_ranks,
             "several ranks: share each sequence by this many, for long contexts (default: 1)",
-            {1, 1U << 20})
-      .default_text("");
+            {1, 1U << 20});
   command.add_option("--device", options.device, "cpu, cuda or cuda:N");
   add_threads_option(command, options.threads);
   add_count(command, "--timeout", options.timeout,
@@ -262,6 +167,92 @@ void add_run_options(Command command, UptrainOptions& options) {
 }
 
 }  // namespace
+
+DocumentSettings DocumentOptions::settings() const {
+  // For "pack", cli/shell/option_needs.h refuses --document-end and --document-start.
+  const bool separate = documents == "separate";
+  if (end && start) {
+    throw_usage("--document-end, --document-start: only one of them can mark documents");
+  }
+  DocumentSettings settings{.separate = separate};
+  if (end || start) {
+    settings.mark = DocumentMark{.token = end ? *end : *start, .ends = end.has_value()};
+  }
+  return settings;
+}
+
+void add_document_options(Command command, DocumentOptions& options) {
+  command
+      .add_option("--documents", options.documents,
+                  "pack: windows are consecutive and may span documents; separate: each window "
+                  "holds one document or a part of it")
+      .one_of({"pack", "separate"});
+  add_count(command, "--document-end", options.end,
+            "separate: the token that ends a document, in files without Megatron's index",
+            kAnyToken);
+  add_count(command, "--document-start", options.start,
+            "separate: the token that begins a document, in files without Megatron's index",
+            kAnyToken);
+}
+
+void add_task_options(Command command, TaskSettings& task, const std::string& default_objective) {
+  add_word(
+      command, "--objective", task.objective,
+      "encoder-decoders: span-corruption (T5's), text-infilling (BART's), or continuation (the "
+      "second half of a sequence given the first) (default: " +
+          default_objective + ")",
+      {"next-token", "masked-tokens", "continuation", "span-corruption", "text-infilling"},
+      parse_objective);
+  add_parsed(command, "--first-sentinel",
+             "span corruption: the id of <extra_id_0> (default: the tokenizer's)", kCount,
+             [&task](const std::string& name, const std::string& typed) {
+               const std::uint64_t first = parse_count(name, typed, kAnyToken);
+               task.sentinels = Sentinels{.first = static_cast<std::int64_t>(first)};
+             });
+  add_count(command, "--end-token", task.end_token,
+            "span corruption, text infilling: the token that ends a text (default: the config's)",
+            kAnyToken);
+  add_count(command, "--mask-token", task.mask_token,
+            "BERT-like models, text infilling: the id of [MASK] or <mask> (default: the config's, "
+            "for text infilling also the tokenizer's)",
+            kAnyToken);
+}
+
+void check_task_options(const TaskSettings& given, Objective objective) {
+  const auto check = [&](const char* option, bool is_given, Objective needed,
+                         std::optional<Objective> other) {
+    if (is_given && objective != needed && objective != other) {
+      refuse_without_effect(
+          option, fmt::format("the objective is {}, not {}{}", name_of(objective), name_of(needed),
+                              other ? fmt::format(" or {}", name_of(*other)) : ""));
+    }
+  };
+  constexpr Objective kInfilling = Objective::kTextInfilling;
+  check("--mask-token", given.mask_token.has_value(), Objective::kMaskedTokens, kInfilling);
+  check("--first-sentinel", given.sentinels.has_value(), Objective::kSpanCorruption, {});
+  check("--end-token", given.end_token.has_value(), Objective::kSpanCorruption, kInfilling);
+}
+
+void add_memory_check_option(Command command, bool& check) {
+  add_word(command, "--memory-check", check,
+           "on: refuse to start if the estimate exceeds the free memory; off: start anyway",
+           {"on", "off"}, [](const std::string& word) { return word == "on"; });
+}
+
+void check_memory(const std::optional<MemoryShortage>& shortage, bool refuses,
+                  const Console& console) {
+  if (!shortage) {
+    return;
+  }
+  const std::string text =
+      fmt::format("training needs about {} of memory, {} are free on {}; {}",
+                  text_of_bytes(shortage->needed), text_of_bytes(shortage->available),
+                  shortage->where.str(), advice(shortage->available, shortage->leaner));
+  if (refuses) {
+    throw_environment("{}; --memory-check off starts anyway", text);
+  }
+  console.note("warning: " + text);
+}
 
 void add_optimizer_options(Command command, UptrainSettings& settings) {
   add_word(command, "--train", settings.trained,
@@ -302,12 +293,10 @@ void add_uptrain_options(Command command, UptrainOptions& options) {
   UptrainSettings& settings = options.settings;
   command.add_option("model", settings.model, "model directory").required();
   command.begin_group("Text");
-  command
-      .add_option(
-          "--data", options.data,
-          "token files: raw ids, llm.c, numpy, or Megatron's .bin with its .idx; FILE:WEIGHT "
-          "sets a file's share of the samples (default: by its size)")
-      .default_text("");
+  command.add_option(
+      "--data", options.data,
+      "token files: raw ids, llm.c, numpy, or Megatron's .bin with its .idx; FILE:WEIGHT "
+      "sets a file's share of the samples (default: by its size)");
   add_text_input(command, options.text, "instead of --data: text files or JSON lines");
   command.add_option("-o,--output", settings.output, "directory to make; must not exist yet")
       .required();

@@ -1,8 +1,7 @@
 #include "converter/convert/attention_pooler.h"
 
+#include "converter/convert/conversion_plan.h"
 #include "formats/base/error.h"
-#include "formats/base/printable.h"
-#include "formats/tensors/checkpoint.h"
 
 namespace regroup {
 
@@ -45,72 +44,63 @@ std::uint64_t stream_of(AttentionRole role, std::size_t layer) {
   return 3 * static_cast<std::uint64_t>(layer) + static_cast<std::uint64_t>(role);
 }
 
-void check_can_pool(const ModelSpec& source, PoolMethod method) {
-  if (!needs_solver(method)) {
-    return;
-  }
-  if (source.clip_qkv) {
-    throw_usage(
-        "pooling method {}: {} clamps queries, keys and values (clip_qkv), which allows no change "
-        "of basis; allowed are mean, first and random",
-        name_of(method), printable(source.architecture));
-  }
-  if (!source.not_computable.empty()) {
-    throw_usage(
-        "pooling method {}: it is not known what {} computes with its heads ({}); allowed are "
-        "mean, first and random",
-        name_of(method), printable(source.architecture), printable(source.not_computable));
-  }
-}
-
 InputMoments AttentionPooler::moments(AttentionRole role, std::size_t layer, InputSide side,
                                       std::int64_t width) const {
-  return calibration_ ? calibration_->moments(role, layer, side, width)
-                      : moments_after_norm(source_, role, layer, side, width, checkpoint_);
+  const auto& calibration = plan_.request.calibration;
+  return calibration ? calibration->moments(role, layer, side, width)
+                     : moments_after_norm(plan_.spec, role, layer, side, width, checkpoint_);
 }
 
 KeyDistances AttentionPooler::distances(AttentionRole role, std::size_t layer) const {
-  return !has_distances(source_, role) ? KeyDistances{}
-         : calibration_                ? calibration_->distances(role, layer, source_.query_heads)
-                                       : usual_distances(source_);
+  if (!has_distances(plan_.spec, role, layer)) {
+    return {};
+  }
+  const bool both_sides = role == AttentionRole::kEncoder || !plan_.spec.causal;
+  const auto& calibration = plan_.request.calibration;
+  KeyDistances found = calibration ? calibration->distances(role, layer, plan_.spec.query_heads)
+                                   : usual_distances(plan_.spec, both_sides);
+  found.both_sides = both_sides;
+  return found;
 }
 
 AttentionHeads AttentionPooler::read(AttentionRole role, std::size_t layer) const {
-  AttentionHeads heads = read_attention_heads(source_, role, layer, checkpoint_);
-  const std::string faulty = nonfinite_tensor(heads, source_.attention(role, layer));
+  AttentionHeads heads = read_attention_heads(plan_.spec, role, layer, checkpoint_);
+  const std::string faulty = nonfinite_tensor(heads, plan_.spec.attention(role, layer));
   if (!faulty.empty()) {
     throw_bad_input(
         "{}: NaN or infinity, which method {} cannot solve for; `regroup inspect --stats` counts "
         "them",
-        place_of(checkpoint_, checkpoint_.at(faulty)), name_of(pooling_.method));
+        place_of(checkpoint_, checkpoint_.at(faulty)), name_of(plan_.request.pooling.method));
   }
   return heads;
 }
 
 PoolingTask AttentionPooler::task(AttentionRole role, std::size_t layer,
                                   const AttentionHeads& heads) const {
-  return {pooling_.method,
-          grouped_.kv_heads_of(role)[layer],
-          key_basis(grouped_, role, layer),
+  return {plan_.request.pooling.method,
+          plan_.grouped.kv_heads_of(role)[layer],
+          key_basis(plan_.grouped, role, layer),
           moments(role, layer, InputSide::kQueries, heads.q.inputs),
           moments(role, layer, InputSide::kKeysAndValues, heads.k.inputs),
           distances(role, layer),
           {},
           stop_,
-          pooling_.device};
+          plan_.request.pooling.device};
 }
 
 PooledAttention AttentionPooler::pool(AttentionRole role, std::size_t layer) const {
+  const HeadOrder& order = plan_.request.order;
   AttentionHeads heads = read(role, layer);
-  if (order_.moves(role, layer)) {
-    heads = in_order(heads, order_.heads(role, layer, heads.kv_heads));
+  if (order.moves(role, layer)) {
+    heads = in_order(std::move(heads), order.heads(role, layer, heads.kv_heads));
   }
   PoolingTask work = task(role, layer, heads);
-  if (order_.moves(role, layer) && work.key_basis.rotates()) {
-    work.distances = work.distances.in_order(order_.heads(role, layer, heads.query_heads));
+  if (order.moves(role, layer) && work.key_basis.rotates()) {
+    work.distances = work.distances.in_order(order.heads(role, layer, heads.query_heads));
   }
-  if (pooling_.method == PoolMethod::kFirst || pooling_.method == PoolMethod::kRandom) {
-    for (const auto& one : heads_to_average(pooling_, heads.kv_heads, work.groups, work.groups,
+  const Pooling& pooling = plan_.request.pooling;
+  if (pooling.method == PoolMethod::kFirst || pooling.method == PoolMethod::kRandom) {
+    for (const auto& one : heads_to_average(pooling, heads.kv_heads, work.groups, work.groups,
                                             stream_of(role, layer))) {
       work.chosen.push_back(one.front());
     }
@@ -130,16 +120,16 @@ std::vector<double> AttentionPooler::losses(AttentionRole role, std::size_t laye
 }
 
 const AttentionHeads& AttentionPooler::layer(AttentionRole role, std::size_t layer) {
-  const Place place{role, layer};
+  const HeadOrder::Place place{role, layer};
   if (last_ != place) {
     heads_ = {};  // frees one layer before the next is made
     PooledAttention pooled = pool(role, layer);
     heads_ = std::move(pooled.heads);
-    LayerReport& report =
-        reports_[place] = {role, layer, std::move(pooled.groups), calibration_ != nullptr, {}};
-    if (refiner_) {
-      report.refinement =
-          refiner_->refine(role, layer, order_.heads(role, layer, heads_.query_heads), heads_);
+    LayerReport& report = reports_[place] = {
+        role, layer, std::move(pooled.groups), plan_.request.calibration != nullptr, {}};
+    if (refines_ && plan_.request.refiner) {
+      report.refinement = plan_.request.refiner->refine(
+          role, layer, plan_.request.order.heads(role, layer, heads_.query_heads), heads_);
     }
     last_ = place;
   }

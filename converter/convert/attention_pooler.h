@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -98,29 +97,18 @@ RecordedLayer measurements_of(const LayerReport& layer);
 /// A unique number for each attention of a model, see heads_to_average().
 std::uint64_t stream_of(AttentionRole role, std::size_t layer);
 
-/// Throws kUsage if the method changes bases and heads of `source` do not allow that: values are
-/// clamped, or their other uses are not known.
-void check_can_pool(const ModelSpec& source, PoolMethod method);
+struct ConversionPlan;
 
 /// Caches the last layer, since the tensors of a layer are mostly read consecutively.
 class AttentionPooler {
  public:
-  /// Reads heads of `source` and pools them to as many as `grouped` has. Without a calibration,
-  /// statistics are derived from the norms before the attention. Heads are first permuted by
-  /// `order`; `refiner`, if any, runs last and requires layers in the order of computation. Keeps
-  /// all references.
-  AttentionPooler(const ModelSpec& source, const ModelSpec& grouped, const Pooling& pooling,
-                  std::shared_ptr<const Calibration> calibration, const Checkpoint& checkpoint,
-                  HeadOrder order = {}, AttentionRefiner* refiner = nullptr,
-                  const std::atomic<bool>* stop = nullptr)
-      : source_(source),
-        grouped_(grouped),
-        pooling_(pooling),
-        calibration_(std::move(calibration)),
-        checkpoint_(checkpoint),
-        order_(std::move(order)),
-        refiner_(refiner),
-        stop_(stop) {}
+  /// Reads heads of the plan's source in `checkpoint` and pools them to as many as its `grouped`
+  /// has. Without a calibration, statistics are derived from the norms before the attention. Heads
+  /// are first permuted by the requested order; the refiner, if there is one and this `refines`,
+  /// runs last and requires layers in the order of computation. Keeps references to all arguments.
+  AttentionPooler(const ConversionPlan& plan, const Checkpoint& checkpoint,
+                  const std::atomic<bool>* stop = nullptr, bool refines = true)
+      : plan_(plan), checkpoint_(checkpoint), stop_(stop), refines_(refines) {}
 
   /// The pooled heads of one layer, valid until the next call. Throws kBadInput for NaN and
   /// infinities in them, kInterrupted soon after `stop`, if given, turns true.
@@ -144,19 +132,13 @@ class AttentionPooler {
   PoolingTask task(AttentionRole role, std::size_t layer, const AttentionHeads& heads) const;
   PooledAttention pool(AttentionRole role, std::size_t layer) const;
 
-  using Place = std::pair<AttentionRole, std::size_t>;
-
-  const ModelSpec& source_;
-  const ModelSpec& grouped_;
-  Pooling pooling_;
-  std::shared_ptr<const Calibration> calibration_;
+  const ConversionPlan& plan_;
   const Checkpoint& checkpoint_;
-  HeadOrder order_;
-  AttentionRefiner* refiner_;
   const std::atomic<bool>* stop_;
-  std::optional<Place> last_;
+  bool refines_;
+  std::optional<HeadOrder::Place> last_;
   AttentionHeads heads_;
-  std::map<Place, LayerReport> reports_;
+  std::map<HeadOrder::Place, LayerReport> reports_;
 };
 
 }  // namespace regroup

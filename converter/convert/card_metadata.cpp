@@ -10,11 +10,9 @@
 #include "converter/convert/runtimes.h"
 #include "converter/convert/target.h"
 #include "formats/base/error.h"
-#include "formats/base/json.h"
 #include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/families/gguf_model.h"
-#include "formats/families/loader_code.h"
 
 namespace regroup {
 
@@ -58,8 +56,7 @@ bool is_plain_value(std::string_view value) {
   return !value.empty() && value.size() <= 200 &&
          (is_letter(value.front()) || is_digit(value.front())) && value.back() != ':' &&
          std::ranges::all_of(value, [&](char c) {
-           return is_letter(c) || is_digit(c) ||
-                  std::string_view("._-/:+~%?=").find(c) != std::string_view::npos;
+           return is_letter(c) || is_digit(c) || contains(std::string_view("._-/:+~%?="), c);
          });
 }
 
@@ -128,6 +125,21 @@ std::vector<MetadataEntry> entries_of(std::string_view card) {
   return {};
 }
 
+// A text of a GGUF file that fits into a line of metadata; empty for others.
+std::string line_in(const GgufMetadata& gguf, std::string_view key) {
+  const GgufMetadata::Entry* entry = gguf.find(key);
+  const std::string text(entry != nullptr && entry->type == GgufType::kString ? *gguf.text(key)
+                                                                              : "");
+  return text.find_first_of("\r\n") == std::string::npos ? text : "";
+}
+
+// "owner/name" of an address on the hub, or of such a name.
+std::string hub_repository(std::string text) {
+  constexpr std::string_view kHub = "https://huggingface.co/";
+  text.erase(0, text.starts_with(kHub) ? kHub.size() : 0);
+  return std::ranges::count(text, '/') == 1 ? text : "";
+}
+
 }  // namespace
 
 std::string yaml_text(std::string_view text) {
@@ -152,25 +164,6 @@ std::string lasting_metadata(std::string_view card) {
   }
   return kept;
 }
-
-namespace {
-
-// A text of a GGUF file that fits into a line of metadata; empty for others.
-std::string line_in(const GgufMetadata& gguf, std::string_view key) {
-  const GgufMetadata::Entry* entry = gguf.find(key);
-  const std::string text(entry != nullptr && entry->type == GgufType::kString ? *gguf.text(key)
-                                                                              : "");
-  return text.find_first_of("\r\n") == std::string::npos ? text : "";
-}
-
-// "owner/name" of an address on the hub, or of such a name.
-std::string hub_repository(std::string text) {
-  constexpr std::string_view kHub = "https://huggingface.co/";
-  text.erase(0, text.starts_with(kHub) ? kHub.size() : 0);
-  return std::ranges::count(text, '/') == 1 ? text : "";
-}
-
-}  // namespace
 
 std::string lasting_metadata(const GgufMetadata& gguf) {
   std::string base;
@@ -377,14 +370,11 @@ std::string foreign_code_list(const DirectoryCode& code) {
 
 std::string card_word(std::string_view text, std::string_view also) {
   std::string word(text.substr(0, 200));
-  std::ranges::replace_if(
-      word,
-      [&](char c) {
-        const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                           (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '-';
-        return !plain && also.find(c) == also.npos;
-      },
-      '?');
+  const auto is_strange = [&](char c) {
+    return !is_letter(c) && !is_digit(c) && !contains(std::string_view("_.-"), c) &&
+           !contains(also, c);
+  };
+  std::ranges::replace_if(word, is_strange, '?');
   return word;
 }
 

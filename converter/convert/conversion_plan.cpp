@@ -1,16 +1,12 @@
 #include "converter/convert/conversion_plan.h"
 
 #include <algorithm>
-#include <map>
-#include <string>
+#include <numeric>
 #include <utility>
-#include <vector>
 
 #include "converter/convert/equivalence.h"
 #include "converter/convert/execute_plan.h"
 #include "converter/convert/kv_head_request.h"
-#include "converter/convert/loader_choice.h"
-#include "converter/convert/target.h"
 #include "converter/convert/tensor_mapping.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
@@ -20,7 +16,6 @@
 #include "formats/model/serving_cost.h"
 #include "formats/spec/config_writers.h"
 #include "formats/tensors/checkpoint.h"
-#include "formats/tensors/safetensors.h"
 
 namespace regroup {
 
@@ -41,12 +36,16 @@ ModelSpec grouped_spec(const ModelSpec& source, const ConversionRequest& request
   return grouped;
 }
 
+// Whether the result has the source's own form.
+bool keeps_form(const ConversionRequest& request) {
+  return request.target == "same" || request.target == "expanded";
+}
+
 // The requested container; if none, that of a named architecture or the source's own.
 Container choose_container(const Model& source, const ConversionRequest& request) {
-  const bool names_architecture = request.target != "same" && request.target != "expanded";
   const Container container = request.container.value_or(
-      names_architecture ? Container::kSafetensors : container_of(source));
-  if (names_architecture && is_single_file(container)) {
+      keeps_form(request) ? container_of(source) : Container::kSafetensors);
+  if (!keeps_form(request) && is_single_file(container)) {
     throw_usage("--target {} is a Hugging Face architecture, which this container cannot hold",
                 printable(request.target));
   }
@@ -60,8 +59,8 @@ Container choose_container(const Model& source, const ConversionRequest& request
 // A base model has no output head, which every other form needs. It therefore keeps its form.
 void check_head(const Model& source, const ModelSpec& grouped, const ConversionRequest& request,
                 Container container) {
-  const bool same_form = request.target == "same" || request.target == "expanded" ||
-                         (request.target == "auto" && loaders_take_heads(grouped));
+  const bool same_form =
+      keeps_form(request) || (request.target == "auto" && loaders_take_heads(grouped));
   if (!source.missing_head.empty() && (!same_form || is_single_file(container))) {
     throw_usage(
         "{}: a base model, without the head that predicts tokens ({} is in none of its files), "
@@ -80,40 +79,12 @@ void check_part(const ModelSpec& source, const ConversionRequest& request, Conta
   if (request.positions != PositionChange::kKeep) {
     throw_usage("--positions: the language model inside a {} model keeps its positions", model);
   }
-  const bool same_form =
-      request.target == "auto" || request.target == "same" || request.target == "expanded";
-  if (!same_form || is_single_file(container)) {
+  if ((request.target != "auto" && !keeps_form(request)) || is_single_file(container)) {
     throw_usage(
         "the language model inside a {} model is converted in place, since another form has no "
         "place for the other tensors: --target same or expanded, --to safetensors or torch",
         model);
   }
-}
-
-Target choose_target(const Model& source, const ModelSpec& grouped,
-                     const ConversionRequest& request, Container container) {
-  if (request.target == "expanded") {
-    Target target =
-        expanded_target(source, grouped, request.stored_kv_heads.value_or(grouped.query_heads));
-    return container == Container::kGguf ? gguf_target(source, target.spec) : std::move(target);
-  }
-  if (container == Container::kGguf) {
-    return gguf_target(source, grouped);
-  }
-  if (request.target == "auto" && grouped.whole_model.empty()) {
-    return automatic_target(source, grouped);
-  }
-  if (request.target == "auto" && !loaders_take_heads(grouped)) {
-    throw_usage(
-        "the loaders of the {} inside a {} model do not support these kv heads: try --target "
-        "expanded, or same to write them anyway",
-        grouped.family, printable(grouped.whole_model));
-  }
-  if (request.target != "same" && request.target != "auto") {
-    return named_target(source, grouped, request.target);
-  }
-  return source.convention == Convention::kHuggingFace ? same_target(source, grouped)
-                                                       : hugging_face_target(source, grouped);
 }
 
 void check_output_names(const Checkpoint& checkpoint) {
@@ -159,6 +130,25 @@ void count_bytes(ConversionPlan& plan, const Checkpoint& checkpoint) {
   }
   if (plan.spec.has_encoder()) {
     plan.cross_kv_bytes_per_token = cache_change(plan, checkpoint, AttentionRole::kCross);
+  }
+}
+
+// Checks that heads of `source` allow the method's changes of basis.
+void check_can_pool(const ModelSpec& source, PoolMethod method) {
+  if (!needs_solver(method)) {
+    return;
+  }
+  if (source.clip_qkv) {
+    throw_usage(
+        "pooling method {}: {} clamps queries, keys and values (clip_qkv), which allows no change "
+        "of basis; allowed are mean, first and random",
+        name_of(method), printable(source.architecture));
+  }
+  if (!source.not_computable.empty()) {
+    throw_usage(
+        "pooling method {}: it is not known what {} computes with its heads ({}); allowed are "
+        "mean, first and random",
+        name_of(method), printable(source.architecture), printable(source.not_computable));
   }
 }
 
@@ -255,7 +245,7 @@ DType dtype_of_most_matrices(const ConversionPlan& plan) {
     matrices[step.output.dtype] += step.output.shape.size() >= 2 ? 1 : 0;
   }
   const auto most =
-      std::ranges::max_element(matrices, [](auto& a, auto& b) { return a.second < b.second; });
+      std::ranges::max_element(matrices, {}, [](const auto& each) { return each.second; });
   return most == matrices.end() ? DType::kF32 : most->first;
 }
 
@@ -318,7 +308,7 @@ GgufMetadata gguf_with_record(GgufMetadata metadata, const Model& source,
                            record_of(plan, source, plan.grouped)));
   }
   if (chooses_dtype(plan)) {
-    metadata.remove(kSourceDtypesKey);
+    metadata.remove_if([](std::string_view key) { return key == kSourceDtypesKey; });
   }
   if (!metadata.contains("general.file_type")) {
     metadata.set_u32("general.file_type", gguf_file_type(plan));
@@ -342,8 +332,23 @@ void add_record(ConversionPlan& plan, const Model& source) {
   }
 }
 
+// The source's own architecture, asked for by its name, is the form that it has, unless it has a
+// name that stock loaders refuse.
+ConversionRequest with_own_form(const Model& source, ConversionRequest request) {
+  const std::string& own = source.spec.architecture;
+  const std::string type = stock_model_type(source.config);
+  if (source.convention == Convention::kHuggingFace && source.spec.whole_model.empty() &&
+      request.positions == PositionChange::kKeep && !has_alibi_names(source.config) &&
+      architecture_of_model_type(type) == own &&
+      (request.target == own || request.target == type)) {
+    request.target = "same";
+  }
+  return request;
+}
+
 // `written`: whether loaders will see the result.
-ConversionPlan make_plan(const Model& source, const ConversionRequest& request, bool written) {
+ConversionPlan make_plan(const Model& source, const ConversionRequest& asked, bool written) {
+  const ConversionRequest request = with_own_form(source, asked);
   const Checkpoint& checkpoint = source.checkpoint;
   check_tensors(source.spec, checkpoint);
   check_output_names(checkpoint);
@@ -353,7 +358,8 @@ ConversionPlan make_plan(const Model& source, const ConversionRequest& request, 
   check_can_refine(plan);
   check_part(source.spec, request, plan.container);
   check_head(source, plan.grouped, request, plan.container);
-  Target target = choose_target(source, plan.grouped, request, plan.container);
+  Target target =
+      choose_target(source, plan.grouped, plan.container, request.target, request.stored_kv_heads);
   if (written) {
     keep_from_stock_loaders(target, plan.container, request.target);
     choose_loader_code(target, source, plan.container, request.loader);
@@ -377,10 +383,7 @@ ConversionPlan make_plan(const Model& source, const ConversionRequest& request, 
 
 std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std::int64_t head_dim,
                                  DType dtype) {
-  std::uint64_t heads = 0;
-  for (const std::int64_t count : kv_heads) {
-    heads += static_cast<std::uint64_t>(count);
-  }
+  const auto heads = std::accumulate(kv_heads.begin(), kv_heads.end(), std::uint64_t{0});
   return 2 * heads * static_cast<std::uint64_t>(head_dim) * bits_of(dtype) / 8;
 }
 

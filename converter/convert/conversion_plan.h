@@ -83,14 +83,12 @@ struct ConversionPlan : ResultFiles {
 /// wrong shape).
 ConversionPlan plan_conversion(const Model& source, const ConversionRequest& request);
 
+/// The same for a reference that a result is compared with before it is published. It stays in
+/// memory: since no loader reads it, it may be one that loaders would misread.
+ConversionPlan plan_reference(const Model& source, const ConversionRequest& request);
+
 /// Bytes of keys and values that one token adds to the cache over all layers.
 std::uint64_t kv_bytes_per_token(const std::vector<std::int64_t>& kv_heads, std::int64_t head_dim,
                                  DType dtype);
-
-// The plan of the reference that a result is compared with before it is published.
-
-/// plan_conversion() for a result that stays in memory: since no loader reads it, it may be one
-/// that loaders would misread.
-ConversionPlan plan_reference(const Model& source, const ConversionRequest& request);
 
 }  // namespace regroup

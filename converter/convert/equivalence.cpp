@@ -267,20 +267,6 @@ void compare_tensors(Comparison& c, const ModelSpec& source, const ModelSpec& ta
   }
 }
 
-}  // namespace
-
-std::vector<std::string> obstacles_between(const ModelSpec& source, const ModelSpec& target) {
-  Comparison comparison;
-  compare_sizes(comparison, source, target);
-  compare_positions(comparison, source, target);
-  compare_block(comparison, source, target);
-  compare_experts(comparison, source, target);
-  compare_tensors(comparison, source, target);
-  return comparison.take();
-}
-
-namespace {
-
 // Ignores differences that llama.cpp's graphs cannot express. Rows of the output projection that
 // were normalised when the file was written do not change when they are normalised again.
 ModelSpec as_recorded(ModelSpec stored, const ModelSpec& recorded) {
@@ -331,6 +317,16 @@ ModelSpec without_fillers(ModelSpec stored, const ModelSpec& recorded,
 }
 
 }  // namespace
+
+std::vector<std::string> obstacles_between(const ModelSpec& source, const ModelSpec& target) {
+  Comparison comparison;
+  compare_sizes(comparison, source, target);
+  compare_positions(comparison, source, target);
+  compare_block(comparison, source, target);
+  compare_experts(comparison, source, target);
+  compare_tensors(comparison, source, target);
+  return comparison.take();
+}
 
 void use_windows_of(ModelSpec& spec, const ModelSpec& other) {
   spec.sliding_window = other.sliding_window;

@@ -11,8 +11,6 @@
 
 namespace regroup {
 
-// Checks that two specs describe the same computation, independent of tensor names and layouts.
-
 /// The differences that keep `target` from computing exactly what `source` computes with mapped
 /// tensors, each as "<what>: <source's>, <target's>"; empty if there are none. These may differ:
 /// names, packing, transposition, the pairing of RoPE's features, one norm for two in parallel

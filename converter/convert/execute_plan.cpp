@@ -1,7 +1,6 @@
 #include "converter/convert/execute_plan.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <condition_variable>
 #include <deque>
@@ -13,8 +12,6 @@
 #include <system_error>
 #include <thread>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "converter/convert/loader_choice.h"
 #include "converter/convert/model_card.h"
@@ -27,7 +24,6 @@
 #include "formats/tensors/checkpoint.h"
 #include "formats/tensors/checkpoint_writer.h"
 #include "formats/tensors/dtype.h"
-#include "formats/tensors/torch_writer.h"
 
 namespace regroup {
 namespace {
@@ -54,7 +50,7 @@ class TensorMaker {
   std::span<const std::byte> bytes(const HeadMove& move) {
     if (move.pooled) {
       const PooledTensor& tensor = *move.pooled;
-      return std::as_bytes(std::span(pooler_.layer(tensor.role, tensor.layer).values(tensor)));
+      return std::as_bytes(std::span(tensor.values_in(pooler_.layer(tensor.role, tensor.layer))));
     }
     const auto [place, is_new] = read_.try_emplace(move.source);
     if (is_new) {
@@ -137,19 +133,6 @@ std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan&
   return result;
 }
 
-AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint,
-                          const std::atomic<bool>* stop, bool refines) {
-  AttentionRefiner* refiner = refines ? plan.request.refiner.get() : nullptr;
-  return {plan.spec,
-          plan.grouped,
-          plan.request.pooling,
-          plan.request.calibration,
-          checkpoint,
-          plan.request.order,
-          refiner,
-          stop};
-}
-
 std::vector<std::pair<AttentionRole, std::size_t>> pooled_layers(const ConversionPlan& plan) {
   std::vector<std::pair<AttentionRole, std::size_t>> layers;
   for (const AttentionRole role : plan.spec.roles()) {
@@ -165,7 +148,7 @@ std::vector<std::pair<AttentionRole, std::size_t>> pooled_layers(const Conversio
 
 std::vector<LayerReport> measure_pooling(const ConversionPlan& plan, const Checkpoint& checkpoint,
                                          const std::atomic<bool>& stop) {
-  AttentionPooler pooler = pooler_of(plan, checkpoint, &stop, /*refines=*/false);
+  AttentionPooler pooler(plan, checkpoint, &stop, /*refines=*/false);
   for (const auto& [role, layer] : pooled_layers(plan)) {
     pooler.layer(role, layer);
   }
@@ -209,12 +192,6 @@ constexpr unsigned kFewestThreads = 2, kMostThreads = 4;
 // Tensors are computed concurrently as long as they need no more memory than this in total.
 constexpr std::uint64_t kSideBySide = 64U << 20;
 
-// The position of a solved tensor in the order of computation.
-std::tuple<bool, std::size_t, AttentionRole> turn_of(const TensorStep& step) {
-  const PooledTensor& tensor = *step.solved();
-  return {tensor.role != AttentionRole::kEncoder, tensor.layer, tensor.role};
-}
-
 // The work queue. Only the first thread makes solved tensors, because a layer is solved once for
 // all its tensors and a refiner processes layers in order.
 class Steps {
@@ -223,7 +200,10 @@ class Steps {
     for (const TensorStep& step : plan.steps) {
       (step.unchanged() ? copied_ : step.solved() != nullptr ? solved_ : moved_).push_back(&step);
     }
-    std::ranges::stable_sort(solved_, {}, [](const auto* step) { return turn_of(*step); });
+    std::ranges::stable_sort(solved_, {}, [](const TensorStep* step) {  // as they are computed
+      const PooledTensor& tensor = *step->solved();
+      return std::tuple(tensor.role != AttentionRole::kEncoder, tensor.layer, tensor.role);
+    });
   }
 
   // Returns the next tensor for a thread, or null. The first thread prefers computed tensors.
@@ -441,7 +421,7 @@ std::vector<LayerReport> execute_conversion(const ConversionPlan& plan, const Mo
     refuse_output_inside(source, destination);
   }
   StagedDirectory staged(destination);
-  AttentionPooler pooler = pooler_of(plan, source.checkpoint, &stop);
+  AttentionPooler pooler(plan, source.checkpoint, &stop);
   const auto writer = make_writer(plan, source.checkpoint, staged.path());
   TensorChecksums checksums;
   const TensorWork work{plan, source.checkpoint, pooler, *writer, progress, stop, checksums};

@@ -23,14 +23,9 @@ using ConversionProgress = std::function<void(std::uint64_t bytes_done, std::str
 using ConversionCheck = std::function<void(const std::filesystem::path& result)>;
 
 /// The bytes of one output tensor. Throws kBadInput for NaN or infinities among pooled heads.
-/// `pooler` is that of the plan, see pooler_of(); it caches layers between calls.
+/// `pooler` is that of the plan; it caches layers between calls.
 std::vector<std::byte> make_tensor(const TensorStep& step, const ConversionPlan& plan,
                                    const Checkpoint& checkpoint, AttentionPooler& pooler);
-
-/// The pooler of the plan's layers, with its refiner if it `refines`. Keeps references to all
-/// arguments.
-AttentionPooler pooler_of(const ConversionPlan& plan, const Checkpoint& checkpoint,
-                          const std::atomic<bool>* stop = nullptr, bool refines = true);
 
 /// The attention that gets fewer kv heads.
 std::vector<std::pair<AttentionRole, std::size_t>> pooled_layers(const ConversionPlan& plan);

@@ -25,6 +25,46 @@ std::vector<std::int64_t> divisors(std::int64_t number) {
   return found;
 }
 
+// No measurement is larger. Summed over as many layers as a model can have, it stays finite.
+constexpr double kLargestCost = 1e300;
+
+// The largest number of bytes that divides all options.
+std::uint64_t common_unit(const std::vector<std::vector<LayerOption>>& layers) {
+  std::uint64_t unit = 0;
+  for (const auto& options : layers) {
+    for (const LayerOption& option : options) {
+      unit = std::gcd(unit, option.bytes);
+    }
+  }
+  return std::max<std::uint64_t>(unit, 1);
+}
+
+// The fewest and the most bytes that all layers together may have.
+std::pair<std::uint64_t, std::uint64_t> range_of_bytes(
+    const std::vector<std::vector<LayerOption>>& layers) {
+  std::uint64_t fewest = 0, most = 0;
+  for (const auto& options : layers) {
+    const auto [low, high] = std::ranges::minmax_element(options, {}, &LayerOption::bytes);
+    fewest += low->bytes;
+    most += high->bytes;
+  }
+  return {fewest, most};
+}
+
+void check_costs(const std::vector<std::vector<LayerOption>>& layers) {
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    for (const LayerOption& option : layers[layer]) {
+      if (!std::isfinite(option.cost) || std::abs(option.cost) > kLargestCost) {
+        throw_bad_input(
+            "--kv-budget: layer {} with {} kv heads: the measured cost is {}; regroup eval tells "
+            "whether the model gives finite predictions on that text, regroup inspect --stats "
+            "which tensors hold NaN, infinities or numbers near the largest",
+            layer, option.kv_heads, option.cost);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::int64_t> parse_kv_heads(std::string_view text) {
@@ -71,7 +111,7 @@ std::vector<std::int64_t> resolve_kv_heads(const std::vector<std::int64_t>& requ
       throw_usage("--kv-heads {}: layer {} has only {} kv heads; regroup expand repeats heads",
                   heads[i], i, has);
     }
-    if (has % heads[i] != 0) {
+    if (heads[i] < 1 || has % heads[i] != 0) {
       throw_usage("--kv-heads {}: does not divide the {} kv heads of layer {}; allowed: {}",
                   heads[i], has, i, fmt::join(divisors(has), ", "));
     }
@@ -79,61 +119,20 @@ std::vector<std::int64_t> resolve_kv_heads(const std::vector<std::int64_t>& requ
   return heads;
 }
 
-namespace {
-
-// No measurement is larger. Summed over as many layers as a model can have, it stays finite.
-constexpr double kLargestCost = 1e300;
-
-// The largest number of bytes that divides all options.
-std::uint64_t common_unit(const std::vector<std::vector<LayerOption>>& layers) {
-  std::uint64_t unit = 0;
-  for (const auto& options : layers) {
-    for (const LayerOption& option : options) {
-      unit = std::gcd(unit, option.bytes);
-    }
-  }
-  return std::max<std::uint64_t>(unit, 1);
-}
-
-std::uint64_t sum_of(const std::vector<std::vector<LayerOption>>& layers, bool most) {
-  std::uint64_t sum = 0;
-  for (const auto& options : layers) {
-    const auto [low, high] = std::ranges::minmax_element(options, {}, &LayerOption::bytes);
-    sum += most ? high->bytes : low->bytes;
-  }
-  return sum;
-}
-
-void check_costs(const std::vector<std::vector<LayerOption>>& layers) {
-  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
-    for (const LayerOption& option : layers[layer]) {
-      if (!std::isfinite(option.cost) || std::abs(option.cost) > kLargestCost) {
-        throw_bad_input(
-            "--kv-budget: layer {} with {} kv heads: the measured cost is {}; regroup eval tells "
-            "whether the model gives finite predictions on that text, regroup inspect --stats "
-            "which tensors hold NaN, infinities or numbers near the largest",
-            layer, option.kv_heads, option.cost);
-      }
-    }
-  }
-}
-
-}  // namespace
-
 std::vector<std::size_t> choose_within(const std::vector<std::vector<LayerOption>>& layers,
                                        std::uint64_t budget) {
   check_costs(layers);
-  if (sum_of(layers, false) > budget) {
-    const double most = static_cast<double>(sum_of(layers, true));
-    const double least = static_cast<double>(sum_of(layers, false));
+  const auto [fewest, most] = range_of_bytes(layers);
+  if (fewest > budget) {
+    const double needed = static_cast<double>(fewest);
     throw_usage(
         "--kv-budget: {:.4g} KiB per token, the fewest kv heads need {:.4g} KiB, which is {:.3g}% "
         "of what the most need",
-        static_cast<double>(budget) / 1024.0, least / 1024.0,
-        std::ceil(1000.0 * least / most) / 10.0);
+        static_cast<double>(budget) / 1024.0, needed / 1024.0,
+        std::ceil(1000.0 * needed / static_cast<double>(most)) / 10.0);
   }
   const std::uint64_t unit = common_unit(layers);
-  const auto room = static_cast<std::size_t>(std::min(budget, sum_of(layers, true)) / unit);
+  const auto room = static_cast<std::size_t>(std::min(budget, most) / unit);
   constexpr double kNever = std::numeric_limits<double>::infinity();
   // least[u]: the least cost of the layers so far in exactly u units. choice[l][u]: the option that
   // layer l has in it.

@@ -10,8 +10,6 @@
 
 namespace regroup {
 
-// The requested kv heads of each layer, checked against the model.
-
 /// Reads "8" (every layer) or "8,8,4,…" (one per layer). Throws kUsage for anything else.
 std::vector<std::int64_t> parse_kv_heads(std::string_view text);
 

@@ -98,12 +98,6 @@ void check_free(const Model& source, const LoaderCode& code) {
   }
 }
 
-std::string note_on(const LoaderCode& code) {
-  return "transformers loads the result and its tokenizer with trust_remote_code=True, by the code "
-         "in " +
-         std::string(code.files.back().name);
-}
-
 // Leaves out the source's code, which the result gets anew if it needs it.
 void drop_code(Target& target, const Model& source) {
   target.config_text = without_loader_code(target.config_text);
@@ -143,7 +137,10 @@ void add_code(Target& target, const Model& source, Container container, LoaderCh
   check_free(source, *code);
   target.config_text = with_loader_code(target.config_text, *code);
   target.loader_files = code->files;
-  target.notes.push_back(note_on(*code));
+  target.notes.push_back(
+      fmt::format("transformers loads the result and its tokenizer with trust_remote_code=True, by "
+                  "the code in {}",
+                  code->files.back().name));
 }
 
 // Names what the result has of code by others.

@@ -7,8 +7,6 @@
 
 namespace regroup {
 
-// Decides which architecture name a result may carry.
-
 /// Gives `target` names of regroup's own, which stock loaders refuse.
 void use_own_names(Target& target);
 

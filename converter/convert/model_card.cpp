@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,8 +11,6 @@
 
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
-#include "formats/families/loader_code.h"
-#include "formats/model/conversion_record.h"
 #include "formats/model/model_directory.h"
 #include "formats/model/record_words.h"
 
@@ -35,10 +32,8 @@ std::string recorded_heads(const Fact<KvHeads>& recorded, const ModelSpec& spec,
 }
 
 bool any_grouped(const ModelSpec& spec, std::int64_t most) {
-  const auto roles = spec.roles();
-  return std::any_of(roles.begin(), roles.end(), [&](AttentionRole role) {
-    const auto& heads = spec.kv_heads_of(role);
-    return *std::max_element(heads.begin(), heads.end()) <= most;
+  return std::ranges::any_of(spec.roles(), [&](AttentionRole role) {
+    return std::ranges::max(spec.kv_heads_of(role)) <= most;
   });
 }
 
@@ -210,29 +205,6 @@ std::string history_section(const ConversionRecord& record) {
   return text;
 }
 
-}  // namespace
-
-std::string model_card(const Json& config, const ModelSpec& spec, std::string_view metadata,
-                       const DirectoryCode& code) {
-  const ConversionRecord record = ConversionRecord::in_config(config);
-  const bool converted = record.converted();
-  if (!converted && !record.trained()) {
-    return "";
-  }
-  const std::string version = plain_word(record.version.value);
-  const std::string heads = range_of_heads(spec.kv_heads);
-  const std::string name = metadata_value(metadata, "model_name");
-  return front_matter(config, spec, metadata, code) +
-         fmt::format("\n# {} with {} key and value head{}\n\nMade by regroup{}.\n",
-                     card_word(name.empty() ? spec.architecture : name), heads,
-                     heads == "1" ? "" : "s", version == kNotRecorded ? "" : " " + version) +
-         (converted ? conversion_section(record, spec) : "") +
-         training_section(record.training.value) + history_section(record) +
-         loading_section(config, spec, metadata, code);
-}
-
-namespace {
-
 namespace fs = std::filesystem;
 
 constexpr const char* kCard = "README.md";
@@ -270,6 +242,25 @@ DirectoryCode code_of(const fs::path& directory, const Json& config) {
 }
 
 }  // namespace
+
+std::string model_card(const Json& config, const ModelSpec& spec, std::string_view metadata,
+                       const DirectoryCode& code) {
+  const ConversionRecord record = ConversionRecord::in_config(config);
+  const bool converted = record.converted();
+  if (!converted && !record.trained()) {
+    return "";
+  }
+  const std::string version = plain_word(record.version.value);
+  const std::string heads = range_of_heads(spec.kv_heads);
+  const std::string name = metadata_value(metadata, "model_name");
+  return front_matter(config, spec, metadata, code) +
+         fmt::format("\n# {} with {} key and value head{}\n\nMade by regroup{}.\n",
+                     card_word(name.empty() ? spec.architecture : name), heads,
+                     heads == "1" ? "" : "s", version == kNotRecorded ? "" : " " + version) +
+         (converted ? conversion_section(record, spec) : "") +
+         training_section(record.training.value) + history_section(record) +
+         loading_section(config, spec, metadata, code);
+}
 
 void write_model_card(const Model& source, const fs::path& directory,
                       const std::string& config_text, const ModelSpec& spec) {

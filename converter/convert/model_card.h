@@ -59,8 +59,6 @@ std::string metadata_value(std::string_view metadata, std::string_view key);
 /// `metadata` without `key`.
 std::string without_metadata(std::string_view metadata, std::string_view key);
 
-// The section of a model card on how to load the model.
-
 /// `text` if it consists of letters, digits, "_.-" and `also`, as names do; other characters become
 /// "?".
 std::string card_word(std::string_view text, std::string_view also = "");

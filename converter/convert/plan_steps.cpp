@@ -21,6 +21,7 @@
 #include "formats/families/family.h"
 #include "formats/families/gguf_model.h"
 #include "formats/families/layout_tensors.h"
+#include "formats/spec/tensor_names.h"
 #include "formats/tensors/checkpoint.h"
 #include "formats/tensors/dtype.h"
 
@@ -140,12 +141,9 @@ void settle(TensorStep& step, const Model& source, const ConversionPlan& plan) {
 }
 
 TensorStep step_that_copies(const TensorInfo& tensor) {
-  const HeadBlocks all =
-      tensor.shape.size() == 2
-          ? head_blocks(tensor.shape, false, std::vector<std::int64_t>{0}, tensor.shape[0])
-          : head_blocks({tensor.elements()}, false, std::vector<std::int64_t>{0},
-                        tensor.elements());
-  TensorStep step{{tensor.name, tensor.dtype, tensor.shape}, {}, {}, 0.0, {}, {}};
+  const Shape shape = tensor.shape.size() == 2 ? tensor.shape : Shape{tensor.elements()};
+  const HeadBlocks all = head_blocks(shape, false, Rows{0}, shape[0]);
+  TensorStep step{{tensor.name, tensor.dtype, tensor.shape}};
   step.moves.push_back(copy_of_heads(tensor.name, all, all));
   return step;
 }
@@ -219,20 +217,6 @@ void plan_in_place(ConversionPlan& plan, const Model& source) {
   }
 }
 
-// Masks and frequencies that older loaders saved with the weights. No loader reads them.
-bool is_buffer(const std::string& name) {
-  constexpr std::string_view kEndings[] = {
-      "attn.bias",      "attn.masked_bias",      "attn.causal_mask",
-      "attention.bias", "attention.masked_bias", "rotary_emb.inv_freq",
-      "rope.freqs",     "rope_freqs.weight",     "embed_positions.weights"};
-  return std::ranges::any_of(kEndings,
-                             [&](std::string_view ending) { return name.ends_with(ending); });
-}
-
-bool is_bias_of_zeros(const Checkpoint& checkpoint, const TensorInfo& tensor) {
-  return tensor.name.ends_with(".bias") && holds_only_zeros(checkpoint, tensor);
-}
-
 // Checks that tensors which no step reads are not needed.
 void account_for_rest(ConversionPlan& plan, const Checkpoint& checkpoint) {
   std::unordered_set<std::string> used = dropped_positions(plan);
@@ -249,8 +233,10 @@ void account_for_rest(ConversionPlan& plan, const Checkpoint& checkpoint) {
     if (used.contains(tensor.name)) {
       continue;
     }
-    if (!is_buffer(tensor.name) && !repeats(checkpoint, tensor, plan.spec.token_embedding) &&
-        !is_bias_of_zeros(checkpoint, tensor)) {
+    const bool adds_nothing =
+        is_saved_buffer(tensor.name) || repeats(checkpoint, tensor, plan.spec.token_embedding) ||
+        (tensor.name.ends_with(".bias") && holds_only_zeros(checkpoint, tensor));
+    if (!adds_nothing) {
       throw_usage("{} has no place in {}", place_of(checkpoint, tensor),
                   printable(plan.target.architecture));
     }
@@ -270,7 +256,7 @@ void plan_tensor_mapping(ConversionPlan& plan, const Model& source) {
   }
   if (plan.container == Container::kGguf && gguf_parts_for(plan.grouped).rope_factors) {
     const std::vector<float> factors = gguf_rope_factors(plan.grouped.rope);
-    TensorStep step{{"rope_freqs.weight", DType::kF32, {std::ssize(factors)}}, {}, {}, 0.0, {}, {}};
+    TensorStep step{{"rope_freqs.weight", DType::kF32, {std::ssize(factors)}}};
     step.values.assign(factors.begin(), factors.end());
     plan.steps.push_back(std::move(step));
   }
@@ -331,22 +317,16 @@ void note_loading(ConversionPlan& plan) {
   }
 }
 
-// llama.cpp pads values to the widest layer, unless its attention is fused.
-void note_mixed_cache(ConversionPlan& plan) {
-  if (plan.container == Container::kGguf && !is_uniform(plan.target.kv_heads)) {
-    plan.notes.push_back(
-        "llama.cpp caches values in every layer for the most kv heads of any layer, unless it runs "
-        "with flash attention (--flash-attn on)");
-  }
-}
-
 // Notes on runtimes that do not load a changed model, or gain nothing from it.
 void note_serving(ConversionPlan& plan) {
   const bool changed = plan.target.kv_heads != plan.spec.kv_heads ||
                        plan.target.architecture != plan.spec.architecture;
-  if (is_single_file(plan.container)) {
-    note_mixed_cache(plan);
-  } else if (changed && !has_own_names(plan)) {
+  if (is_single_file(plan.container) && !is_uniform(plan.target.kv_heads)) {
+    // It pads values to the widest layer, unless its attention is fused.
+    plan.notes.push_back(
+        "llama.cpp caches values in every layer for the most kv heads of any layer, unless it runs "
+        "with flash attention (--flash-attn on)");
+  } else if (!is_single_file(plan.container) && changed && !has_own_names(plan)) {
     const Json config = parse_json_object(plan.config_text, "config.json");
     append(plan.notes, runtime_notes(plan.spec, {config, plan.target}));
   }
@@ -416,7 +396,6 @@ void note_requantising(ConversionPlan& plan, const Checkpoint& source) {
 }  // namespace
 
 void add_notes(ConversionPlan& plan, const Checkpoint& source) {
-  append(plan.notes, plan.spec.contradictions);
   note_loading(plan);
   note_serving(plan);
   note_pooling(plan);

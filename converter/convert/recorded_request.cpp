@@ -2,7 +2,6 @@
 #include <array>
 #include <charconv>
 #include <map>
-#include <string>
 #include <string_view>
 
 #include "converter/convert/tensor_parts.h"
@@ -18,21 +17,22 @@ namespace regroup {
 
 namespace {
 
+using DTypeCounts = std::map<DType, std::size_t>;
+
 // The type that most matrices of a result have.
 std::optional<DType> usual_dtype(const Checkpoint& result) {
-  std::map<DType, std::size_t> matrices;
+  DTypeCounts matrices;
   for (const TensorInfo& tensor : result.tensors()) {
     matrices[tensor.dtype] += tensor.shape.size() == 2 && can_encode(tensor.dtype) ? 1 : 0;
   }
-  const auto most =
-      std::ranges::max_element(matrices, [](auto& a, auto& b) { return a.second < b.second; });
+  const auto most = std::ranges::max_element(matrices, {}, &DTypeCounts::value_type::second);
   return most != matrices.end() && most->second > 0 ? std::optional(most->first) : std::nullopt;
 }
 
 // If most matrices have another type than in `plan`, which was made without a requested type: that
 // type.
 std::optional<DType> asked_dtype(const ConversionPlan& plan, const Checkpoint& result) {
-  std::map<DType, std::size_t> others;
+  DTypeCounts others;
   std::size_t matrices = 0;
   for (const TensorStep& step : plan.steps) {
     const TensorInfo* tensor = result.find(step.output.name);
@@ -44,8 +44,7 @@ std::optional<DType> asked_dtype(const ConversionPlan& plan, const Checkpoint& r
       ++others[tensor->dtype];
     }
   }
-  const auto most =
-      std::ranges::max_element(others, [](auto& a, auto& b) { return a.second < b.second; });
+  const auto most = std::ranges::max_element(others, {}, &DTypeCounts::value_type::second);
   return most != others.end() && 2 * most->second > matrices ? std::optional(most->first)
                                                              : std::nullopt;
 }
@@ -149,13 +148,18 @@ void check_loaders_agree(const Model& result) {
   }
 }
 
-// The recorded kv heads of one role.
+// The recorded kv heads of one role. Layers without attention have none.
 std::vector<std::int64_t> heads_in(const Fact<KvHeads>& recorded, const ModelSpec& spec,
                                    AttentionRole role, const Model& result) {
   const std::vector<std::uint64_t> heads = heads_of(recorded.value, spec, role);
   if (heads.empty()) {
     throw_bad_input("{}: recorded kv_heads are {}, a number or a list of them is needed",
                     where(result), printable_json(recorded.stored));
+  }
+  const std::uint64_t most = *std::ranges::max_element(heads);
+  if (most < 1 || most > static_cast<std::uint64_t>(spec.query_heads)) {
+    throw_bad_input("{}: recorded kv_heads are {}, from 1 to {} are possible", where(result),
+                    printable_json(recorded.stored), spec.query_heads);
   }
   return {heads.begin(), heads.end()};
 }
@@ -189,11 +193,6 @@ void read_heads(ConversionRequest& request, const ConversionRecord& record, cons
 }
 
 using Heads = std::vector<std::int64_t>;
-
-bool is_permutation_of(std::int64_t count, Heads heads) {
-  std::ranges::sort(heads);
-  return heads == evenly_spaced(count);
-}
 
 // The order of query heads in a JSON list, or none if it is not a permutation.
 Heads permutation_in(const Json& recorded, std::int64_t count) {

@@ -13,18 +13,26 @@ namespace regroup {
 
 namespace {
 
-// Caches the losses of groups per layer, so that each is requested only once.
+double sum_of(const std::vector<double>& losses) {
+  return std::accumulate(losses.begin(), losses.end(), 0.0);
+}
+
+// The losses of groups per layer, each requested only once.
 class StackLosses {
  public:
   StackLosses(const std::vector<std::int64_t>& groups, const LayerLosses& losses)
-      : groups_(groups), losses_(losses), known_(groups.size()) {}
+      : groups_(groups) {
+    for (std::size_t layer = 0; layer < groups.size(); ++layer) {
+      known_.emplace_back([&losses, layer](const auto& some) { return losses(layer, some); });
+    }
+  }
 
   // The losses, summed over the layers with `count` groups.
   std::vector<double> sums(std::int64_t count, const std::vector<HeadGroup>& groups) {
     std::vector<double> sums(groups.size(), 0.0);
     for (std::size_t layer = 0; layer < groups_.size(); ++layer) {
       if (groups_[layer] == count) {
-        const std::vector<double> each = of_layer(layer, groups);
+        const std::vector<double> each = known_[layer].of(groups);
         std::ranges::transform(each, sums, sums.begin(), std::plus<>());
       }
     }
@@ -37,41 +45,16 @@ class StackLosses {
     for (std::size_t layer = 0; layer < groups_.size(); ++layer) {
       std::vector<HeadGroup> groups = contiguous_partition(std::ssize(order), groups_[layer]);
       for (HeadGroup& group : groups) {
-        for (std::int64_t& head : group) {
-          head = order[static_cast<std::size_t>(head)];
-        }
+        group = taken(order, group);
       }
-      const std::vector<double> each = of_layer(layer, groups);
-      found.push_back(std::accumulate(each.begin(), each.end(), 0.0));
+      found.push_back(sum_of(known_[layer].of(groups)));
     }
     return found;
   }
 
  private:
-  std::vector<double> of_layer(std::size_t layer, const std::vector<HeadGroup>& groups) {
-    std::map<HeadGroup, double>& known = known_[layer];
-    std::vector<HeadGroup> unknown;
-    for (const HeadGroup& group : groups) {
-      if (known.try_emplace(group, 0.0).second) {
-        unknown.push_back(group);
-      }
-    }
-    if (!unknown.empty()) {
-      const std::vector<double> found = losses_(layer, unknown);
-      for (std::size_t i = 0; i < unknown.size(); ++i) {
-        known[unknown[i]] = found[i];
-      }
-    }
-    std::vector<double> all;
-    for (const HeadGroup& group : groups) {
-      all.push_back(known.at(group));
-    }
-    return all;
-  }
-
   const std::vector<std::int64_t>& groups_;
-  const LayerLosses& losses_;
-  std::vector<std::map<HeadGroup, double>> known_;  // by layer
+  std::vector<KnownCosts> known_;  // by layer
 };
 
 std::vector<std::int64_t> joined(const Partition& parts) {
@@ -86,51 +69,46 @@ std::vector<std::int64_t> joined(const Partition& parts) {
 std::vector<HeadGroup> heads_in(const std::vector<HeadGroup>& groups, const Partition& parts) {
   std::vector<HeadGroup> found;
   for (const HeadGroup& group : groups) {
-    HeadGroup& heads = found.emplace_back();
-    for (const std::int64_t part : group) {
-      append(heads, parts[static_cast<std::size_t>(part)]);
-    }
+    found.push_back(joined(taken(parts, group)));
   }
   return found;
 }
 
-double sum_of(const std::vector<double>& losses) {
-  return std::accumulate(losses.begin(), losses.end(), 0.0);
+// Whether each of these layers keeps one kv head.
+bool keep_one(const ConversionPlan& plan, AttentionRole role,
+              const std::vector<std::size_t>& layers) {
+  return std::ranges::all_of(
+      layers, [&](std::size_t layer) { return plan.grouped.kv_heads_of(role)[layer] == 1; });
 }
-
-}  // namespace
-
-SharedHeadOrder find_shared_head_order(std::int64_t heads, const std::vector<std::int64_t>& groups,
-                                       const LayerLosses& losses) {
-  StackLosses stack(groups, losses);
-  const std::set<std::int64_t, std::greater<>> counts(groups.begin(), groups.end());
-  Partition parts = contiguous_partition(heads, heads);
-  const std::vector<std::int64_t> as_they_are = joined(parts);
-  for (const std::int64_t count : counts) {
-    if (std::ssize(parts) % count == 0) {
-      const GroupCosts costs = [&](const std::vector<HeadGroup>& some) {
-        return stack.sums(count, heads_in(some, parts));
-      };
-      parts = heads_in(similar_partition(std::ssize(parts), count, costs), parts);
-    }
-  }
-  SharedHeadOrder found{joined(parts), {}, stack.in_order(as_they_are)};
-  found.losses = stack.in_order(found.order);
-  if (sum_of(found.losses) >= sum_of(found.contiguous_losses)) {
-    found.order = as_they_are;
-    found.losses = found.contiguous_losses;
-  }
-  return found;
-}
-
-namespace {
 
 class Search {
  public:
-  Search(const ConversionPlan& plan, const AttentionPooler& pooler,
-         const std::function<void(std::int64_t)>& progress)
-      : plan_(plan), pooler_(pooler), progress_(progress) {}
+  Search(const ConversionPlan& plan, const Checkpoint& checkpoint,
+         const std::function<void(std::int64_t)>& progress, const std::atomic<bool>& stop)
+      : plan_(plan), pooler_(plan, checkpoint, &stop), progress_(progress) {}
 
+  SimilarGrouping run() {
+    const auto places = pooled_layers(plan_);
+    for (const auto& [role, layer] : places) {
+      const std::vector<std::size_t> together = layers_in_step(plan_.spec, role, layer);
+      std::vector<std::size_t> pooled;
+      for (const std::size_t other : together) {
+        if (contains(places, std::pair{role, other})) {
+          pooled.push_back(other);
+        }
+      }
+      if (!heads_can_move(plan_.spec, role, layer) || keep_one(plan_, role, pooled)) {
+        call_if_given(progress_, ++done_);
+      } else if (together.size() == 1) {
+        group_layer(role, layer);
+      } else if (layer == pooled.front()) {
+        group_in_step(role, together, pooled);
+      }
+    }
+    return std::move(result_);
+  }
+
+ private:
   void group_layer(AttentionRole role, std::size_t layer) {
     const SimilarHeads found = pooler_.similar_heads(role, layer);
     result_.order.set(role, layer, joined(found.partition));
@@ -162,26 +140,37 @@ class Search {
     }
   }
 
-  void skip() { call_if_given(progress_, ++done_); }
-
-  SimilarGrouping take() { return std::move(result_); }
-
- private:
   const ConversionPlan& plan_;
-  const AttentionPooler& pooler_;
+  const AttentionPooler pooler_;
   const std::function<void(std::int64_t)>& progress_;
   std::int64_t done_ = 0;
   SimilarGrouping result_;
 };
 
-// Whether each of these layers keeps one kv head.
-bool keep_one(const ConversionPlan& plan, AttentionRole role,
-              const std::vector<std::size_t>& layers) {
-  return std::ranges::all_of(
-      layers, [&](std::size_t layer) { return plan.grouped.kv_heads_of(role)[layer] == 1; });
-}
-
 }  // namespace
+
+SharedHeadOrder find_shared_head_order(std::int64_t heads, const std::vector<std::int64_t>& groups,
+                                       const LayerLosses& losses) {
+  StackLosses stack(groups, losses);
+  const std::set<std::int64_t, std::greater<>> counts(groups.begin(), groups.end());
+  Partition parts = contiguous_partition(heads, heads);
+  const std::vector<std::int64_t> as_they_are = joined(parts);
+  for (const std::int64_t count : counts) {
+    if (std::ssize(parts) % count == 0) {
+      const GroupCosts costs = [&](const std::vector<HeadGroup>& some) {
+        return stack.sums(count, heads_in(some, parts));
+      };
+      parts = heads_in(similar_partition(std::ssize(parts), count, costs), parts);
+    }
+  }
+  SharedHeadOrder found{joined(parts), {}, stack.in_order(as_they_are)};
+  found.losses = stack.in_order(found.order);
+  if (sum_of(found.losses) >= sum_of(found.contiguous_losses)) {
+    found.order = as_they_are;
+    found.losses = found.contiguous_losses;
+  }
+  return found;
+}
 
 bool allows_one_grouping(const ConversionPlan& plan) {
   const auto places = pooled_layers(plan);
@@ -193,26 +182,7 @@ SimilarGrouping find_similar_grouping(const ConversionPlan& contiguous,
                                       const Checkpoint& checkpoint,
                                       const std::function<void(std::int64_t)>& progress,
                                       const std::atomic<bool>& stop) {
-  const AttentionPooler pooler = pooler_of(contiguous, checkpoint, &stop);
-  Search search(contiguous, pooler, progress);
-  const auto places = pooled_layers(contiguous);
-  for (const auto& [role, layer] : places) {
-    const std::vector<std::size_t> together = layers_in_step(contiguous.spec, role, layer);
-    std::vector<std::size_t> pooled;
-    for (const std::size_t other : together) {
-      if (contains(places, std::pair{role, other})) {
-        pooled.push_back(other);
-      }
-    }
-    if (!heads_can_move(contiguous.spec, role, layer) || keep_one(contiguous, role, pooled)) {
-      search.skip();
-    } else if (together.size() == 1) {
-      search.group_layer(role, layer);
-    } else if (layer == pooled.front()) {
-      search.group_in_step(role, together, pooled);
-    }
-  }
-  return search.take();
+  return Search(contiguous, checkpoint, progress, stop).run();
 }
 
 }  // namespace regroup

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <optional>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include <fmt/ranges.h>
 
@@ -15,7 +13,6 @@
 #include "converter/convert/runtimes.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
-#include "formats/base/printable.h"
 #include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/families/gguf_model.h"
@@ -94,77 +91,6 @@ Candidate try_architecture(const Model& source, const ModelSpec& grouped,
   return candidate;
 }
 
-std::string architecture_named(const std::string& name) {
-  const std::string_view architecture = architecture_of_model_type(name);
-  return architecture.empty() ? name : std::string(architecture);
-}
-
-}  // namespace
-
-bool loaders_take_heads(const ModelSpec& spec) {
-  const auto all = [&](AttentionRole role, std::int64_t count) {
-    const std::vector<std::int64_t>& heads = spec.kv_heads_of(role);
-    return std::ranges::all_of(heads,
-                               [&](std::int64_t stored) { return stored == count || stored == 0; });
-  };
-  const auto roles = spec.roles();
-  const bool plain =
-      std::ranges::all_of(roles, [&](AttentionRole role) { return all(role, spec.query_heads); });
-  const bool reads =
-      spec.loaders_read_kv_heads && (spec.loaders_let_layers_differ || is_uniform(spec.kv_heads));
-  return plain || reads || (!spec.multi_query_key.empty() && all(AttentionRole::kSelf, 1));
-}
-
-bool loaders_are_unknown(const ModelSpec& spec) {
-  return spec.attention_only() || (!spec.whole_model.empty() && !spec.not_computable.empty());
-}
-
-Target same_target(const Model& source, const ModelSpec& grouped) {
-  Target target{{.config_text = source.config_text, .gguf = source.gguf}, grouped};
-  if (grouped.positions != source.spec.positions) {
-    use_own_names(target);
-    target.notes.push_back(
-        "positions are now ALiBi's: stock loaders would compute the old ones, so the model_type is "
-        "one that they refuse; regroup runs and uptrains the result");
-  }
-  return target;
-}
-
-Target expanded_target(const Model& source, const ModelSpec& grouped, std::int64_t stored) {
-  Target target = same_target(source, grouped);
-  if (stored < 1 || grouped.query_heads % stored != 0) {
-    throw_usage("{} kv heads cannot be stored for {} query heads: no divisor", stored,
-                grouped.query_heads);
-  }
-  for (const AttentionRole role : grouped.roles()) {
-    for (std::int64_t& heads : target.spec.kv_heads_of(role)) {
-      if (heads == 0 || heads == grouped.query_heads) {
-        continue;  // no attention, or nothing to repeat
-      }
-      if (stored % heads != 0) {
-        throw_usage("{} kv heads cannot be stored as {}: no multiple", heads, stored);
-      }
-      heads = stored;
-    }
-  }
-  if (grouped.qk_norm == QkNorm::kPerHead) {
-    throw_usage("{}: every key head has its own norm; its heads cannot be stored repeatedly",
-                printable(grouped.architecture));
-  }
-  return target;
-}
-
-Target named_target(const Model& source, const ModelSpec& grouped, const std::string& name) {
-  Candidate candidate = try_architecture(source, grouped, architecture_named(name));
-  if (!candidate.obstacles.empty()) {
-    throw_usage("{} cannot be written as {}: {}; --target same keeps its own form",
-                printable(grouped.architecture), printable(name), text_of_all(candidate.obstacles));
-  }
-  return std::move(candidate.target);
-}
-
-namespace {
-
 // Whether the target's attention has biases that the source lacks, which would be zeros.
 bool has_more_biases(const ModelSpec& source, const ModelSpec& target) {
   for (std::size_t i = 0; i < source.layers.size(); ++i) {
@@ -209,8 +135,58 @@ std::optional<Target> first_exact(const Model& source, const ModelSpec& grouped,
   return std::nullopt;
 }
 
-}  // namespace
+// The source's own architecture with the heads of `grouped`.
+Target same_target(const Model& source, const ModelSpec& grouped) {
+  Target target{{.config_text = source.config_text, .gguf = source.gguf}, grouped};
+  if (grouped.positions != source.spec.positions) {
+    use_own_names(target);
+    target.notes.push_back(
+        "positions are now ALiBi's: stock loaders would compute the old ones, so the model_type is "
+        "one that they refuse; regroup runs and uptrains the result");
+  }
+  return target;
+}
 
+// The same with each kv head stored `stored` / G times, in every role of `grouped` that is not
+// stored that way already.
+Target expanded_target(const Model& source, const ModelSpec& grouped, std::int64_t stored) {
+  Target target = same_target(source, grouped);
+  if (stored < 1 || grouped.query_heads % stored != 0) {
+    throw_usage("{} kv heads cannot be stored for {} query heads: no divisor", stored,
+                grouped.query_heads);
+  }
+  for (const AttentionRole role : grouped.roles()) {
+    for (std::int64_t& heads : target.spec.kv_heads_of(role)) {
+      if (heads == 0 || heads == grouped.query_heads) {
+        continue;  // no attention, or nothing to repeat
+      }
+      if (stored % heads != 0) {
+        throw_usage("{} kv heads cannot be stored as {}: no multiple", heads, stored);
+      }
+      heads = stored;
+    }
+  }
+  if (grouped.qk_norm == QkNorm::kPerHead) {
+    throw_usage("{}: every key head has its own norm; its heads cannot be stored repeatedly",
+                printable(grouped.architecture));
+  }
+  return target;
+}
+
+// An architecture, by name or model_type, that computes exactly what `grouped` describes.
+Target named_target(const Model& source, const ModelSpec& grouped, const std::string& name) {
+  const std::string_view architecture = architecture_of_model_type(name);
+  Candidate candidate =
+      try_architecture(source, grouped, architecture.empty() ? name : architecture);
+  if (!candidate.obstacles.empty()) {
+    throw_usage("{} cannot be written as {}: {}; --target same keeps its own form",
+                printable(grouped.architecture), printable(name), text_of_all(candidate.obstacles));
+  }
+  return std::move(candidate.target);
+}
+
+// The source's own architecture if its stock loaders support these heads, else the first
+// equivalent one whose loaders do.
 Target automatic_target(const Model& source, const ModelSpec& grouped) {
   if (source.convention == Convention::kHuggingFace && loaders_take_heads(grouped)) {
     return same_target(source, grouped);
@@ -231,27 +207,24 @@ Target automatic_target(const Model& source, const ModelSpec& grouped) {
   return std::move(*target);
 }
 
+// A Hugging Face architecture for a model of another convention: the one recorded in a GGUF file,
+// else an equivalent one.
 Target hugging_face_target(const Model& source, const ModelSpec& grouped) {
   std::optional<Target> target = recorded_target(source, grouped);
   if (!target) {
     std::string reasons;
     target = first_exact(source, grouped, writable_architectures(), false, reasons);
     if (!target) {
-      throw_usage("{}: no Hugging Face architecture computes the same: {}",
-                  printable_path(source.path), reasons);
+      throw_usage(
+          "{}: no config.json can be written for {}{} with these settings: convert the files of "
+          "the "
+          "model's original repository, or keep this form (--to gguf)",
+          printable_path(source.path), printable(grouped.architecture),
+          grouped.routing.experts > 0 ? " with experts" : "");
     }
     target->notes.push_back(fmt::format("written as {}", target->spec.architecture));
   }
   return std::move(*target);
-}
-
-// Targets whose container is a GGUF file.
-
-namespace {
-
-std::string model_name(const Model& source) {
-  const std::string name = std::filesystem::weakly_canonical(source.path).stem().string();
-  return name.empty() ? source.spec.architecture : name;
 }
 
 // A GGUF file's own metadata with other kv heads.
@@ -275,16 +248,6 @@ Target regrouped_gguf(const Model& source, const ModelSpec& grouped) {
   return target;
 }
 
-}  // namespace
-
-Container container_of(const Model& source) {
-  return source.convention == Convention::kGguf ? Container::kGguf : Container::kSafetensors;
-}
-
-bool is_single_file(Container container) { return container == Container::kGguf; }
-
-namespace {
-
 namespace fs = std::filesystem;
 
 // The file with the metadata: a GGUF file without tensors.
@@ -302,8 +265,6 @@ bool describes_file(std::string_view key) {
                              [&](std::string_view prefix) { return key.starts_with(prefix); });
 }
 
-bool is_tokenizer_key(std::string_view key) { return key.starts_with("tokenizer."); }
-
 // The metadata without what describes the file, and without the architecture's own, which the
 // config states.
 GgufMetadata lasting(const GgufMetadata& metadata) {
@@ -315,13 +276,6 @@ GgufMetadata lasting(const GgufMetadata& metadata) {
     }
   }
   return kept;
-}
-
-std::optional<GgufMetadata> kept_metadata(const Model& source) {
-  if (!contains(source.companions, fs::path(kGgufMetadataFile))) {
-    return std::nullopt;
-  }
-  return open_gguf(source.path / kGgufMetadataFile).metadata;
 }
 
 // Whether the directory's tokenizer is the one that was made from `metadata`.
@@ -348,7 +302,10 @@ bool has_tokenizer_of(const Model& source, const GgufMetadata& metadata, std::in
 // still those made from them, the tokenizer keys are those of the metadata, else they are made from
 // the tokenizer files. Throws kBadInput for malformed files.
 void restore_gguf_origin(Target& target, const Model& source) {
-  const std::optional<GgufMetadata> kept = kept_metadata(source);
+  std::optional<GgufMetadata> kept;
+  if (contains(source.companions, fs::path(kGgufMetadataFile))) {
+    kept = open_gguf(source.path / kGgufMetadataFile).metadata;
+  }
   const bool same_tokenizer = kept && has_tokenizer_of(source, *kept, target.spec.vocab_size);
   if (!same_tokenizer) {
     const Vocabulary vocabulary = read_vocabulary(source.path, target.spec.vocab_size);
@@ -363,14 +320,13 @@ void restore_gguf_origin(Target& target, const Model& source) {
   }
   for (std::size_t i = 0; kept && i < kept->entries().size(); ++i) {
     const GgufMetadata::Entry& entry = kept->entries()[i];
-    if (!describes_file(entry.key) && (same_tokenizer || !is_tokenizer_key(entry.key))) {
+    if (!describes_file(entry.key) && (same_tokenizer || !entry.key.starts_with("tokenizer."))) {
       target.gguf->set(entry);
     }
   }
 }
 
-}  // namespace
-
+// The graph of llama.cpp that computes `grouped`: a GGUF file's own, or one for another source.
 Target gguf_target(const Model& source, const ModelSpec& grouped) {
   if (source.convention == Convention::kGguf) {
     return regrouped_gguf(source, grouped);
@@ -380,14 +336,65 @@ Target gguf_target(const Model& source, const ModelSpec& grouped) {
   target.gguf = gguf_metadata_for(grouped);
   target.spec = describe_gguf(*target.gguf, gguf_parts_for(grouped));
   target.notes = gguf_differences(grouped);
-  target.gguf->set_string("general.name", model_name(source));
+  const std::string name = fs::weakly_canonical(source.path).stem().string();
+  target.gguf->set_string("general.name", name.empty() ? source.spec.architecture : name);
   restore_gguf_origin(target, source);
   return target;
 }
 
+}  // namespace
+
+bool loaders_take_heads(const ModelSpec& spec) {
+  const auto all = [&](AttentionRole role, std::int64_t count) {
+    const std::vector<std::int64_t>& heads = spec.kv_heads_of(role);
+    return std::ranges::all_of(heads,
+                               [&](std::int64_t stored) { return stored == count || stored == 0; });
+  };
+  const auto roles = spec.roles();
+  const bool plain =
+      std::ranges::all_of(roles, [&](AttentionRole role) { return all(role, spec.query_heads); });
+  const bool reads =
+      spec.loaders_read_kv_heads && (spec.loaders_let_layers_differ || is_uniform(spec.kv_heads));
+  return plain || reads || (!spec.multi_query_key.empty() && all(AttentionRole::kSelf, 1));
+}
+
+bool loaders_are_unknown(const ModelSpec& spec) {
+  return spec.attention_only() || (!spec.whole_model.empty() && !spec.not_computable.empty());
+}
+
+Container container_of(const Model& source) {
+  return source.convention == Convention::kGguf ? Container::kGguf : Container::kSafetensors;
+}
+
+bool is_single_file(Container container) { return container == Container::kGguf; }
+
+Target choose_target(const Model& source, const ModelSpec& grouped, Container container,
+                     const std::string& asked, std::optional<std::int64_t> stored) {
+  if (asked == "expanded") {
+    Target target = expanded_target(source, grouped, stored.value_or(grouped.query_heads));
+    return container == Container::kGguf ? gguf_target(source, target.spec) : std::move(target);
+  }
+  if (container == Container::kGguf) {
+    return gguf_target(source, grouped);
+  }
+  if (asked == "auto" && grouped.whole_model.empty()) {
+    return automatic_target(source, grouped);
+  }
+  if (asked == "auto" && !loaders_take_heads(grouped)) {
+    throw_usage(
+        "the loaders of the {} inside a {} model do not support these kv heads: try --target "
+        "expanded, or same to write them anyway",
+        grouped.family, printable(grouped.whole_model));
+  }
+  if (asked != "same" && asked != "auto") {
+    return named_target(source, grouped, asked);
+  }
+  return source.convention == Convention::kHuggingFace ? same_target(source, grouped)
+                                                       : hugging_face_target(source, grouped);
+}
+
 void keep_gguf_origin(Target& target, const Model& source) {
-  GgufMetadata kept = lasting(*source.gguf);
-  target.files.push_back({std::string(kGgufMetadataFile), encode_gguf(kept)});
+  target.files.push_back({std::string(kGgufMetadataFile), encode_gguf(lasting(*source.gguf))});
   if (!has_tokenizer(*source.gguf)) {
     return;
   }

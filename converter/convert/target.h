@@ -42,29 +42,15 @@ struct Target : ResultFiles {
   ModelSpec spec;
 };
 
-/// The source's own architecture with the heads of `grouped`.
-Target same_target(const Model& source, const ModelSpec& grouped);
-
-/// The same with each kv head stored `stored` / G times, in every role of `grouped` that is not
-/// stored that way already. Throws kUsage if a layer's heads do not divide `stored`, or if `stored`
-/// does not divide the query heads.
-Target expanded_target(const Model& source, const ModelSpec& grouped, std::int64_t stored);
-
-/// An architecture, by name or model_type, that computes exactly what `grouped` describes. Throws
-/// kUsage listing the differences.
-Target named_target(const Model& source, const ModelSpec& grouped, const std::string& name);
-
-/// The source's own architecture if its stock loaders support these heads, else the first
-/// equivalent one whose loaders do. Throws kUsage with the reasons if there is none.
-Target automatic_target(const Model& source, const ModelSpec& grouped);
-
-/// The graph of llama.cpp that computes `grouped`: a GGUF file's own, or one for another source.
-/// Throws kUsage naming the differences if none does.
-Target gguf_target(const Model& source, const ModelSpec& grouped);
-
-/// A Hugging Face architecture for a model of another convention: the one recorded in a GGUF file,
-/// else an equivalent one. Throws kUsage if there is none.
-Target hugging_face_target(const Model& source, const ModelSpec& grouped);
+/// The target that `asked` names, as ConversionRequest::target says, in that container and with the
+/// heads of `grouped`. "expanded" stores each kv head `stored` / G times (none: once per query
+/// head), in every role that is not stored that way already. In a GGUF file it is the graph of
+/// llama.cpp that computes `grouped`. "same" is, for a model of another convention than Hugging
+/// Face's, the architecture recorded in its file, else an equivalent one. Throws kUsage with the
+/// reasons if there is none, or if `stored` is no multiple of a layer's heads or no divisor of the
+/// query heads.
+Target choose_target(const Model& source, const ModelSpec& grouped, Container container,
+                     const std::string& asked, std::optional<std::int64_t> stored);
 
 /// Whether the stock loaders of spec's architecture read its kv heads.
 bool loaders_take_heads(const ModelSpec& spec);

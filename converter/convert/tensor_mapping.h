@@ -24,15 +24,11 @@ std::vector<TensorStep> map_attention_tensors(const ConversionPlan& plan, const 
 /// Steps for every tensor of the plan's target.
 std::vector<TensorStep> map_model_tensors(const ConversionPlan& plan, const Checkpoint& source);
 
-// Plans the tensors of a conversion's result, one step for each.
-
 /// Fills in plan.steps and plan.dropped for a plan whose specs, container and pooling are set.
 /// Throws kUsage for a tensor of `source` that the result cannot name or whose type it cannot hold,
 /// kBadInput for tensors that are missing, of the wrong shape, or part of a pooled projection that
 /// the config does not describe.
 void plan_steps(ConversionPlan& plan, const Model& source);
-
-// Notes for the user about the result of a conversion.
 
 /// Appends to plan.notes of an otherwise complete plan: which programs load the result, limits of
 /// the pooling method on this model, which heads moved, which tensors grow because their type

@@ -4,17 +4,13 @@
 #include <cmath>
 #include <map>
 #include <numeric>
-#include <span>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
-#include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/model/tensor_comparison.h"
-#include "formats/tensors/checkpoint.h"
 #include "formats/tensors/dtype.h"
 #include "formats/tensors/tensor_reader.h"
 

@@ -1,10 +1,8 @@
 #include "converter/convert/tensor_step.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "formats/base/error.h"
-#include "formats/tensors/checkpoint.h"
 #include "formats/tensors/dtype.h"
 
 namespace regroup {
@@ -29,6 +27,14 @@ std::vector<double> biases_of(const Checkpoint& checkpoint, const NormTensors& n
                               std::size_t width) {
   return norm.bias.empty() ? std::vector<double>(width, 0.0)
                            : stored_numbers(checkpoint, norm.bias);
+}
+
+[[noreturn]] void refuse_unreadable(const Checkpoint& checkpoint, const TensorInfo& tensor,
+                                    std::string_view purpose) {
+  throw_bad_input(
+      "{}: dtype {} cannot be {}; {}", place_of(checkpoint, tensor), name_of(tensor.dtype), purpose,
+      is_block_type(tensor.dtype) ? "use a file of another quantisation, such as Q8_0 or Q4_K"
+                                  : "allowed: F16, BF16, F32, F64");
 }
 
 }  // namespace
@@ -65,22 +71,10 @@ void FoldedNorm::apply_to_bias(std::span<double> bias, std::span<const double> w
   }
 }
 
-namespace {
-
-[[noreturn]] void refuse_unreadable(const Checkpoint& checkpoint, const TensorInfo& tensor,
-                                    std::string_view purpose) {
-  throw_bad_input(
-      "{}: dtype {} cannot be {}; {}", place_of(checkpoint, tensor), name_of(tensor.dtype), purpose,
-      is_block_type(tensor.dtype) ? "use a file of another quantisation, such as Q8_0 or Q4_K"
-                                  : "allowed: F16, BF16, F32, F64");
-}
-
-}  // namespace
-
 TensorStep& TensorStepBuilder::step(const std::string& name, DType dtype, Shape shape) {
   const auto [place, is_new] = by_name_.emplace(name, steps_.size());
   if (is_new) {
-    steps_.push_back({{name, dtype, std::move(shape)}, {}, {}, 0.0, {}, {}, false});
+    steps_.push_back({{name, dtype, std::move(shape)}});
   }
   return steps_[place->second];
 }
@@ -166,12 +160,8 @@ void TensorStepBuilder::unit_rows(const std::string& from, const std::string& to
     refuse_unreadable(checkpoint_, tensor, "normalised");
   }
   const Rows rows = evenly_spaced(rows_of(from));
-  place(from, false, to, false, {rows, rows, 1, std::ssize(rows), {}, {}});
+  place(from, false, to, false, {rows, rows, 1, std::ssize(rows)});
   steps_[by_name_.at(to)].unit_rows = true;
-}
-
-void TensorStepBuilder::zeros(const std::string& name, DType dtype, std::int64_t count) {
-  step(name, dtype, {count});
 }
 
 void TensorStepBuilder::vector(const std::string& from, const std::string& to,

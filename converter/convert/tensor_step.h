@@ -17,28 +17,26 @@
 
 namespace regroup {
 
-// One output tensor of a conversion and how it is made: plain data.
-
 /// Changes a linear map from reading the output of one norm to reading that of another, both of the
 /// same normalised x: with norm weights γ and biases β of `from` and `to`, W·(γ_from x + β_from) +
 /// b becomes W'·(γ_to x + β_to) + b' where W' = W·diag(γ_from / γ_to) and b' = b + W β_from − W'
 /// β_to.
 struct NormFold {
   NormTensors from;
-  NormTensors to;  ///< absent: γ = 1, β = 0
+  NormTensors to = {};  ///< absent: γ = 1, β = 0
   /// For a bias: how its weight [out, in] is made, before folding.
-  std::vector<HeadMove> weight_moves;
-  Shape weight_shape;
+  std::vector<HeadMove> weight_moves = {};
+  Shape weight_shape = {};
 };
 
 /// An output tensor that is a copy of a tensor, a target of moves, or filled with given values.
 struct TensorStep {
   OutputTensor output;
-  std::string copy_of;  ///< the source tensor if it is unchanged, else empty
-  std::vector<HeadMove> moves;
-  double add = 0.0;            ///< to every element, after the moves
-  std::vector<double> values;  ///< all values, if no source tensor is involved
-  std::optional<NormFold> fold;
+  std::string copy_of = {};  ///< the source tensor if it is unchanged, else empty
+  std::vector<HeadMove> moves = {};
+  double add = 0.0;                 ///< to every element, after the moves
+  std::vector<double> values = {};  ///< all values, if no source tensor is involved
+  std::optional<NormFold> fold = {};
   bool unit_rows = false;  ///< each row is divided by its L2 norm, after the moves
 
   bool unchanged() const { return !copy_of.empty(); }
@@ -56,8 +54,6 @@ struct TensorStep {
     return found != moves.end() ? &*found->pooled : nullptr;
   }
 };
-
-// Folds a norm's weights into the linear map that reads it, see NormFold.
 
 /// Whether all weights of the kept norm are large enough, relative to the folded norm, for an
 /// accurate quotient. `offset` is added to stored norm weights.
@@ -85,13 +81,14 @@ using Rows = std::vector<std::int64_t>;
 struct Features {
   Rows from, to;  ///< first feature of each block
   std::int64_t rows = 0;
-  std::int64_t total = 0;                          ///< features of the result's tensor
-  std::vector<std::vector<std::int64_t>> mean_of;  ///< per block of the result; empty: same block
-  Rows row_order;
+  std::int64_t total = 0;  ///< features of the result's tensor
+  /// Per block of the result; empty: same block.
+  std::vector<std::vector<std::int64_t>> mean_of = {};
+  Rows row_order = {};
   std::optional<PooledTensor> pooled = std::nullopt;  ///< if set, the features come from it
 
   /// `count` features, unchanged.
-  static Features all(std::int64_t count) { return {{0}, {0}, count, count, {}, {}}; }
+  static Features all(std::int64_t count) { return {{0}, {0}, count, count}; }
 
   /// The same features from a pooled layer, whose heads are contiguous.
   Features out_of(const PooledTensor& tensor, std::int64_t heads) const {
@@ -142,7 +139,9 @@ class TensorStepBuilder {
   void identity_norm(const NormTensors& to, const NormTensors& like);
 
   /// Makes `name` a vector of zeros.
-  void zeros(const std::string& name, DType dtype, std::int64_t count);
+  void zeros(const std::string& name, DType dtype, std::int64_t count) {
+    step(name, dtype, {count});
+  }
 
   /// The first dimension of a tensor of the source.
   std::int64_t rows_of(const std::string& name) const { return checkpoint_.at(name).shape.at(0); }

@@ -1,6 +1,5 @@
 #include "converter/convert/verify_conversion.h"
 
-#include <string>
 #include <unordered_set>
 #include <utility>
 
@@ -30,7 +29,7 @@ class Verifier {
       : plan_(plan),
         source_(source.checkpoint),
         result_(result.checkpoint),
-        pooler_(pooler_of(plan, source.checkpoint)),
+        pooler_(plan, source.checkpoint),
         checksums_(record_of(result).checksums.value.value_or(TensorChecksums())) {}
 
   void compare(const TensorStep& step) {

@@ -14,8 +14,6 @@
 
 namespace regroup {
 
-// Reconstructs the conversion request of a model from its record.
-
 /// The request that makes `result` from `source`; with `calibration` if the pooling was calibrated.
 /// In results of earlier versions a requested dtype is inferred from the tensors. If the result was
 /// refitted, the request's refiner has its recipe but refuses to refine. Throws kUsage in one line

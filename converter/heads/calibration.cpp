@@ -4,8 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
-#include <string>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -16,7 +14,6 @@
 #include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/base/ranges.h"
-#include "formats/model/model.h"
 #include "formats/model/model_directory.h"
 #include "formats/tensors/dtype.h"
 
@@ -52,59 +49,6 @@ NormTensors norm_before(const ModelSpec& spec, AttentionRole role, std::size_t l
   }
   return {};
 }
-
-}  // namespace
-
-InputMoments moments_after_norm(const ModelSpec& spec, AttentionRole role, std::size_t layer,
-                                InputSide side, std::int64_t width, const Checkpoint& checkpoint) {
-  const NormTensors norm = norm_before(spec, role, layer, side);
-  const auto size = static_cast<std::size_t>(width);
-  InputMoments moments{std::vector<double>(size, 0.0), std::vector<double>(size, 1.0), {}};
-  if (norm.present() && checkpoint.at(norm.weight).elements() == width) {
-    moments.variance = stored_numbers(checkpoint, norm.weight);
-    for (double& weight : moments.variance) {
-      weight = (weight + spec.norm_weight_offset) * (weight + spec.norm_weight_offset);
-    }
-    if (!norm.bias.empty()) {
-      moments.mean = stored_numbers(checkpoint, norm.bias);
-    }
-  }
-  return moments;
-}
-
-KeyDistances KeyDistances::in_order(std::span<const std::int64_t> order) const {
-  KeyDistances moved{length, {}};
-  for (const std::int64_t head : order) {
-    const auto row = weights.begin() + head * length;
-    moved.weights.insert(moved.weights.end(), row, row + length);
-  }
-  return moved;
-}
-
-bool has_distances(const ModelSpec& spec, AttentionRole role) {
-  return !spec.stack(role).empty() && key_basis(spec, role, 0).rotates();
-}
-
-KeyDistances usual_distances(const ModelSpec& spec) {
-  KeyDistances usual;
-  usual.length =
-      std::clamp<std::int64_t>(spec.max_positions.value_or(kMostDistances), 1, kMostDistances);
-  std::vector<double> row;
-  double sum = 0.0;
-  for (std::int64_t t = 0; t < usual.length; ++t) {
-    row.push_back(std::pow(static_cast<double>(1 + t), -1.5));
-    sum += row.back();
-  }
-  for (double& weight : row) {
-    weight /= sum;
-  }
-  for (std::int64_t head = 0; head < spec.query_heads; ++head) {
-    append(usual.weights, row);
-  }
-  return usual;
-}
-
-namespace {
 
 std::string fact_in(const Checkpoint& file, const char* key) {
   const auto found = file.metadata().find(key);
@@ -203,6 +147,51 @@ void check_shares(const KeyDistances& distances, std::int64_t heads, const std::
 
 }  // namespace
 
+InputMoments moments_after_norm(const ModelSpec& spec, AttentionRole role, std::size_t layer,
+                                InputSide side, std::int64_t width, const Checkpoint& checkpoint) {
+  const NormTensors norm = norm_before(spec, role, layer, side);
+  const auto size = static_cast<std::size_t>(width);
+  InputMoments moments{std::vector<double>(size, 0.0), std::vector<double>(size, 1.0), {}};
+  if (norm.present() && checkpoint.at(norm.weight).elements() == width) {
+    moments.variance = stored_numbers(checkpoint, norm.weight);
+    for (double& weight : moments.variance) {
+      weight = (weight + spec.norm_weight_offset) * (weight + spec.norm_weight_offset);
+    }
+    if (!norm.bias.empty()) {
+      moments.mean = stored_numbers(checkpoint, norm.bias);
+    }
+  }
+  return moments;
+}
+
+KeyDistances KeyDistances::in_order(std::span<const std::int64_t> order) const {
+  return {length, blocks_in_order(weights, order, length), both_sides};
+}
+
+bool has_distances(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
+  return key_basis(spec, role, layer).rotates();
+}
+
+KeyDistances usual_distances(const ModelSpec& spec, bool both_sides) {
+  KeyDistances usual{0, {}, both_sides};
+  usual.length =
+      std::clamp<std::int64_t>(spec.max_positions.value_or(kMostDistances), 1, kMostDistances);
+  std::vector<double> row;
+  double sum = 0.0;
+  for (std::int64_t t = 0; t < usual.length; ++t) {
+    const double keys = both_sides && t > 0 ? 2.0 : 1.0;
+    row.push_back(keys * std::pow(static_cast<double>(1 + t), -1.5));
+    sum += row.back();
+  }
+  for (double& weight : row) {
+    weight /= sum;
+  }
+  for (std::int64_t head = 0; head < spec.query_heads; ++head) {
+    append(usual.weights, row);
+  }
+  return usual;
+}
+
 std::uint64_t statistics_checksum(const std::string& source, const std::string& tokens,
                                   const std::string& name, std::span<const std::byte> bytes) {
   const std::string all = fmt::format("{} {} {} {}", source, tokens, name, checksum_of(bytes));
@@ -264,7 +253,7 @@ std::vector<double> Calibration::read(const std::string& name, const Shape& shap
   }
   std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
   decode_to_double(tensor.dtype, bytes, values);
-  if (!std::ranges::all_of(values, [](double v) { return std::isfinite(v); })) {
+  if (!all_finite(values)) {
     throw_bad_input("{}: tensor {}: NaN or infinity", file(), printable(name));
   }
   return values;

@@ -15,22 +15,6 @@
 
 namespace regroup {
 
-// Checksums of the tensors in a statistics file.
-
-/// The format of files with checksums; files of kCalibrationFormat, written by earlier versions,
-/// have none.
-inline constexpr const char* kCheckedCalibrationFormat = "2";
-
-/// The tensor that holds the checksums of all others, U64 [n], in file order.
-inline constexpr const char* kCalibrationChecksums = "checksums";
-
-/// The checksum of one tensor: of its name and bytes, the source's fingerprint and the number of
-/// tokens.
-std::uint64_t statistics_checksum(const std::string& source, const std::string& tokens,
-                                  const std::string& name, std::span<const std::byte> bytes);
-
-// Mean and covariance of the inputs of a linear map.
-
 /// Mean and covariance of inputs y of width D. The second moment E[yᵀy] is their sum, covariance +
 /// mean·meanᵀ.
 struct InputMoments {
@@ -57,26 +41,39 @@ InputMoments moments_after_norm(const ModelSpec& spec, AttentionRole role, std::
 struct KeyDistances {
   std::int64_t length = 0;      ///< T, distances 0 … T − 1
   std::vector<double> weights;  ///< [H, T], rows that add up to 1
+  /// Keys lie t positions before or after the query, taken to be equally likely: not causal.
+  bool both_sides = false;
 
   /// The same with query head order[i] in place i.
   KeyDistances in_order(std::span<const std::int64_t> order) const;
 };
 
-/// Whether they matter: keys with RoPE in causal attention.
-bool has_distances(const ModelSpec& spec, AttentionRole role);
+/// Whether they matter in a layer: its keys have RoPE.
+bool has_distances(const ModelSpec& spec, AttentionRole role, std::size_t layer);
 
 /// The assumption without data: attention decays with the distance as (1 + t)^-3/2 (chosen by
-/// measurement, docs/pooling.md), up to the model's positions, but at most kMostDistances.
-KeyDistances usual_distances(const ModelSpec& spec);
+/// measurement, docs/pooling.md), up to the model's positions, but at most kMostDistances; on
+/// `both_sides` of the query if it is not causal.
+KeyDistances usual_distances(const ModelSpec& spec, bool both_sides = false);
 inline constexpr std::int64_t kMostDistances = 4096;
 
 // Statistics of a model's attention inputs over a text, written by `regroup calibrate`.
 
-/// Keys of a statistics file's safetensors metadata.
+/// Keys of a statistics file's safetensors metadata, and its formats: files of the first one have
+/// no checksums.
 inline constexpr const char* kCalibrationFormatKey = "regroup.calibration";
 inline constexpr const char* kCalibrationFormat = "1";
+inline constexpr const char* kCheckedCalibrationFormat = "2";
 inline constexpr const char* kCalibrationSourceKey = "regroup.source_fingerprint";
 inline constexpr const char* kCalibrationTokensKey = "regroup.tokens";
+
+/// The tensor that holds the checksums of all others, U64 [n], in file order.
+inline constexpr const char* kCalibrationChecksums = "checksums";
+
+/// The checksum of one tensor: of its name and bytes, the source's fingerprint and the number of
+/// tokens.
+std::uint64_t statistics_checksum(const std::string& source, const std::string& tokens,
+                                  const std::string& name, std::span<const std::byte> bytes);
 
 /// Names the moments of an attention's inputs in a statistics file, which has "NAME.mean" [D] and
 /// "NAME.covariance" [D, D]. The keys and values of all layers' cross-attention share one input.

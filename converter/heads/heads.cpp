@@ -4,11 +4,8 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <span>
-#include <utility>
 
 #include "formats/base/error.h"
-#include "formats/tensors/dtype.h"
 
 namespace regroup {
 
@@ -18,6 +15,11 @@ std::vector<std::int64_t> evenly_spaced(std::int64_t count, std::int64_t step) {
     numbers[i] = static_cast<std::int64_t>(i) * step;
   }
   return numbers;
+}
+
+bool is_permutation_of(std::int64_t count, std::vector<std::int64_t> numbers) {
+  std::ranges::sort(numbers);
+  return numbers == evenly_spaced(count);
 }
 
 HeadBlocks head_blocks(const Shape& shape, bool input_major,
@@ -51,45 +53,12 @@ std::vector<std::vector<std::int64_t>> heads_of_groups(std::int64_t before, std:
   return heads;
 }
 
-namespace {
-
-std::vector<std::vector<double>> moved_slopes(const HeadOrder& order, const ModelSpec& source,
-                                              AttentionRole role) {
-  std::vector<std::vector<double>> slopes = alibi_slopes_per_layer(source, role);
-  for (std::size_t layer = 0; layer < slopes.size(); ++layer) {
-    const std::vector<double> before = slopes[layer];
-    const auto heads = order.heads(role, layer, source.query_heads);
-    std::ranges::transform(heads, slopes[layer].begin(), [&](std::int64_t head) {
-      return before[static_cast<std::size_t>(head)];
-    });
-  }
-  return slopes;
-}
-
-void check_permutation(const HeadOrder::Place& place, std::vector<std::int64_t> heads,
-                       const ModelSpec& source) {
-  const auto [role, layer] = place;
-  const std::vector<std::int64_t>& layers = source.kv_heads_of(role);
-  const std::int64_t count = layer < layers.size() ? layers[layer] : 0;
-  std::ranges::sort(heads);
-  if (heads != evenly_spaced(count)) {
-    throw_usage("head order: {} layer {} needs a permutation of its {} kv heads", name_of(role),
-                layer, count);
-  }
-}
-
-}  // namespace
-
 void HeadOrder::set(AttentionRole role, std::size_t layer, std::vector<std::int64_t> kv_heads) {
   if (kv_heads == evenly_spaced(std::ssize(kv_heads))) {
     orders_.erase({role, layer});
   } else {
     orders_[{role, layer}] = std::move(kv_heads);
   }
-}
-
-bool HeadOrder::moves(AttentionRole role, std::size_t layer) const {
-  return orders_.contains({role, layer});
 }
 
 std::vector<std::int64_t> HeadOrder::heads(AttentionRole role, std::size_t layer,
@@ -125,7 +94,13 @@ std::vector<std::size_t> layers_in_step(const ModelSpec& source, AttentionRole r
 
 void check_order(const HeadOrder& order, const ModelSpec& source) {
   for (const auto& [place, heads] : order.orders()) {
-    check_permutation(place, heads, source);
+    const auto [role, layer] = place;
+    const std::vector<std::int64_t>& layers = source.kv_heads_of(role);
+    const std::int64_t count = layer < layers.size() ? layers[layer] : 0;
+    if (!is_permutation_of(count, heads)) {
+      throw_usage("head order: {} layer {} needs a permutation of its {} kv heads", name_of(role),
+                  layer, count);
+    }
   }
   for (const auto& [place, heads] : order.orders()) {
     const auto [role, layer] = place;
@@ -153,25 +128,31 @@ void move_slopes(const HeadOrder& order, const ModelSpec& source, ModelSpec& gro
       grouped.positions != PositionKind::kAlibi) {
     return;
   }
-  grouped.alibi.slopes = moved_slopes(order, source, AttentionRole::kSelf);
+  const auto moved = [&](AttentionRole role) {
+    std::vector<std::vector<double>> slopes = alibi_slopes_per_layer(source, role);
+    for (std::size_t layer = 0; layer < slopes.size(); ++layer) {
+      slopes[layer] = taken(slopes[layer], order.heads(role, layer, source.query_heads));
+    }
+    return slopes;
+  };
+  grouped.alibi.slopes = moved(AttentionRole::kSelf);
   if (source.has_encoder()) {
-    grouped.alibi.encoder_slopes = moved_slopes(order, source, AttentionRole::kEncoder);
+    grouped.alibi.encoder_slopes = moved(AttentionRole::kEncoder);
   }
 }
 
 namespace {
 
-using Rows = std::vector<std::int64_t>;
-
 // Reads the heads that begin at these features of a tensor, in this order: [heads·d, D], or
 // [heads·d] for a bias.
 std::vector<double> read_features(const Checkpoint& checkpoint, const std::string& name,
-                                  bool input_major, const Rows& features, std::int64_t head_dim) {
+                                  bool input_major, std::span<const std::int64_t> features,
+                                  std::int64_t head_dim) {
   const TensorInfo& tensor = checkpoint.at(name);
   std::vector<std::byte> bytes(tensor.bytes());
   checkpoint.read(tensor, bytes);
   const HeadBlocks from = head_blocks(tensor.shape, input_major, features, head_dim);
-  const auto rows = static_cast<std::int64_t>(features.size()) * head_dim;
+  const std::int64_t rows = std::ssize(features) * head_dim;
   const Shape shape = tensor.shape.size() == 2 ? Shape{rows, from.columns} : Shape{rows};
   const HeadBlocks to =
       head_blocks(shape, false, evenly_spaced(std::ssize(features), head_dim), head_dim);
@@ -182,9 +163,9 @@ std::vector<double> read_features(const Checkpoint& checkpoint, const std::strin
 }
 
 DenseLinear read_linear(const Checkpoint& checkpoint, const LinearTensors& names,
-                        const Rows& features, std::int64_t head_dim) {
+                        const std::vector<std::int64_t>& features, std::int64_t head_dim) {
   DenseLinear linear;
-  linear.outputs = static_cast<std::int64_t>(features.size()) * head_dim;
+  linear.outputs = std::ssize(features) * head_dim;
   linear.inputs = checkpoint.at(names.weight).shape.at(names.input_major ? 0 : 1);
   linear.weight = read_features(checkpoint, names.weight, names.input_major, features, head_dim);
   if (!names.bias.empty()) {
@@ -193,29 +174,7 @@ DenseLinear read_linear(const Checkpoint& checkpoint, const LinearTensors& names
   return linear;
 }
 
-bool all_finite(const std::vector<double>& values) {
-  return std::ranges::all_of(values, [](double value) { return std::isfinite(value); });
-}
-
-bool all_finite(const DenseLinear& linear) {
-  return all_finite(linear.weight) && all_finite(linear.bias);
-}
-
 }  // namespace
-
-const DenseLinear& AttentionHeads::part(AttentionPart part) const {
-  switch (part) {
-    case AttentionPart::kQuery: return q;
-    case AttentionPart::kKey: return k;
-    case AttentionPart::kValue: return v;
-    case AttentionPart::kOutput: break;
-  }
-  return o;
-}
-
-const std::vector<double>& AttentionHeads::values(const PooledTensor& tensor) const {
-  return tensor.bias ? part(tensor.part).bias : part(tensor.part).weight;
-}
 
 std::vector<double> stored_numbers(const Checkpoint& checkpoint, const std::string& name) {
   const TensorInfo& tensor = checkpoint.at(name);
@@ -243,43 +202,46 @@ AttentionHeads read_attention_heads(const ModelSpec& spec, AttentionRole role, s
   return heads;
 }
 
-AttentionHeads in_order(const AttentionHeads& heads, const std::vector<std::int64_t>& order) {
-  const std::int64_t d = heads.head_dim, readers = heads.query_heads / heads.kv_heads;
-  AttentionHeads result = heads;
-  const auto move = [](const std::vector<double>& from, std::int64_t from_row,
-                       std::vector<double>& to, std::int64_t to_row, std::int64_t rows,
-                       std::int64_t width) {
-    if (!from.empty()) {
-      std::copy_n(from.begin() + from_row * width, rows * width, to.begin() + to_row * width);
-    }
-  };
-  for (std::int64_t p = 0; p < heads.kv_heads; ++p) {
-    const std::int64_t head = order[static_cast<std::size_t>(p)];
-    move(heads.k.weight, head * d, result.k.weight, p * d, d, heads.k.inputs);
-    move(heads.k.bias, head * d, result.k.bias, p * d, d, 1);
-    move(heads.v.weight, head * d, result.v.weight, p * d, d, heads.v.inputs);
-    move(heads.v.bias, head * d, result.v.bias, p * d, d, 1);
-    const std::int64_t from = head * readers * d, to = p * readers * d, size = readers * d;
-    move(heads.q.weight, from, result.q.weight, to, size, heads.q.inputs);
-    move(heads.q.bias, from, result.q.bias, to, size, 1);
-    for (std::int64_t row = 0; row < heads.o.outputs; ++row) {
-      const std::int64_t begin = row * heads.o.inputs;
-      move(heads.o.weight, begin + from, result.o.weight, begin + to, size, 1);
+std::vector<double> blocks_in_order(const std::vector<double>& rows,
+                                    std::span<const std::int64_t> order, std::int64_t size) {
+  const std::int64_t width = std::ssize(order) * size;
+  std::vector<double> result;
+  result.reserve(rows.size());
+  for (std::int64_t row = 0; row + width <= std::ssize(rows) && width > 0; row += width) {
+    for (const std::int64_t block : order) {
+      const auto begin = rows.begin() + row + block * size;
+      result.insert(result.end(), begin, begin + size);
     }
   }
   return result;
 }
 
-bool all_finite(const AttentionHeads& heads) {
-  return all_finite(heads.q) && all_finite(heads.k) && all_finite(heads.v) && all_finite(heads.o);
+AttentionHeads in_order(AttentionHeads heads, const std::vector<std::int64_t>& order) {
+  const auto move_outputs = [&](DenseLinear& linear, std::int64_t features) {
+    linear.weight = blocks_in_order(linear.weight, order, features * linear.inputs);
+    linear.bias = blocks_in_order(linear.bias, order, features);
+  };
+  const std::int64_t readers = heads.query_heads / heads.kv_heads * heads.head_dim;
+  move_outputs(heads.q, readers);
+  move_outputs(heads.k, heads.head_dim);
+  move_outputs(heads.v, heads.head_dim);
+  heads.o.weight = blocks_in_order(heads.o.weight, order, readers);
+  return heads;
+}
+
+bool all_finite(std::span<const double> numbers) {
+  return std::ranges::all_of(numbers, [](double number) { return std::isfinite(number); });
 }
 
 std::string nonfinite_tensor(const AttentionHeads& heads, const AttentionLayout& names) {
   for (const auto& [linear, tensors] :
        {std::pair(&heads.q, &names.q), std::pair(&heads.k, &names.k), std::pair(&heads.v, &names.v),
         std::pair(&heads.o, &names.o)}) {
-    if (!all_finite(*linear)) {
-      return all_finite(linear->weight) ? tensors->bias : tensors->weight;
+    if (!all_finite(linear->weight)) {
+      return tensors->weight;
+    }
+    if (!all_finite(linear->bias)) {
+      return tensors->bias;
     }
   }
   return "";
@@ -328,22 +290,14 @@ std::vector<Line> lines_of(const HeadMove& move) {
 
 // The elements of one tensor, by index.
 template <typename Byte>
-class Elements {
- public:
-  Elements(DType type, std::span<Byte> bytes) : type_(type), bytes_(bytes) {}
+struct Elements {
+  DType type;
+  std::span<Byte> bytes;
 
-  DType type() const { return type_; }
   std::span<Byte> at(std::int64_t first, std::int64_t count) const {
-    return bytes_.subspan(size_of(first), size_of(count));
+    return bytes.subspan(bytes_of_elements(type, static_cast<std::size_t>(first)),
+                         bytes_of_elements(type, static_cast<std::size_t>(count)));
   }
-
- private:
-  std::size_t size_of(std::int64_t elements) const {
-    return bytes_of_elements(type_, static_cast<std::size_t>(elements));
-  }
-
-  DType type_;
-  std::span<Byte> bytes_;
 };
 
 using SourceElements = Elements<const std::byte>;
@@ -366,7 +320,7 @@ void decode_part(const Line& line, std::int64_t first, std::int64_t begin,
                  const SourceElements& source, std::span<double> values) {
   const auto count = static_cast<std::int64_t>(values.size());
   if (line.adjacent()) {
-    decode_numbers(source.type(), source.at(first + line.from + begin, count), values);
+    decode_numbers(source.type, source.at(first + line.from + begin, count), values);
     return;
   }
   std::array<std::byte, kChunk * sizeof(double)> gathered;
@@ -375,7 +329,7 @@ void decode_part(const Line& line, std::int64_t first, std::int64_t begin,
     const auto element = source.at(first + line.source_of(i), 1);
     end = std::copy(element.begin(), element.end(), end);
   }
-  decode_numbers(source.type(), std::span(gathered.data(), end), values);
+  decode_numbers(source.type, std::span(gathered.data(), end), values);
 }
 
 bool average_line(const Line& line, std::span<const std::int64_t> heads, const HeadBlocks& from,
@@ -383,7 +337,7 @@ bool average_line(const Line& line, std::span<const std::int64_t> heads, const H
                   const TargetElements& target) {
   std::array<double, kChunk> sums;
   std::array<double, kChunk> values;
-  const double largest = largest_number(target.type());
+  const double largest = largest_number(target.type);
   bool finite = true;
   for (std::int64_t begin = 0; begin < line.length; begin += kChunk) {
     const auto count = static_cast<std::size_t>(std::min(kChunk, line.length - begin));
@@ -405,10 +359,10 @@ bool average_line(const Line& line, std::span<const std::int64_t> heads, const H
       sums[i] /= static_cast<double>(heads.size());
       finite = finite && std::abs(sums[i]) <= largest;
     }
-    if (!finite && is_block_type(target.type())) {
+    if (!finite && is_block_type(target.type)) {
       return false;  // no block can hold NaN or infinities
     }
-    encode_numbers(target.type(), std::span(sums).first(count),
+    encode_numbers(target.type, std::span(sums).first(count),
                    target.at(first_to + line.to + begin, static_cast<std::int64_t>(count)));
   }
   return finite;
@@ -428,8 +382,8 @@ HeadMove copy_of_heads(std::string source, HeadBlocks from, HeadBlocks to) {
 
 bool move_heads(const HeadMove& move, DType from_type, std::span<const std::byte> source,
                 DType to_type, std::span<std::byte> target) {
-  const SourceElements elements(from_type, source);
-  const TargetElements places(to_type, target);
+  const SourceElements elements{from_type, source};
+  const TargetElements places{to_type, target};
   const std::vector<Line> lines = lines_of(move);
   bool finite = true;
   for (std::size_t h = 0; h < move.mean_of.size(); ++h) {

@@ -22,6 +22,19 @@ namespace regroup {
 /// `count` numbers: 0, `step`, 2·`step`, ….
 std::vector<std::int64_t> evenly_spaced(std::int64_t count, std::int64_t step = 1);
 
+/// `all` in another order: place i holds element order[i].
+template <typename T>
+std::vector<T> taken(const std::vector<T>& all, std::span<const std::int64_t> order) {
+  std::vector<T> result;
+  for (const std::int64_t i : order) {
+    result.push_back(all[static_cast<std::size_t>(i)]);
+  }
+  return result;
+}
+
+/// Whether each of the first `count` numbers is in `numbers` once.
+bool is_permutation_of(std::int64_t count, std::vector<std::int64_t> numbers);
+
 /// Offsets and strides of heads in one stored tensor, in elements: the weight of feature r of head
 /// h for input c is element first[h] + r·row_stride + c·column_stride. A whole tensor is one head
 /// of all its rows.
@@ -57,7 +70,9 @@ class HeadOrder {
 
   /// Whether all heads keep their places.
   bool empty() const { return orders_.empty(); }
-  bool moves(AttentionRole role, std::size_t layer) const;
+  bool moves(AttentionRole role, std::size_t layer) const {
+    return orders_.contains({role, layer});
+  }
 
   /// The orders of all layers whose heads move.
   using Place = std::pair<AttentionRole, std::size_t>;
@@ -90,17 +105,6 @@ void move_slopes(const HeadOrder& order, const ModelSpec& source, ModelSpec& gro
 
 // All heads of one attention layer in double: input and output of pooling methods.
 
-/// The linear maps of an attention.
-enum class AttentionPart { kQuery, kKey, kValue, kOutput };
-
-/// One stored tensor of a pooled attention.
-struct PooledTensor {
-  AttentionRole role = AttentionRole::kSelf;
-  std::size_t layer = 0;
-  AttentionPart part = AttentionPart::kKey;
-  bool bias = false;
-};
-
 /// A linear map, row-major.
 struct DenseLinear {
   std::int64_t outputs = 0;
@@ -118,11 +122,19 @@ struct AttentionHeads {
   DenseLinear k;  ///< [G·d, D], of the encoder's D in cross-attention
   DenseLinear v;  ///< [G·d, D]
   DenseLinear o;  ///< [D, H·d]
+};
 
-  const DenseLinear& part(AttentionPart part) const;
+/// One stored tensor of a pooled attention.
+struct PooledTensor {
+  AttentionRole role = AttentionRole::kSelf;
+  std::size_t layer = 0;
+  DenseLinear AttentionHeads::* part = &AttentionHeads::k;
+  bool bias = false;
 
-  /// The values of that part: its weight, row-major, or its bias.
-  const std::vector<double>& values(const PooledTensor& tensor) const;
+  /// Its values in the attention: a weight, row-major, or a bias.
+  const std::vector<double>& values_in(const AttentionHeads& heads) const {
+    return bias ? (heads.*part).bias : (heads.*part).weight;
+  }
 };
 
 /// All numbers of a stored tensor, in their order.
@@ -132,11 +144,16 @@ std::vector<double> stored_numbers(const Checkpoint& checkpoint, const std::stri
 AttentionHeads read_attention_heads(const ModelSpec& spec, AttentionRole role, std::size_t layer,
                                     const Checkpoint& checkpoint);
 
+/// Rows of as many blocks of `size` numbers as `order` has, each row in another order: place p
+/// holds block order[p].
+std::vector<double> blocks_in_order(const std::vector<double>& rows,
+                                    std::span<const std::int64_t> order, std::int64_t size);
+
 /// The same attention with permuted kv heads and their query heads: place p holds kv head order[p].
-AttentionHeads in_order(const AttentionHeads& heads, const std::vector<std::int64_t>& order);
+AttentionHeads in_order(AttentionHeads heads, const std::vector<std::int64_t>& order);
 
 /// Whether every number is finite.
-bool all_finite(const AttentionHeads& heads);
+bool all_finite(std::span<const double> numbers);
 
 /// The name, from `names`, of the first tensor that holds NaN or infinity; empty if none does.
 std::string nonfinite_tensor(const AttentionHeads& heads, const AttentionLayout& names);
@@ -152,6 +169,22 @@ using Partition = std::vector<HeadGroup>;
 /// Computes the cost of each group, ≥ 0. A call has many groups, so that it can compute them in
 /// parallel.
 using GroupCosts = std::function<std::vector<double>(const std::vector<HeadGroup>& groups)>;
+
+/// Costs of groups that are requested once each.
+class KnownCosts {
+ public:
+  explicit KnownCosts(GroupCosts costs) : costs_(std::move(costs)) {}
+
+  /// The costs of these groups. Requests those that are not known yet, at once.
+  std::vector<double> of(const std::vector<HeadGroup>& groups);
+
+  /// How many groups were requested.
+  std::int64_t requested() const { return std::ssize(known_); }
+
+ private:
+  GroupCosts costs_;
+  std::map<HeadGroup, double> known_;
+};
 
 /// Groups of neighbours.
 Partition contiguous_partition(std::int64_t heads, std::int64_t groups);

@@ -1,10 +1,9 @@
 #include <algorithm>
-#include <map>
+#include <array>
 #include <numeric>
-#include <optional>
-#include <utility>
 
 #include "converter/heads/heads.h"
+#include "formats/base/ranges.h"
 
 namespace regroup {
 namespace {
@@ -148,97 +147,74 @@ Partition best_by_pairs(std::int64_t heads, std::int64_t groups, const PairCosts
   return best;
 }
 
-// Swaps heads by the costs of whole groups, trying the swaps with the best pair costs first.
-class ExactSwaps {
- public:
-  ExactSwaps(const PairCosts& pairs, const GroupCosts& costs, std::int64_t most_groups)
-      : pairs_(pairs), costs_(costs), left_(most_groups) {}
+// The two groups that a swap makes.
+std::array<HeadGroup, 2> groups_after(const Swap& swap, const Partition& partition) {
+  std::array groups{partition[swap.group], partition[swap.other_group]};
+  std::swap(groups[0][swap.place], groups[1][swap.other_place]);
+  std::ranges::for_each(groups, std::ranges::sort);
+  return groups;
+}
 
-  void improve(Partition& partition) {
-    std::vector<double> now = costs_(partition);
-    while (left_ > 0) {
-      const std::optional<Swap> swap = helpful_swap(partition, now);
-      if (!swap) {
-        return;
-      }
-      apply(*swap, partition);
-      now[swap->group] = known_.at(sorted(partition[swap->group]));
-      now[swap->other_group] = known_.at(sorted(partition[swap->other_group]));
-    }
+// Makes the best swap of the first few that contain an improvement of the groups' costs `now`,
+// trying those with the best pair costs first. Returns whether there is one.
+bool swap_by_groups(Partition& partition, std::vector<double>& now, const PairCosts& pairs,
+                    KnownCosts& costs, std::int64_t most_groups) {
+  constexpr std::size_t kAtOnce = 8;
+  std::vector<std::pair<double, Swap>> order;
+  for (const Swap& swap : swaps_of(partition)) {
+    order.emplace_back(pairs.change(swap, partition), swap);
   }
-
- private:
-  static constexpr std::size_t kAtOnce = 8;
-
-  static HeadGroup sorted(HeadGroup group) {
-    std::ranges::sort(group);
-    return group;
-  }
-
-  // The best swap of the first batch that contains an improvement.
-  std::optional<Swap> helpful_swap(const Partition& partition, const std::vector<double>& now) {
-    std::vector<std::pair<double, Swap>> order;
-    for (const Swap& swap : swaps_of(partition)) {
-      order.emplace_back(pairs_.change(swap, partition), swap);
+  std::ranges::stable_sort(order, {}, &std::pair<double, Swap>::first);
+  for (std::size_t begin = 0; begin < order.size() && costs.requested() < most_groups;
+       begin += kAtOnce) {
+    const auto tried = std::span(order).subspan(begin, std::min(kAtOnce, order.size() - begin));
+    std::vector<HeadGroup> groups;
+    for (const auto& [change, swap] : tried) {
+      append(groups, groups_after(swap, partition));
     }
-    std::ranges::stable_sort(order, {}, &std::pair<double, Swap>::first);
-    for (std::size_t begin = 0; begin < order.size() && left_ > 0; begin += kAtOnce) {
-      const std::size_t end = std::min(order.size(), begin + kAtOnce);
-      std::optional<Swap> best;
-      double least = -kSmallestGain * std::accumulate(now.begin(), now.end(), 0.0);
-      learn(partition, order, begin, end);
-      for (std::size_t i = begin; i < end; ++i) {
-        const Swap& swap = order[i].second;
-        const auto [group, other] = after(swap, partition);
-        const double change =
-            known_.at(group) + known_.at(other) - now[swap.group] - now[swap.other_group];
-        if (change < least) {
-          least = change;
-          best = swap;
-        }
-      }
-      if (best) {
-        return best;
+    const std::vector<double> then = costs.of(groups);
+    std::optional<std::size_t> best;
+    double least = -kSmallestGain * std::accumulate(now.begin(), now.end(), 0.0);
+    for (std::size_t i = 0; i < tried.size(); ++i) {
+      const Swap& swap = tried[i].second;
+      const double change = then[2 * i] + then[2 * i + 1] - now[swap.group] - now[swap.other_group];
+      if (change < least) {
+        least = change;
+        best = i;
       }
     }
-    return std::nullopt;
-  }
-
-  static std::pair<HeadGroup, HeadGroup> after(const Swap& swap, const Partition& partition) {
-    HeadGroup group = partition[swap.group], other = partition[swap.other_group];
-    std::swap(group[swap.place], other[swap.other_place]);
-    return {sorted(std::move(group)), sorted(std::move(other))};
-  }
-
-  void learn(const Partition& partition, const std::vector<std::pair<double, Swap>>& order,
-             std::size_t begin, std::size_t end) {
-    std::map<HeadGroup, double> unknown;
-    for (std::size_t i = begin; i < end; ++i) {
-      const auto [group, other] = after(order[i].second, partition);
-      for (const HeadGroup& each : {group, other}) {
-        if (!known_.contains(each)) {
-          unknown[each] = 0.0;
-        }
-      }
+    if (best) {
+      const Swap& swap = tried[*best].second;
+      apply(swap, partition);
+      now[swap.group] = then[2 * *best];
+      now[swap.other_group] = then[2 * *best + 1];
+      return true;
     }
-    std::vector<HeadGroup> asked;
-    for (const auto& [group, cost] : unknown) {
-      asked.push_back(group);
-    }
-    const std::vector<double> found = costs_(asked);
-    for (std::size_t i = 0; i < asked.size(); ++i) {
-      known_[asked[i]] = found[i];
-    }
-    left_ -= std::ssize(asked);
   }
-
-  const PairCosts& pairs_;
-  const GroupCosts& costs_;
-  std::int64_t left_;
-  std::map<HeadGroup, double> known_;
-};
+  return false;
+}
 
 }  // namespace
+
+std::vector<double> KnownCosts::of(const std::vector<HeadGroup>& groups) {
+  std::vector<HeadGroup> unknown;
+  for (const HeadGroup& group : groups) {
+    if (known_.try_emplace(group, 0.0).second) {
+      unknown.push_back(group);
+    }
+  }
+  if (!unknown.empty()) {
+    const std::vector<double> found = costs_(unknown);
+    for (std::size_t i = 0; i < unknown.size(); ++i) {
+      known_[unknown[i]] = found[i];
+    }
+  }
+  std::vector<double> all;
+  for (const HeadGroup& group : groups) {
+    all.push_back(known_.at(group));
+  }
+  return all;
+}
 
 Partition contiguous_partition(std::int64_t heads, std::int64_t groups) {
   return heads_of_groups(heads, groups, groups);
@@ -258,7 +234,10 @@ Partition similar_partition(std::int64_t heads, std::int64_t groups, const Group
   const PairCosts pairs(heads, costs);
   Partition found = best_by_pairs(heads, groups, pairs);
   if (heads / groups > 2) {
-    ExactSwaps(pairs, costs, most_groups).improve(found);
+    std::vector<double> now = costs(found);
+    KnownCosts known(costs);
+    while (swap_by_groups(found, now, pairs, known, most_groups)) {
+    }
     sort_groups(found);
   }
   const bool better = cost_of(found, costs) < cost_of(neighbours, costs) * (1.0 - kSmallestGain);

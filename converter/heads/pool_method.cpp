@@ -1,7 +1,7 @@
 #include "converter/heads/pool_method.h"
 
+#include <algorithm>
 #include <array>
-#include <utility>
 
 #include "converter/heads/heads.h"
 #include "formats/base/error.h"
@@ -20,7 +20,8 @@ HeadBasis key_basis(const ModelSpec& spec, AttentionRole role, std::size_t layer
   if (spec.qk_norm != QkNorm::kNone) {
     return {};
   }
-  if (spec.positions != PositionKind::kRope || role == AttentionRole::kCross) {
+  if (spec.positions != PositionKind::kRope || role == AttentionRole::kCross ||
+      spec.stack(role)[layer].without_rope) {
     return free_basis(spec.head_dim);
   }
   HeadBasis basis;
@@ -39,12 +40,8 @@ HeadBasis key_basis(const ModelSpec& spec, AttentionRole role, std::size_t layer
 
 namespace {
 
-constexpr std::array<std::pair<PoolMethod, std::string_view>, 4> kNames{{
-    {PoolMethod::kMean, "mean"},
-    {PoolMethod::kFirst, "first"},
-    {PoolMethod::kRandom, "random"},
-    {PoolMethod::kLowrank, "lowrank"},
-}};
+// In the order of PoolMethod.
+constexpr std::array<std::string_view, 4> kNames{"mean", "first", "random", "lowrank"};
 
 // Hashes three numbers: splitmix64 (Steele et al. 2014), once per number.
 std::uint64_t draw(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
@@ -60,22 +57,14 @@ std::uint64_t draw(std::uint64_t seed, std::uint64_t stream, std::uint64_t index
 
 }  // namespace
 
-std::string_view name_of(PoolMethod method) {
-  for (const auto& [each, name] : kNames) {
-    if (each == method) {
-      return name;
-    }
-  }
-  return "mean";
-}
+std::string_view name_of(PoolMethod method) { return kNames[static_cast<std::size_t>(method)]; }
 
 PoolMethod parse_pool_method(std::string_view name) {
-  for (const auto& [method, each] : kNames) {
-    if (each == name) {
-      return method;
-    }
+  const auto found = std::ranges::find(kNames, name);
+  if (found == kNames.end()) {
+    throw_usage("pooling method \"{}\" is none of mean, first, random, lowrank", printable(name));
   }
-  throw_usage("pooling method \"{}\" is none of mean, first, random, lowrank", printable(name));
+  return static_cast<PoolMethod>(found - kNames.begin());
 }
 
 Pooling::Pooling(PoolMethod used, std::uint64_t random_seed)

@@ -36,8 +36,7 @@ HeadBasis free_basis(std::int64_t head_dim);
 /// planes with RoPE; fixed if keys are normalised, since norm weights belong to features.
 HeadBasis key_basis(const ModelSpec& spec, AttentionRole role, std::size_t layer);
 
-// Methods that pool a group of kv heads into one.
-
+/// Methods that pool a group of kv heads into one.
 enum class PoolMethod {
   kMean,     ///< the mean of the heads (Ainslie et al. 2023)
   kFirst,    ///< the first head

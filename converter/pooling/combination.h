@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
@@ -21,6 +20,12 @@ namespace regroup {
 // of which an output reads R_j x_j. The shared head is x = Σ mix_j x_j, and back_j x replaces x_j,
 // so its readers become R_j back_j.
 
+/// How heads are shared: real matrices of all features, [n, d, d]; of the free ones, [n, f, f]; or
+/// of the planes, complex [P, n].
+struct Combination {
+  at::Tensor mix, back;
+};
+
 /// The problem for the free features, in double, on any device.
 struct FreeProblem {
   at::Tensor gram;    ///< E[x_i x_jᵀ], [n, f, n, f]
@@ -28,10 +33,7 @@ struct FreeProblem {
 
   std::int64_t heads() const { return gram.size(0); }
   std::int64_t features() const { return gram.size(1); }
-};
-
-struct FreeSolution {
-  at::Tensor mix, back;  ///< [n, f, f]
+  at::Tensor own() const;  ///< E[x_j x_jᵀ], [n, f, f]
 };
 
 /// The same for each plane separately. Rotating readers weigh both features equally, and terms that
@@ -41,10 +43,7 @@ struct PlaneProblem {
   at::Tensor weight;  ///< mean of the readers' weights of both features, [P, n]
 
   std::int64_t heads() const { return gram.size(1); }
-};
-
-struct PlaneSolution {
-  at::Tensor mix, back;  ///< complex [P, n]
+  at::Tensor own() const;  ///< E|x_j|², [P, n]
 };
 
 /// Keys have free features, planes or both; values free features.
@@ -54,12 +53,6 @@ struct GroupProblem {
   std::optional<PlaneProblem> planes;
 
   std::int64_t heads() const { return free ? free->heads() : planes->heads(); }
-  c10::Device device() const { return free ? free->gram.device() : planes->gram.device(); }
-};
-
-struct GroupSolution {
-  std::optional<FreeSolution> free;
-  std::optional<PlaneSolution> planes;
 };
 
 /// Expected squares, additive over parts.
@@ -75,8 +68,9 @@ struct Energy {
   double norm() const;
 };
 
-/// Numbers without dimensions of one device, in one copy to the host.
-std::vector<double> numbers_of(at::TensorList scalars);
+/// The energy of these sums, numbers without dimensions in the order of its members; `usual` is
+/// summed over `count` heads. Copies them to the host at once.
+Energy energy_in(at::TensorList sums, std::int64_t count = 1);
 
 /// Head numbers as int64 [m] on a device.
 at::Tensor rows_of(std::span<const std::int64_t> heads, c10::Device device);
@@ -84,21 +78,27 @@ at::Tensor rows_of(std::span<const std::int64_t> heads, c10::Device device);
 /// The problem of a subset of its heads.
 GroupProblem part_of(const GroupProblem& problem, std::span<const std::int64_t> heads);
 
-/// The plain mean of the heads.
-FreeSolution mean_of(const FreeProblem& problem);
-PlaneSolution mean_of(const PlaneProblem& problem);
-
-/// One head replaces all, in its own basis.
-FreeSolution head_of(const FreeProblem& problem, std::int64_t head);
-PlaneSolution head_of(const PlaneProblem& problem, std::int64_t head);
-
-Energy energy_of(const GroupProblem& problem, const GroupSolution& solution);
-
-/// Mix or back as real matrices [n, d, d] of all features.
-struct Combination {
-  at::Tensor mix, back;
+/// A combination of all features and its energy.
+struct HeadSolution {
+  Combination heads;
+  Energy energy;
 };
-Combination matrices_of(const GroupSolution& solution, const BasisIndices& basis);
+
+/// Shares one head by that method: the plain mean, the head `chosen` in its own basis, or for
+/// kLowrank the head from which all heads of the group can be restored with the least error.
+///
+/// That one minimises Σ_j E|R_j (x_j − back_j x)|² over all mix and back. For free features: with
+/// L_j L_jᵀ = R_jᵀ R_j, x holds the f leading principal components of the stacked Lᵀ_j x_j (Eckart
+/// and Young 1936), and back_j the regression of x_j on them. In a plane x is the leading principal
+/// component of the n complex numbers. Scaled so that x has the mean power of the heads.
+HeadSolution solve_group(PoolMethod method, const GroupProblem& problem, std::int64_t chosen);
+
+/// Σ_j E|R_j x_j|²
+double energy_of(const GroupProblem& problem);
+
+/// The energy that kLowrank keeps, Σ_j E|R_j x_j|² minus the minimum: computed as the sum of the
+/// leading eigenvalues, for a fraction of the work.
+double energy_kept_by_lowrank(const GroupProblem& problem);
 
 // Averages of RoPE's relative rotation between keys and queries over the distances at which a head
 // attends.
@@ -114,8 +114,9 @@ Combination matrices_of(const GroupSolution& solution, const BasisIndices& basis
 class RopeAverage {
  public:
   /// distances: [n, T], the fraction of each head's attention at each distance; rows sum to 1.
-  /// Computes on their device.
-  RopeAverage(const HeadBasis& basis, const at::Tensor& distances);
+  /// `both_sides`: half of it before the query and half after it, so that φ is real. Computes on
+  /// their device.
+  RopeAverage(const HeadBasis& basis, const at::Tensor& distances, bool both_sides = false);
 
   /// The averages of a subset of heads, int64 [m].
   RopeAverage of(const at::Tensor& heads) const;
@@ -134,26 +135,12 @@ class RopeAverage {
     at::Tensor times_rows(const at::Tensor& matrices) const;
     at::Tensor conjugate(const at::Tensor& matrices) const;  // U Y Uᴴ
   };
-  RopeAverage() = default;
   void find_eigenvectors(const HeadBasis& basis, c10::Device device);
 
   Pairs into_, out_;    ///< into the basis of eigenvectors, and out of it
   at::Tensor factors_;  ///< φ(ω_a − ω_b), complex [n, d, d]
   at::Tensor mean_;
 };
-
-// The shared head from which all heads of a group can be restored with the least error.
-
-/// Minimises Σ_j E|R_j (x_j − back_j x)|² over all mix and back. For free features: with L_j L_jᵀ =
-/// R_jᵀ R_j, x holds the f leading principal components of the stacked Lᵀ_j x_j (Eckart and Young
-/// 1936), and back_j the regression of x_j on them. In a plane x is the leading principal component
-/// of the n complex numbers. Scaled so that x has the mean power of the heads.
-FreeSolution solve_lowrank(const FreeProblem& problem);
-PlaneSolution solve_lowrank(const PlaneProblem& problem);
-
-/// The energy that those solutions keep, Σ_j E|R_j x_j|² minus the minimum: computed as the sum of
-/// the leading eigenvalues, for a fraction of the work.
-double energy_kept_by_lowrank(const GroupProblem& problem);
 
 // One shared key head for a group with RoPE that preserves the queries' scores best. n heads of d
 // features; queries of head j have E[q qᵀ] = Q_j; keys are x_j, and the shared key is x = Σ_j mix_j

@@ -1,7 +1,6 @@
 #include "converter/pooling/head_moments.h"
 
 #include <algorithm>
-#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/bmm.h>
@@ -9,13 +8,11 @@
 #include <ATen/ops/complex.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/imag.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/real.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/sqrt.h>
 #include <ATen/ops/tensor.h>
-
-#include "formats/base/error.h"
 
 namespace regroup {
 
@@ -28,24 +25,6 @@ BasisIndices::BasisIndices(const HeadBasis& basis, c10::Device device)
   }
   a = at::tensor(first).to(device);
   b = at::tensor(second).to(device);
-}
-
-void put_rope_planes(const at::Tensor& factors, const BasisIndices& basis,
-                     const at::Tensor& matrices) {
-  const std::int64_t d = basis.head_dim;
-  const at::Tensor real = at::real(factors).t(), imaginary = at::imag(factors).t();  // [n, P]
-  const at::Tensor flat = matrices.view({-1, d * d});
-  // (x + iy)(a + ib) = (xa − yb) + i(ya + xb)
-  flat.index_copy_(1, basis.a * d + basis.a, real);
-  flat.index_copy_(1, basis.a * d + basis.b, -imaginary);
-  flat.index_copy_(1, basis.b * d + basis.a, imaginary);
-  flat.index_copy_(1, basis.b * d + basis.b, real);
-}
-
-void put_free(const at::Tensor& part, const BasisIndices& basis, const at::Tensor& matrices) {
-  at::Tensor wide = matrices.index_select(1, basis.free);
-  wide.index_copy_(2, basis.free, part);
-  matrices.index_copy_(1, basis.free, wide);
 }
 
 namespace {
@@ -96,6 +75,10 @@ at::Tensor features_of(const at::Tensor& heads, const at::Tensor& features, std:
 at::Tensor tensor_of(const std::vector<double>& values, std::vector<std::int64_t> shape,
                      c10::Device device) {
   return at::from_blob(const_cast<double*>(values.data()), shape, at::kDouble).to(device);
+}
+
+void choose_vector_kernels() {
+  static const at::Tensor chosen = at::sqrt(at::ones({1}, at::kDouble));
 }
 
 void check_not_stopped(const std::atomic<bool>* stop) {

@@ -18,12 +18,15 @@
 
 namespace regroup {
 
-// One-line errors from LibTorch's exceptions.
+/// Calls a vector function of MKL before threads do. MKL chooses its kernels at the first call:
+/// threads that make it together may go on with different ones, whose last bits differ.
+void choose_vector_kernels();
 
 /// Calls `work`. Out of memory, or an eigenproblem that does not converge, becomes kEnvironment.
 template <typename Work>
 auto with_pooling_errors(PoolMethod method, const Work& work) {
   try {
+    choose_vector_kernels();
     return work();
   } catch (const c10::Error& fault) {
     const std::string_view text = fault.what_without_backtrace();
@@ -34,7 +37,7 @@ auto with_pooling_errors(PoolMethod method, const Work& work) {
 
 // Indices of free features and RoPE planes among the features of a head.
 //
-// Shapes: P planes, f free features, n heads, d features.
+// Shapes: P planes, f free features, d features.
 
 /// The features of a HeadBasis as tensors of a device.
 struct BasisIndices {
@@ -48,13 +51,6 @@ struct BasisIndices {
   bool has_free() const { return free.size(0) > 0; }
   bool rotates() const { return a.size(0) > 0; }
 };
-
-/// Writes complex factors [P, n] into the planes of real, contiguous matrices [n, d, d].
-void put_rope_planes(const at::Tensor& factors, const BasisIndices& basis,
-                     const at::Tensor& matrices);
-
-/// Writes matrices [n, f, f] of the free features to their rows and columns in [n, d, d].
-void put_free(const at::Tensor& part, const BasisIndices& basis, const at::Tensor& matrices);
 
 // Covariances of the heads of one linear map over its inputs.
 //

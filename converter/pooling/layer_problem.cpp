@@ -6,11 +6,8 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
-#include <ATen/ops/real.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
-
-#include "converter/pooling/combination.h"
 
 namespace regroup {
 
@@ -38,22 +35,10 @@ at::Tensor counted_values(const AttentionHeads& heads, PoolMethod method, c10::D
                   at::TensorOptions(at::kDouble).device(device));
 }
 
-// The features of keys that a method may mix. If keys are normalised, the method keeps the basis
-// and mixes all features.
-HeadBasis pooled_key_basis(const PoolingTask& task, std::int64_t head_dim) {
-  return task.key_basis.fixed() ? free_basis(head_dim) : task.key_basis;
-}
-
 // Sums the matrices of query heads [H, d, d] over the readers of each kv head.
 at::Tensor per_kv_head(const at::Tensor& of_query_heads, std::int64_t kv_heads) {
   const std::int64_t d = of_query_heads.size(1);
   return of_query_heads.view({kv_heads, -1, d, d}).sum(1);
-}
-
-// The weight of each query head's values in the output, O_hᵀ O_h: [H, d, d].
-at::Tensor output_readers(const at::Tensor& o) {
-  const at::Tensor outputs = o.permute({1, 2, 0});  // [H, d, E]
-  return at::bmm(outputs, outputs.transpose(1, 2));
 }
 
 // The change of the output when a query head's attention moves from one value to another, relative
@@ -99,39 +84,6 @@ GroupProblem problem_of(const HeadMoments& moments, const at::Tensor& weight,
   return problem;
 }
 
-template <typename Problem>
-auto solve_part(PoolMethod method, const Problem& problem, std::int64_t chosen) {
-  switch (method) {
-    case PoolMethod::kLowrank: return solve_lowrank(problem);
-    case PoolMethod::kMean: return mean_of(problem);
-    default: return head_of(problem, chosen);
-  }
-}
-
-HeadSolution solve_group(PoolMethod method, const GroupProblem& problem, std::int64_t chosen) {
-  GroupSolution solution;
-  if (problem.free) {
-    solution.free = solve_part(method, *problem.free, chosen);
-  }
-  if (problem.planes) {
-    solution.planes = solve_part(method, *problem.planes, chosen);
-  }
-  return {matrices_of(solution, problem.basis), energy_of(problem, solution)};
-}
-
-double energy_of(const GroupProblem& problem) {
-  double energy = 0.0;
-  if (problem.free) {
-    const at::Tensor own = problem.free->gram.diagonal(0, 0, 2).permute({2, 0, 1});
-    energy += (problem.free->weight * own).sum().item<double>();
-  }
-  if (problem.planes) {
-    const at::Tensor own = at::real(problem.planes->gram.diagonal(0, 1, 2));
-    energy += (problem.planes->weight * own).sum().item<double>();
-  }
-  return energy;
-}
-
 }  // namespace
 
 HeadProblems part_of(const HeadProblems& problems, std::span<const std::int64_t> heads) {
@@ -143,23 +95,22 @@ HeadProblems part_of(const HeadProblems& problems, std::span<const std::int64_t>
 }
 
 LayerProblem::LayerProblem(const AttentionHeads& heads, const AttentionTensors& attention,
-                           const PoolingTask& task)
-    : LayerProblem(heads, attention, MomentTensors(task.kv_inputs, attention.o.device()), task) {}
-
-LayerProblem::LayerProblem(const AttentionHeads& heads, const AttentionTensors& attention,
                            const MomentTensors& inputs, const PoolingTask& task)
-    : key_basis_(pooled_key_basis(task, heads.head_dim), attention.o.device()),
+    : key_basis_(task.key_basis.fixed() ? free_basis(heads.head_dim) : task.key_basis,
+                 attention.o.device()),
       value_basis_(free_basis(heads.head_dim), attention.o.device()),
       keys_(attention.k, inputs,
             rotating_features(task.key_basis, heads.head_dim, attention.o.device()), task.stop),
       values_(attention.v, inputs, counted_values(heads, task.method, attention.o.device()),
               task.stop) {
-  const at::Tensor readers = output_readers(attention.o);
+  const at::Tensor outputs = attention.o.permute({1, 2, 0});             // [H, d, E]
+  const at::Tensor readers = at::bmm(outputs, outputs.transpose(1, 2));  // O_hᵀ O_h, [H, d, d]
   const at::Tensor spread = spreads(readers, values_.covariances());
   key_weight_ = key_weights(attention.q, task, spread, heads.kv_heads);
   value_weight_ = per_kv_head(readers, heads.kv_heads);
   if (task.key_basis.rotates() && task.distances.length > 0) {
-    rope_average_.emplace(task.key_basis, distances_of(task.distances, spread, heads.kv_heads));
+    rope_average_.emplace(task.key_basis, distances_of(task.distances, spread, heads.kv_heads),
+                          task.distances.both_sides);
   }
 }
 
@@ -193,15 +144,9 @@ HeadEnergies energies_of(const HeadProblems& problems) {
           energy_of(problems.values)};
 }
 
-namespace {
-
-double part_of_layer(double lost, double all) { return all > 0.0 ? lost / all : 0.0; }
-
-}  // namespace
-
 double loss_of(const HeadSolutions& solutions, const HeadEnergies& layer) {
-  return part_of_layer(solutions.keys.energy.lost, layer.keys) +
-         part_of_layer(solutions.values.energy.lost, layer.values);
+  return share_of(solutions.keys.energy.lost, layer.keys) +
+         share_of(solutions.values.energy.lost, layer.values);
 }
 
 double loss_of_method(const HeadProblems& problems, const PoolingTask& task,
@@ -218,8 +163,8 @@ double loss_of_method(const HeadProblems& problems, const PoolingTask& task,
     return loss_of(solve(problems, task, 0), layer);
   }
   const HeadEnergies all = energies_of(problems);  // eigenvalues alone are enough
-  return part_of_layer(all.keys - energy_kept_by_lowrank(problems.keys), layer.keys) +
-         part_of_layer(all.values - energy_kept_by_lowrank(problems.values), layer.values);
+  return share_of(all.keys - energy_kept_by_lowrank(problems.keys), layer.keys) +
+         share_of(all.values - energy_kept_by_lowrank(problems.values), layer.values);
 }
 
 }  // namespace regroup

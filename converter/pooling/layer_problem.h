@@ -29,20 +29,18 @@ HeadProblems part_of(const HeadProblems& problems, std::span<const std::int64_t>
 
 class LayerProblem {
  public:
-  /// Keeps the tensors of `attention`, which are those of `heads` on the task's device. Multiplies
-  /// queries, keys and values by the covariance, which is most of the work. Throws kInterrupted
-  /// soon after `task.stop`, if given, turns true.
+  /// Keeps the tensors of `attention`, which are those of `heads` on the task's device, as `inputs`
+  /// are the task's of keys and values. Multiplies queries, keys and values by the covariance,
+  /// which is most of the work. Throws kInterrupted soon after `task.stop`, if given, turns true.
   LayerProblem(const AttentionHeads& heads, const AttentionTensors& attention,
-               const PoolingTask& task);
+               const MomentTensors& inputs, const PoolingTask& task);
 
   /// The problems of `count` kv heads from `first` on, with scores if keys are rotated.
   HeadProblems problems(std::int64_t first, std::int64_t count) const;
 
  private:
-  /// `inputs`: of keys and values.
-  LayerProblem(const AttentionHeads& heads, const AttentionTensors& attention,
-               const MomentTensors& inputs, const PoolingTask& task);
-
+  /// The features that a method may mix. If keys are normalised, it keeps their basis and mixes
+  /// all.
   BasisIndices key_basis_, value_basis_;
   HeadMoments keys_, values_;
   at::Tensor key_weight_, value_weight_;     ///< [N, d, d]
@@ -51,10 +49,6 @@ class LayerProblem {
 
 /// The shared key and value heads of a group, and their energies. `chosen`: the head of kFirst
 /// and kRandom, counted within the group.
-struct HeadSolution {
-  Combination heads;
-  Energy energy;
-};
 struct HeadSolutions {
   HeadSolution keys, values;
 };
@@ -66,7 +60,8 @@ struct HeadEnergies {
 };
 HeadEnergies energies_of(const HeadProblems& problems);
 
-// The loss of pooling a group, as one number for keys and values.
+/// A part of the layer's energy as a fraction of it.
+inline double share_of(double part, double layer) { return layer > 0.0 ? part / layer : 0.0; }
 
 /// The sum of the expected squared errors of the group's keys (in attention scores) and values (in
 /// the output), each relative to the expected square of the whole layer. `layer`: of all its heads.

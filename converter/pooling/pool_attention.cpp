@@ -69,8 +69,10 @@ class SharedHeads {
   void put(const HeadSolutions& solutions, std::int64_t group) const {
     put_shared(source_.k, target_.k, solutions.keys.heads.mix, group);
     put_shared(source_.v, target_.v, solutions.values.heads.mix, group);
-    put_queries(solutions.keys.heads.back, group * members_);
-    put_outputs(solutions.values.heads.back, group * members_);
+    for (std::int64_t member = 0; member < members_; ++member) {
+      put_readers(solutions.keys.heads.back.select(0, member).t(),
+                  solutions.values.heads.back.select(0, member), group * members_ + member);
+    }
   }
 
   // The correction of the output's bias, [E]: Σ_h O_h E[v_h] of the source minus that of the
@@ -86,37 +88,31 @@ class SharedHeads {
   }
 
  private:
-  at::Tensor part(const at::Tensor& heads, std::int64_t first) const {
-    return heads.narrow(0, first, members_);
-  }
-
   void put_shared(const HeadMaps& from, const HeadMaps& to, const at::Tensor& mix,
                   std::int64_t group) const {
     const std::int64_t d = mix.size(1);
     const at::Tensor wide = mix.transpose(0, 1).reshape({d, -1});  // [d, n·d]
-    const at::Tensor rows = part(from.weight, group * members_).reshape({wide.size(1), -1});
-    to.weight.select(0, group).copy_(at::matmul(wide, rows));
+    const auto rows = [&](const at::Tensor& heads) {
+      return heads.narrow(0, group * members_, members_).flatten(0, 1);  // [n·d, D] or [n·d]
+    };
+    to.weight.select(0, group).copy_(at::matmul(wide, rows(from.weight)));
     if (from.bias.defined()) {
-      to.bias.select(0, group).copy_(
-          at::matmul(wide, part(from.bias, group * members_).reshape({-1})));
+      to.bias.select(0, group).copy_(at::matmul(wide, rows(from.bias)));
     }
   }
 
-  // q·(back x) = (backᵀ q)·x
-  void put_queries(const at::Tensor& back, std::int64_t first) const {
-    for (std::int64_t h = first * readers_; h < (first + members_) * readers_; ++h) {
-      const at::Tensor matrix = back.select(0, h / readers_ - first).t();
-      target_.q.weight.select(0, h).copy_(at::matmul(matrix, source_.q.weight.select(0, h)));
+  // The queries and outputs that read one kv head: q·(back x) = (backᵀ q)·x.
+  void put_readers(const at::Tensor& keys_back_transposed, const at::Tensor& values_back,
+                   std::int64_t kv_head) const {
+    for (std::int64_t h = kv_head * readers_; h < (kv_head + 1) * readers_; ++h) {
+      const auto put_query = [&](const at::Tensor& from, const at::Tensor& to) {
+        to.select(0, h).copy_(at::matmul(keys_back_transposed, from.select(0, h)));
+      };
+      put_query(source_.q.weight, target_.q.weight);
       if (source_.q.bias.defined()) {
-        target_.q.bias.select(0, h).copy_(at::matmul(matrix, source_.q.bias.select(0, h)));
+        put_query(source_.q.bias, target_.q.bias);
       }
-    }
-  }
-
-  void put_outputs(const at::Tensor& back, std::int64_t first) const {
-    for (std::int64_t h = first * readers_; h < (first + members_) * readers_; ++h) {
-      target_.o.select(1, h).copy_(
-          at::matmul(source_.o.select(1, h), back.select(0, h / readers_ - first)));
+      target_.o.select(1, h).copy_(at::matmul(source_.o.select(1, h), values_back));
     }
   }
 
@@ -126,7 +122,8 @@ class SharedHeads {
 
 std::vector<HeadProblems> problems_of(const AttentionHeads& heads,
                                       const AttentionTensors& attention, const PoolingTask& task) {
-  const LayerProblem layer(heads, attention, task);
+  const MomentTensors inputs(task.kv_inputs, attention.o.device());
+  const LayerProblem layer(heads, attention, inputs, task);
   const std::int64_t members = heads.kv_heads / task.groups;
   std::vector<HeadProblems> problems(static_cast<std::size_t>(task.groups));
   for_each_group(task.device, task.groups, [&](std::int64_t group) {
@@ -153,8 +150,8 @@ GroupReport report_of(const HeadSolutions& solutions, const HeadEnergies& layer)
           values.kept(),
           keys.norm(),
           values.norm(),
-          layer.keys > 0.0 ? keys.all / layer.keys : 0.0,
-          layer.values > 0.0 ? values.all / layer.values : 0.0,
+          share_of(keys.all, layer.keys),
+          share_of(values.all, layer.values),
           loss_of(solutions, layer)};
 }
 
@@ -210,14 +207,6 @@ PooledAttention pool_layer(const AttentionHeads& heads, const PoolingTask& task)
   return result;
 }
 
-}  // namespace
-
-PooledAttention pool_attention(const AttentionHeads& heads, const PoolingTask& task) {
-  return with_pooling_errors(task.method, [&] { return pool_layer(heads, task); });
-}
-
-namespace {
-
 // Computes the losses of groups of these heads on all cores.
 GroupCosts costs_of(const HeadProblems& all, const PoolingTask& task) {
   const HeadEnergies layer = energies_of(all);
@@ -233,7 +222,8 @@ GroupCosts costs_of(const HeadProblems& all, const PoolingTask& task) {
 }
 
 HeadProblems problems_of(const AttentionHeads& heads, const PoolingTask& task) {
-  return LayerProblem(heads, AttentionTensors(heads, task.device), task)
+  const MomentTensors inputs(task.kv_inputs, task.device);
+  return LayerProblem(heads, AttentionTensors(heads, task.device), inputs, task)
       .problems(0, heads.kv_heads);
 }
 
@@ -255,6 +245,10 @@ SimilarHeads find(const AttentionHeads& heads, const PoolingTask& task) {
 }
 
 }  // namespace
+
+PooledAttention pool_attention(const AttentionHeads& heads, const PoolingTask& task) {
+  return with_pooling_errors(task.method, [&] { return pool_layer(heads, task); });
+}
 
 std::vector<double> losses_of_groups(const AttentionHeads& heads, const PoolingTask& task,
                                      const std::vector<HeadGroup>& groups) {

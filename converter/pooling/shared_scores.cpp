@@ -160,10 +160,8 @@ Combination solve_scores(const ScoreProblem& problem, const Combination& start) 
 Energy energy_of(const ScoreProblem& problem, const Combination& combination) {
   Seen seen{seen_own(problem), {}, {}, {}};
   see_shared(problem, wide(combination.mix), seen);
-  const std::vector<double> numbers =
-      numbers_of({lost(problem, seen, combination.back), (problem.weight * seen.own).sum(),
-                  seen.power, usual_power(problem)});
-  return {numbers[0], numbers[1], numbers[2], numbers[3]};
+  return energy_in({lost(problem, seen, combination.back), (problem.weight * seen.own).sum(),
+                    seen.power, usual_power(problem)});
 }
 
 double energy_of(const ScoreProblem& problem) {

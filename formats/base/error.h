@@ -86,8 +86,6 @@ inline void check_stop() {
   }
 }
 
-// A failed allocation, with the requested size if known.
-
 /// Thrown in place of a library's own exception for a failed allocation. The program reports it
 /// like any other std::bad_alloc.
 class OutOfMemory : public std::bad_alloc {

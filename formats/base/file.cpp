@@ -10,6 +10,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 
 namespace regroup {
 
@@ -39,17 +40,9 @@ void check_regular(int descriptor, const std::filesystem::path& path) {
   }
 }
 
+// ENXIO: a socket, or a FIFO that nobody reads.
 bool is_wrong_path(int code) {
-  switch (code) {
-    case ENOENT:
-    case ENOTDIR:
-    case EISDIR:
-    case ELOOP:
-    case ENAMETOOLONG:
-    case ENXIO:  // a socket, or a FIFO that nobody reads
-    case EINVAL: return true;
-    default: return false;
-  }
+  return contains(std::array{ENOENT, ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, ENXIO, EINVAL}, code);
 }
 
 fs::file_type type_of(const fs::path& path) {
@@ -184,7 +177,11 @@ std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes
     throw_bad_input("{}: {} bytes, at most {} allowed", printable_path(path), file.size(),
                     max_bytes);
   }
-  return read_bytes(file, 0, file.size());
+  std::string text = read_bytes(file, 0, file.size());
+  if (text.starts_with(kLfsPointer)) {
+    throw_bad_input("{}: a git-LFS pointer, git lfs pull downloads the file", printable_path(path));
+  }
+  return text;
 }
 
 std::string read_bytes(const File& file, std::uint64_t offset, std::uint64_t count) {
@@ -226,6 +223,24 @@ bool is_directory_there(const fs::path& path) { return type_of(path) == fs::file
 
 bool is_file_there(const fs::path& path) { return type_of(path) == fs::file_type::regular; }
 
+std::vector<fs::directory_entry> entries_in(const fs::path& directory) {
+  std::error_code fault;
+  std::vector<fs::directory_entry> entries = entries_in(directory, fault);
+  if (fault) {
+    throw_cannot_open(directory, fault.value());
+  }
+  return entries;
+}
+
+std::vector<fs::directory_entry> entries_in(const fs::path& directory, std::error_code& fault) {
+  std::vector<fs::directory_entry> entries;
+  for (fs::directory_iterator entry(directory, fault), end; !fault && entry != end;
+       entry.increment(fault)) {
+    entries.push_back(*entry);
+  }
+  return entries;
+}
+
 // The functions of File that copy ranges of bytes.
 
 namespace {
@@ -238,14 +253,20 @@ constexpr std::uint64_t kWorthStarting = 1U << 20;
 
 // The errors of filesystems that do not support the call in general or for that file.
 bool cannot_copy_in_kernel(int fault) {
-  return fault == EXDEV || fault == ENOSYS || fault == EOPNOTSUPP || fault == EINVAL ||
-         fault == EPERM;
+  return contains(std::array{EXDEV, ENOSYS, EOPNOTSUPP, EINVAL, EPERM}, fault);
 }
 
 // Moves pages from the page cache to a device without copying.
 class Pipe {
  public:
-  Pipe() : Pipe(open_ends()) {}
+  Pipe() {
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) == 0) {
+      read_end_ = Descriptor(ends[0]);
+      write_end_ = Descriptor(ends[1]);
+      capacity_ = ::fcntl(ends[1], F_SETPIPE_SZ, kWorthStarting);
+    }
+  }
 
   // Writes smaller than this are slower than copying.
   bool holds_enough() const { return capacity_ >= static_cast<int>(kWorthStarting); }
@@ -274,57 +295,70 @@ class Pipe {
   bool blocked() const { return blocked_; }
 
  private:
-  explicit Pipe(const std::array<int, 2>& ends)
-      : read_end_(ends[0]),
-        write_end_(ends[1]),
-        capacity_(::fcntl(ends[1], F_SETPIPE_SZ, kWorthStarting)) {}
-
-  static std::array<int, 2> open_ends() {
-    std::array<int, 2> ends{-1, -1};
-    return ::pipe2(ends.data(), O_CLOEXEC) == 0 ? ends : std::array{-1, -1};
-  }
-
   Descriptor read_end_, write_end_;
-  int capacity_;
+  int capacity_ = -1;
   bool blocked_ = false;
 };
 
-}  // namespace
-
-void File::copy_from(const File& source, std::uint64_t source_offset, std::uint64_t offset,
-                     std::uint64_t length) {
-  const std::uint64_t head = std::min(length, -source_offset % kSharedBlock);
-  const std::uint64_t blocks = (length - head) / kSharedBlock * kSharedBlock;
-  std::uint64_t done = 0;
-  if (blocks > 0 && (offset - source_offset) % kSharedBlock == 0) {
-    done = copy_blocks(source, source_offset + head, offset + head, blocks);
+void copy_through_memory(const File& source, File& target, std::uint64_t source_offset,
+                         std::uint64_t offset, std::uint64_t length) {
+  std::vector<std::byte> buffer(std::min<std::uint64_t>(length, 4U << 20));
+  while (length > 0) {
+    const auto chunk = std::span(buffer).first(std::min<std::uint64_t>(length, buffer.size()));
+    source.read_at(source_offset, chunk);
+    target.write_at(offset, chunk);
+    source_offset += chunk.size();
+    offset += chunk.size();
+    length -= chunk.size();
   }
-  if (done > 0) {
-    copy_in_kernel(source, source_offset, offset, head);
-    done += head;
-  }
-  copy_in_kernel(source, source_offset + done, offset + done, length - done);
 }
 
-bool File::shares_blocks_with(const std::filesystem::path& directory) const {
-  const Descriptor probe(::open(directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
-  file_clone_range range{descriptor(), 0, kSharedBlock, 0};
-  return probe.is_open() && size_ >= kSharedBlock &&
-         ::ioctl(probe.number(), FICLONERANGE, &range) == 0;
+void copy_in_kernel(const File& source, File& target, std::uint64_t source_offset,
+                    std::uint64_t offset, std::uint64_t length) {
+  source.start_reading(source_offset, std::min(length, kChunk));
+  while (length > 0) {
+    auto from = static_cast<off_t>(source_offset);
+    auto to = static_cast<off_t>(offset);
+    const std::uint64_t chunk = std::min(length, kChunk);
+    source.start_reading(source_offset + chunk, std::min(length - chunk, kChunk));
+    const ssize_t moved =
+        ::copy_file_range(source.descriptor(), &from, target.descriptor(), &to, chunk, 0);
+    if (moved < 0 && errno == EINTR) {
+      continue;
+    }
+    if (moved < 0 && cannot_copy_in_kernel(errno)) {
+      copy_through_memory(source, target, source_offset, offset, length);
+      return;
+    }
+    if (moved < 0) {
+      throw_system("write", target.path());
+    }
+    if (moved == 0) {
+      throw_bad_input("{}: ends at byte {}, {} more expected (truncated?)", source.where(),
+                      source_offset, length);
+    }
+    target.start_writing(offset, static_cast<std::uint64_t>(moved));
+    source_offset += static_cast<std::uint64_t>(moved);
+    offset += static_cast<std::uint64_t>(moved);
+    length -= static_cast<std::uint64_t>(moved);
+  }
 }
 
-std::uint64_t File::copy_blocks(const File& source, std::uint64_t source_offset,
-                                std::uint64_t offset, std::uint64_t length) {
+// Shares whole blocks, or moves them from the page cache to the device. Returns the bytes copied:
+// as many from the beginning as it could.
+std::uint64_t copy_blocks(const File& source, File& target, std::uint64_t source_offset,
+                          std::uint64_t offset, std::uint64_t length) {
   file_clone_range range{source.descriptor(), source_offset, length, offset};
-  if (::ioctl(descriptor(), FICLONERANGE, &range) == 0) {
+  if (::ioctl(target.descriptor(), FICLONERANGE, &range) == 0) {
     return length;
   }
-  const Descriptor direct(::open(path_.c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC));
+  const Descriptor direct(::open(target.path().c_str(), O_WRONLY | O_DIRECT | O_CLOEXEC));
   Pipe pipe;
   // Space that is allocated at once is contiguous. A filesystem without fallocate allocates it
   // while writing.
   if (!direct.is_open() || !pipe.holds_enough() ||
-      (::fallocate(descriptor(), 0, static_cast<off_t>(offset), static_cast<off_t>(length)) != 0 &&
+      (::fallocate(target.descriptor(), 0, static_cast<off_t>(offset),
+                   static_cast<off_t>(length)) != 0 &&
        errno != EOPNOTSUPP)) {
     return 0;
   }
@@ -341,48 +375,28 @@ std::uint64_t File::copy_blocks(const File& source, std::uint64_t source_offset,
   return done;
 }
 
-void File::copy_in_kernel(const File& source, std::uint64_t source_offset, std::uint64_t offset,
-                          std::uint64_t length) {
-  source.start_reading(source_offset, std::min(length, kChunk));
-  while (length > 0) {
-    auto from = static_cast<off_t>(source_offset);
-    auto to = static_cast<off_t>(offset);
-    const std::uint64_t chunk = std::min(length, kChunk);
-    source.start_reading(source_offset + chunk, std::min(length - chunk, kChunk));
-    const ssize_t moved =
-        ::copy_file_range(source.descriptor(), &from, descriptor(), &to, chunk, 0);
-    if (moved < 0 && errno == EINTR) {
-      continue;
-    }
-    if (moved < 0 && cannot_copy_in_kernel(errno)) {
-      copy_through_memory(source, source_offset, offset, length);
-      return;
-    }
-    if (moved < 0) {
-      throw_system("write", path_);
-    }
-    if (moved == 0) {
-      throw_bad_input("{}: ends at byte {}, {} more expected (truncated?)", source.where(),
-                      source_offset, length);
-    }
-    start_writing(offset, static_cast<std::uint64_t>(moved));
-    source_offset += static_cast<std::uint64_t>(moved);
-    offset += static_cast<std::uint64_t>(moved);
-    length -= static_cast<std::uint64_t>(moved);
+}  // namespace
+
+void File::copy_from(const File& source, std::uint64_t source_offset, std::uint64_t offset,
+                     std::uint64_t length) {
+  const std::uint64_t head = std::min(length, -source_offset % kSharedBlock);
+  const std::uint64_t blocks = (length - head) / kSharedBlock * kSharedBlock;
+  std::uint64_t done = 0;
+  if (blocks > 0 && (offset - source_offset) % kSharedBlock == 0) {
+    done = copy_blocks(source, *this, source_offset + head, offset + head, blocks);
   }
+  if (done > 0) {
+    copy_in_kernel(source, *this, source_offset, offset, head);
+    done += head;
+  }
+  copy_in_kernel(source, *this, source_offset + done, offset + done, length - done);
 }
 
-void File::copy_through_memory(const File& source, std::uint64_t source_offset,
-                               std::uint64_t offset, std::uint64_t length) {
-  std::vector<std::byte> buffer(std::min<std::uint64_t>(length, 4U << 20));
-  while (length > 0) {
-    const auto chunk = std::span(buffer).first(std::min<std::uint64_t>(length, buffer.size()));
-    source.read_at(source_offset, chunk);
-    write_at(offset, chunk);
-    source_offset += chunk.size();
-    offset += chunk.size();
-    length -= chunk.size();
-  }
+bool File::shares_blocks_with(const std::filesystem::path& directory) const {
+  const Descriptor probe(::open(directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
+  file_clone_range range{descriptor(), 0, kSharedBlock, 0};
+  return probe.is_open() && size_ >= kSharedBlock &&
+         ::ioctl(probe.number(), FICLONERANGE, &range) == 0;
 }
 
 // Only a hint: errors appear when the bytes are read. For small ranges, the kernel's own readahead

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -101,12 +102,6 @@ class File {
 
  private:
   File(std::filesystem::path path, Descriptor opened);
-  std::uint64_t copy_blocks(const File& source, std::uint64_t source_offset, std::uint64_t offset,
-                            std::uint64_t length);
-  void copy_in_kernel(const File& source, std::uint64_t source_offset, std::uint64_t offset,
-                      std::uint64_t length);
-  void copy_through_memory(const File& source, std::uint64_t source_offset, std::uint64_t offset,
-                           std::uint64_t length);
 
   std::filesystem::path path_;
   Descriptor descriptor_;
@@ -123,7 +118,8 @@ int open_without_waiting(const std::filesystem::path& path);
 /// reason.
 bool path_exists(const std::filesystem::path& path);
 
-/// Reads a whole small file as text. Throws kBadInput if it is larger than `max_bytes`.
+/// Reads a whole small file as text. Throws kBadInput if it is larger than `max_bytes`, or a
+/// pointer of git-LFS in its place.
 std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes);
 
 /// Creates `path`, writes `text` and flushes it to the device.
@@ -176,8 +172,13 @@ T read_number(const File& file, std::uint64_t offset) {
 bool is_directory_there(const std::filesystem::path& path);
 bool is_file_there(const std::filesystem::path& path);
 
-// A new file that is written sequentially through a buffer.
+/// What a directory holds, in any order. Throws like throw_cannot_open() if it cannot be listed to
+/// its end; with `fault`, returns what could be listed.
+std::vector<std::filesystem::directory_entry> entries_in(const std::filesystem::path& directory);
+std::vector<std::filesystem::directory_entry> entries_in(const std::filesystem::path& directory,
+                                                         std::error_code& fault);
 
+/// A new file that is written sequentially through a buffer.
 class AppendedFile {
  public:
   /// Throws kEnvironment, also when `path` exists.
@@ -209,6 +210,9 @@ struct FileKind {
   std::string_view reader;   ///< a shell command that writes the text in FILE; empty: none is known
   bool hidden_text = false;  ///< text in another encoding
 };
+
+/// The beginning of what git leaves in place of a large file that git-LFS did not download.
+inline constexpr std::string_view kLfsPointer = "version https://git-lfs.github.com/spec/";
 
 /// The format that `start`, the first bytes of a file (64 KiB are enough), belongs to; nothing if
 /// none is recognised.

@@ -8,6 +8,8 @@
 namespace regroup {
 namespace {
 
+using std::literals::operator""sv;  // such a literal may contain NULs
+
 // Fewer bytes are not enough to decide by how often some of them occur.
 constexpr std::size_t kFewestBytes = 256;
 
@@ -18,41 +20,36 @@ struct Magic {
   bool readable = false;  // a text may begin with it, too
 };
 
-template <std::size_t kSize>
-constexpr std::string_view bytes_of(const char (&text)[kSize]) {
-  return {text, kSize - 1};
-}
-
 constexpr std::string_view kByPyarrow = "python -m regroup.documents FILE";
 
 constexpr auto kMagics = std::to_array<Magic>({
-    {bytes_of("\x1f\x8b\x08"), {"gzip data", "zcat FILE"}},
-    {bytes_of("\x28\xb5\x2f\xfd"), {"zstd data", "zstdcat FILE"}},
-    {bytes_of("\xfd\x37zXZ\0"), {"xz data", "xzcat FILE"}},
-    {bytes_of("\x04\x22\x4d\x18"), {"lz4 data", "lz4cat FILE"}},
-    {bytes_of("BZh"), {"bzip2 data", "bzcat FILE"}, 0, true},
-    {bytes_of("PK\x03\x04"), {"a zip archive", "unzip -p FILE"}},
-    {bytes_of("7z\xbc\xaf\x27\x1c"), {"a 7z archive", "7z e -so FILE"}},
-    {bytes_of("Rar!\x1a\x07"), {"a rar archive", "unrar p -inul FILE"}},
-    {bytes_of("ustar"), {"a tar archive", "tar -xOf FILE"}, 257, true},
-    {bytes_of("PAR1"), {"a Parquet file", kByPyarrow}, 0, true},
-    {bytes_of("ARROW1"), {"an Arrow file", kByPyarrow}, 0, true},
-    {bytes_of("\xff\xff\xff\xff"), {"an Arrow stream", kByPyarrow}},
-    {bytes_of("Obj\x01"), {"an Avro file", ""}},
-    {bytes_of("ORC"), {"an ORC file", ""}, 0, true},
-    {bytes_of("\x89HDF\r\n"), {"an HDF5 file", ""}},
-    {bytes_of("SQLite format 3\0"), {"an SQLite database", ""}},
-    {bytes_of("%PDF-"), {"a PDF document", "pdftotext FILE -"}},
-    {bytes_of("\x93NUMPY"), {"a numpy array", ""}},
-    {bytes_of("MMIDIDX\0\0"), {"a Megatron index", ""}},
-    {bytes_of("GGUF"), {"a GGUF file", ""}, 0, true},
-    {bytes_of("\x7f"
-              "ELF"),
-     {"a program", ""}},
-    {bytes_of("\x89PNG\r\n"), {"an image", ""}},
-    {bytes_of("\xff\xd8\xff"), {"an image", ""}},
-    {bytes_of("\x80\x04\x95"), {"a pickle", ""}},
-    {bytes_of("\x80\x05\x95"), {"a pickle", ""}},
+    {"\x1f\x8b\x08"sv, {"gzip data", "zcat FILE"}},
+    {"\x28\xb5\x2f\xfd"sv, {"zstd data", "zstdcat FILE"}},
+    {"\xfd\x37zXZ\0"sv, {"xz data", "xzcat FILE"}},
+    {"\x04\x22\x4d\x18"sv, {"lz4 data", "lz4cat FILE"}},
+    {"BZh"sv, {"bzip2 data", "bzcat FILE"}, 0, true},
+    {"PK\x03\x04"sv, {"a zip archive", "unzip -p FILE"}},
+    {"7z\xbc\xaf\x27\x1c"sv, {"a 7z archive", "7z e -so FILE"}},
+    {"Rar!\x1a\x07"sv, {"a rar archive", "unrar p -inul FILE"}},
+    {"ustar"sv, {"a tar archive", "tar -xOf FILE"}, 257, true},
+    {"PAR1"sv, {"a Parquet file", kByPyarrow}, 0, true},
+    {"ARROW1"sv, {"an Arrow file", kByPyarrow}, 0, true},
+    {"\xff\xff\xff\xff"sv, {"an Arrow stream", kByPyarrow}},
+    {"Obj\x01"sv, {"an Avro file", ""}},
+    {"ORC"sv, {"an ORC file", ""}, 0, true},
+    {"\x89HDF\r\n"sv, {"an HDF5 file", ""}},
+    {"SQLite format 3\0"sv, {"an SQLite database", ""}},
+    {"%PDF-"sv, {"a PDF document", "pdftotext FILE -"}},
+    {"\x93NUMPY"sv, {"a numpy array", ""}},
+    {"MMIDIDX\0\0"sv, {"a Megatron index", ""}},
+    {"GGUF"sv, {"a GGUF file", ""}, 0, true},
+    {"\x7f\x45LF"sv, {"a program", ""}},
+    {"\x89PNG\r\n"sv, {"an image", ""}},
+    {"\xff\xd8\xff"sv, {"an image", ""}},
+    {"\x80\x04\x95"sv, {"a pickle", ""}},
+    {"\x80\x05\x95"sv, {"a pickle", ""}},
+    {"\x1e{"sv, {"JSON text sequences", "tr -d '\\036' < FILE"}},
+    {kLfsPointer, {"a git-LFS pointer (git lfs pull downloads the file)", ""}},
 });
 
 constexpr FileKind kSafetensors{"a safetensors file", ""};
@@ -100,7 +97,7 @@ std::optional<FileKind> kind_of_bytes(std::string_view start) {
   if (magic != kMagics.end()) {
     return magic->kind;
   }
-  if (start.starts_with(bytes_of("\xff\xfe\0\0")) || start.starts_with(bytes_of("\0\0\xfe\xff"))) {
+  if (start.starts_with("\xff\xfe\0\0"sv) || start.starts_with("\0\0\xfe\xff"sv)) {
     return kUtf32;
   }
   if (start.starts_with("\xff\xfe") || start.starts_with("\xfe\xff")) {

@@ -113,11 +113,9 @@ std::string variable(const char* name) {
 
 // The characters allowed in hub names; no ".." or other way out of the directory.
 bool is_plain_name(std::string_view name) {
-  const auto allowed = [](char letter) {
-    return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') ||
-           (letter >= 'A' && letter <= 'Z') || letter == '-' || letter == '_' || letter == '.';
-  };
-  return !name.empty() && name.front() != '.' && std::ranges::all_of(name, allowed);
+  constexpr std::string_view kAllowed =
+      "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.";
+  return !name.empty() && name.front() != '.' && name.find_first_not_of(kAllowed) == name.npos;
 }
 
 bool is_commit(std::string_view text) {
@@ -149,12 +147,10 @@ std::optional<HubName> parse_name(std::string text) {
 }
 
 bool is_safe_revision(const std::string& revision) {
-  for (const fs::path& part : fs::path(revision)) {
-    if (!is_plain_name(part.string())) {
-      return false;
-    }
-  }
-  return !revision.empty() && revision.front() != '/';
+  const fs::path parts(revision);
+  return !revision.empty() && revision.front() != '/' &&
+         std::all_of(parts.begin(), parts.end(),
+                     [](const fs::path& part) { return is_plain_name(part.string()); });
 }
 
 // The commit that refs/<revision> names, if there is such a file.
@@ -255,10 +251,6 @@ fs::path resolve_model_path(const fs::path& path, const HubEnvironment& environm
         download_of(*name));
   }
   return find_snapshot(model, *name);
-}
-
-fs::path resolve_model_path(const fs::path& path) {
-  return resolve_model_path(path, HubEnvironment::of_process());
 }
 
 std::string hub_name_of(const fs::path& path) {

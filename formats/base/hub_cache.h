@@ -36,11 +36,9 @@ std::filesystem::path hub_cache_directory(const HubEnvironment& environment);
 /// Otherwise returns that model's snapshot in the cache. A revision is a branch, a tag, a commit or
 /// an unambiguous prefix of a commit; the default is "main". Throws kBadInput naming the directory
 /// searched if the model or revision is missing.
-std::filesystem::path resolve_model_path(const std::filesystem::path& path,
-                                         const HubEnvironment& environment);
-
-/// The same, with the environment of this process.
-std::filesystem::path resolve_model_path(const std::filesystem::path& path);
+std::filesystem::path resolve_model_path(
+    const std::filesystem::path& path,
+    const HubEnvironment& environment = HubEnvironment::of_process());
 
 /// The "org/name" of the model whose snapshot in a cache is `path` or contains it directly. Empty
 /// if `path` is elsewhere.

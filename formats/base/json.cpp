@@ -34,42 +34,40 @@ struct Member {
   std::string key;
 };
 
-// Scans text that is known to be valid JSON, so it needs no error paths.
-class Scanner {
- public:
-  explicit Scanner(std::string_view text) : text_(text) {}
+// These functions scan text that is known to be valid JSON, so they need no error paths.
 
-  std::size_t skip_space(std::size_t at) const {
-    return std::min(text_.find_first_not_of(" \t\r\n", at), text_.size());
+std::size_t skip_space(std::string_view text, std::size_t at) {
+  return std::min(text.find_first_not_of(" \t\r\n", at), text.size());
+}
+
+// The next key or element, or the closing bracket, after a value that ends at `at`.
+std::size_t skip_comma(std::string_view text, std::size_t at) {
+  at = skip_space(text, at);
+  return text[at] == ',' ? skip_space(text, at + 1) : at;
+}
+
+// One past the value that begins at `at`.
+std::size_t end_of_value(std::string_view text, std::size_t at) {
+  const bool enclosed = text[at] == '"' || text[at] == '{' || text[at] == '[';
+  return enclosed ? at + end_of_json(text.substr(at))
+                  : std::min(text.find_first_of(",]} \t\r\n", at), text.size());
+}
+
+std::vector<Member> members_of(std::string_view object) {
+  std::vector<Member> found;
+  std::size_t at = skip_space(object, skip_space(object, 0) + 1);
+  while (object[at] != '}') {
+    Member member;
+    member.key_begin = at;
+    const std::size_t key_end = end_of_value(object, at);
+    member.key = nlohmann::json::parse(object.substr(at, key_end - at)).get<std::string>();
+    member.value_begin = skip_space(object, skip_space(object, key_end) + 1);  // past the colon
+    member.value_end = end_of_value(object, member.value_begin);
+    at = skip_comma(object, member.value_end);
+    found.push_back(std::move(member));
   }
-
-  // One past the value that begins at `at`.
-  std::size_t end_of_value(std::size_t at) const {
-    const bool enclosed = text_[at] == '"' || text_[at] == '{' || text_[at] == '[';
-    return enclosed ? at + end_of_json(text_.substr(at))
-                    : std::min(text_.find_first_of(",]} \t\r\n", at), text_.size());
-  }
-
-  std::vector<Member> members() const {
-    std::vector<Member> found;
-    std::size_t at = skip_space(skip_space(0) + 1);
-    while (text_[at] != '}') {
-      Member member;
-      member.key_begin = at;
-      const std::size_t key_end = end_of_value(at);
-      member.key = nlohmann::json::parse(text_.substr(at, key_end - at)).get<std::string>();
-      member.value_begin = skip_space(skip_space(key_end) + 1);  // past the colon
-      member.value_end = end_of_value(member.value_begin);
-      at = skip_space(member.value_end);
-      at = text_[at] == ',' ? skip_space(at + 1) : at;
-      found.push_back(std::move(member));
-    }
-    return found;
-  }
-
- private:
-  std::string_view text_;
-};
+  return found;
+}
 
 std::optional<Member> find_member(const std::vector<Member>& members, std::string_view key) {
   const auto found = std::ranges::find(members, key, &Member::key);
@@ -100,17 +98,15 @@ std::string append_member(std::string_view object, const std::vector<Member>& me
 std::string changed_elements(
     std::string_view list,
     const std::function<std::string(std::size_t, std::string_view)>& change) {
-  const Scanner scanner(list);
   std::string changed;
   std::size_t copied = 0;  // everything before this is in `changed`
-  std::size_t at = scanner.skip_space(1);
+  std::size_t at = skip_space(list, 1);
   for (std::size_t i = 0; list[at] != ']'; ++i) {
-    const std::size_t end = scanner.end_of_value(at);
+    const std::size_t end = end_of_value(list, at);
     changed += list.substr(copied, at - copied);
     changed += change(i, list.substr(at, end - at));
     copied = end;
-    at = scanner.skip_space(end);
-    at = list[at] == ',' ? scanner.skip_space(at + 1) : at;
+    at = skip_comma(list, end);
   }
   return changed + std::string(list.substr(copied));
 }
@@ -251,6 +247,34 @@ AnyJson parse_object(std::string_view text, std::string_view where, std::size_t 
   return parsed;
 }
 
+void add_differences(std::vector<JsonDifference>& found, const Json& before, const Json& after,
+                     const std::string& path) {
+  if (before.is_object() && after.is_object()) {
+    const auto path_of = [&](const std::string& key) {
+      return path.empty() ? key : fmt::format("{}.{}", path, key);
+    };
+    for (const auto& [key, value] : before.items()) {
+      const auto other = after.find(key);
+      if (other == after.end()) {
+        found.push_back({path_of(key), value, std::nullopt});
+      } else {
+        add_differences(found, value, *other, path_of(key));
+      }
+    }
+    for (const auto& [key, value] : after.items()) {
+      if (!before.contains(key)) {
+        found.push_back({path_of(key), std::nullopt, value});
+      }
+    }
+  } else if (before.is_array() && after.is_array() && before.size() == after.size()) {
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      add_differences(found, before[i], after[i], fmt::format("{}[{}]", path, i));
+    }
+  } else if (before != after) {
+    found.push_back({path, before, after});
+  }
+}
+
 }  // namespace
 
 std::size_t end_of_json(std::string_view text) {
@@ -276,7 +300,7 @@ SortedJson parse_sorted_json_object(std::string_view text, std::string_view wher
 
 std::string with_member(std::string_view object, const std::vector<std::string>& path,
                         std::string_view value) {
-  const std::vector<Member> members = Scanner(object).members();
+  const std::vector<Member> members = members_of(object);
   const std::string& key = path.front();
   const auto member = find_member(members, key);
   const std::vector<std::string> rest(path.begin() + 1, path.end());
@@ -294,7 +318,7 @@ std::string with_member(std::string_view object, const std::vector<std::string>&
 }
 
 std::string without_member(std::string_view object, std::string_view key) {
-  const std::vector<Member> members = Scanner(object).members();
+  const std::vector<Member> members = members_of(object);
   for (std::size_t i = 0; i < members.size(); ++i) {
     if (members[i].key == key) {
       const bool first = i == 0, only = members.size() == 1;
@@ -309,7 +333,7 @@ std::string without_member(std::string_view object, std::string_view key) {
 std::string with_each_element(
     std::string_view object, const std::vector<std::string>& path,
     const std::function<std::string(std::size_t, std::string_view)>& change) {
-  const auto member = find_member(Scanner(object).members(), path.front());
+  const auto member = find_member(members_of(object), path.front());
   if (!member || object[member->value_begin] != (path.size() == 1 ? '[' : '{')) {
     throw_bad_input("JSON member {} is not {}", printable(path.front()),
                     path.size() == 1 ? "a list" : "an object");
@@ -334,51 +358,10 @@ std::string printable_json(const Json& value, std::size_t limit) {
                    limit);
 }
 
-namespace {
-
-void add_all(std::vector<JsonDifference>& found, std::vector<JsonDifference> more) {
-  for (JsonDifference& difference : more) {
-    found.push_back(std::move(difference));
-  }
-}
-
-std::vector<JsonDifference> differences_of_objects(const Json& before, const Json& after,
-                                                   const std::string& path) {
-  const auto path_of = [&](const std::string& key) {
-    return path.empty() ? key : fmt::format("{}.{}", path, key);
-  };
-  std::vector<JsonDifference> found;
-  for (const auto& [key, value] : before.items()) {
-    const auto other = after.find(key);
-    if (other == after.end()) {
-      found.push_back({path_of(key), value, std::nullopt});
-    } else {
-      add_all(found, differences_between(value, *other, path_of(key)));
-    }
-  }
-  for (const auto& [key, value] : after.items()) {
-    if (!before.contains(key)) {
-      found.push_back({path_of(key), std::nullopt, value});
-    }
-  }
-  return found;
-}
-
-}  // namespace
-
 std::vector<JsonDifference> differences_between(const Json& before, const Json& after,
                                                 const std::string& path) {
-  if (before.is_object() && after.is_object()) {
-    return differences_of_objects(before, after, path);
-  }
   std::vector<JsonDifference> found;
-  if (before.is_array() && after.is_array() && before.size() == after.size()) {
-    for (std::size_t i = 0; i < before.size(); ++i) {
-      add_all(found, differences_between(before[i], after[i], fmt::format("{}[{}]", path, i)));
-    }
-  } else if (before != after) {
-    found.push_back({path, before, after});
-  }
+  add_differences(found, before, after, path);
   return found;
 }
 

@@ -51,8 +51,6 @@ std::string with_each_element(
 Json number_or_null(std::optional<double> value);
 std::optional<double> number_if_any(const Json& json);
 
-// Values that may be missing.
-
 /// The member `key` of `object`; null if it is no object or has no such member.
 template <typename AnyJson>
 const AnyJson& member_of(const AnyJson& object, std::string_view key) {
@@ -66,14 +64,10 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-// Formats untrusted JSON values for messages.
-
 /// `value` on one line of printable ASCII, at most `limit` characters (0: no limit). Invalid UTF-8,
 /// which non-JSON metadata can contain, becomes replacement characters. Never throws because of the
 /// value's contents.
 std::string printable_json(const Json& value, std::size_t limit = 100);
-
-// Where two JSON documents differ, key by key.
 
 /// One difference. Paths look like "rope_scaling.factor" or "regroup.alibi.slopes[3]".
 struct JsonDifference {

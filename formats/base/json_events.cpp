@@ -4,7 +4,6 @@
 #include <bit>
 #include <charconv>
 #include <cstring>
-#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"

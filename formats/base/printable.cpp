@@ -1,8 +1,10 @@
 #include "formats/base/printable.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <iterator>
+#include <numeric>
 #include <span>
 
 #include <fmt/format.h>
@@ -74,23 +76,14 @@ std::size_t valid_utf8_prefix(std::string_view text) {
 }
 
 void append_utf8(std::string& text, char32_t code_point) {
-  const auto put_rest = [&](int shift) {
-    text += static_cast<char>(0x80 | (code_point >> shift & 0x3f));
-  };
-  if (code_point < 0x80) {
-    text += static_cast<char>(code_point);
-  } else if (code_point < 0x800) {
-    text += static_cast<char>(0xc0 | code_point >> 6);
-    put_rest(0);
-  } else if (code_point < 0x10000) {
-    text += static_cast<char>(0xe0 | code_point >> 12);
-    put_rest(6);
-    put_rest(0);
-  } else {
-    text += static_cast<char>(0xf0 | code_point >> 18);
-    put_rest(12);
-    put_rest(6);
-    put_rest(0);
+  constexpr std::array<unsigned, 4> kLeads{0x00, 0xc0, 0xe0, 0xf0};  // by the bytes that follow
+  const unsigned more = code_point < 0x80      ? 0
+                        : code_point < 0x800   ? 1
+                        : code_point < 0x10000 ? 2
+                                               : 3;
+  text += static_cast<char>(kLeads[more] | code_point >> 6 * more);
+  for (unsigned i = more; i-- > 0;) {
+    text += static_cast<char>(0x80 | (code_point >> 6 * i & 0x3f));
   }
 }
 
@@ -132,9 +125,7 @@ std::string printable(std::string_view text, std::size_t max_bytes) {
 // Only three rows of the table of distances between prefixes are kept.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) {
-    row[j] = j;
-  }
+  std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
     before.swap(last);
     last.swap(row);
@@ -176,7 +167,7 @@ std::string first_of(const std::vector<std::string>& sentences, std::size_t show
 std::string base64_of(std::string_view bytes) {
   std::string text;
   for (std::size_t at = 0; at < bytes.size(); at += 3) {
-    const std::size_t count = bytes.size() - at < 3 ? bytes.size() - at : 3;
+    const std::size_t count = std::min<std::size_t>(bytes.size() - at, 3);
     std::uint32_t group = 0;
     for (std::size_t i = 0; i < 3; ++i) {
       group = group << 8 | (i < count ? static_cast<unsigned char>(bytes[at + i]) : 0U);

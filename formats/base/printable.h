@@ -10,8 +10,6 @@
 
 namespace regroup {
 
-// UTF-8.
-
 /// Length in bytes (1 to 4) of the well-formed sequence that begins at `at`, or 0 if there is none.
 /// Well-formed is Unicode 15, table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF.
 /// `at` must be inside `text`.
@@ -41,8 +39,6 @@ std::string printable(std::string_view text, std::size_t max_bytes = 200);
 
 /// The whole path.
 std::string printable_path(const std::filesystem::path& path);
-
-// Suggests a known name for a misspelt one.
 
 /// The number of letters to add, remove, replace or swap with a neighbour to turn `a` into `b`.
 std::size_t edit_distance(std::string_view a, std::string_view b);

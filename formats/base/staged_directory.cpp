@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "formats/base/error.h"
+#include "formats/base/file.h"
 #include "formats/base/printable.h"
 
 namespace regroup {
@@ -105,8 +106,7 @@ void StagedDirectory::create() {
 void StagedDirectory::remove_abandoned() const {
   const std::string prefix = destination_.filename().string() + std::string(kPartial);
   std::error_code ignored;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(destination_.parent_path(), ignored)) {
+  for (const auto& entry : entries_in(destination_.parent_path(), ignored)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(prefix) || !is_dead(std::string_view(name).substr(prefix.size()))) {
       continue;

@@ -132,15 +132,11 @@ void name_logits_bias(ModelSpec& spec, const ModelConfig& config) {
 }
 
 // Keys of transformers 3, which later versions ignore: a config that differs from the family's
-// block describes another model.
-struct OldBlockKeys {
-  bool normalize_before, add_final_layer_norm, normalize_embedding;
-};
-
-void check_old_keys(ModelSpec& spec, const ConfigReader& config, const OldBlockKeys& fixed) {
-  const std::pair<const char*, bool> keys[] = {{"normalize_before", fixed.normalize_before},
-                                               {"add_final_layer_norm", fixed.add_final_layer_norm},
-                                               {"normalize_embedding", fixed.normalize_embedding}};
+// block describes another model. Blocks that normalise before have a norm at the end of the stack.
+void check_old_keys(ModelSpec& spec, const ConfigReader& config, const BartNames& names) {
+  const std::pair<const char*, bool> keys[] = {{"normalize_before", names.final_norms},
+                                               {"add_final_layer_norm", names.final_norms},
+                                               {"normalize_embedding", names.embedding_norms}};
   for (const auto& [key, value] : keys) {
     if (config.flag_or({key}, value) != value) {
       add_obstacle(spec, fmt::format("{} = {}", key, !value));
@@ -149,10 +145,7 @@ void check_old_keys(ModelSpec& spec, const ConfigReader& config, const OldBlockK
   }
 }
 
-// BART and mBART: encoder-decoders with learned positions, where both embeddings have two rows
-// before that of the first position, and a norm after the embeddings. BART's blocks normalise after
-// each residual, mBART's before, with a last norm in both stacks.
-
+// BART or mBART.
 ModelSpec describe_with_norms(const ModelConfig& config, bool norm_before) {
   ModelSpec spec;
   read_bart_config(spec, config, {});
@@ -166,22 +159,12 @@ ModelSpec describe_with_norms(const ModelConfig& config, bool norm_before) {
   name_shared_embedding(spec, config, prefix);
   spec.position_embedding = prefix + "decoder.embed_positions.weight";
   spec.encoder_position_embedding = prefix + "encoder.embed_positions.weight";
-  name_bart_stacks(spec, {prefix, norm_before, true});
+  const BartNames names{prefix, norm_before, true};
+  name_bart_stacks(spec, names);
   name_logits_bias(spec, config);
-  check_old_keys(spec, config, {norm_before, norm_before, true});
+  check_old_keys(spec, config, names);
   return spec;
 }
-
-}  // namespace
-
-ModelSpec describe_bart(const ModelConfig& config) { return describe_with_norms(config, false); }
-
-ModelSpec describe_mbart(const ModelConfig& config) { return describe_with_norms(config, true); }
-
-// Marian, M2M100 (also NLLB) and Pegasus: BART's blocks with sinusoidal positions. They were
-// trained on pairs of texts.
-
-namespace {
 
 void read_sinusoids(ModelSpec& spec, const ConfigReader& config, std::int64_t steps) {
   spec.max_positions = config.count({"max_position_embeddings"});
@@ -206,6 +189,7 @@ void name_stored_tables(ModelSpec& spec, const ModelConfig& config, const std::s
   name_if_stored(spec.encoder_position_embedding, "encoder");
 }
 
+// What Marian, M2M100 and Pegasus share.
 ModelSpec describe_translator(const ModelConfig& config, const BartDefaults& defaults,
                               const std::string& prefix, std::int64_t fewer_steps = 0) {
   ModelSpec spec;
@@ -225,7 +209,31 @@ void use_two_vocabularies(ModelSpec& spec, const ConfigReader& config, const std
   spec.loaders_compute = true;
 }
 
+// What OPT, BioGPT and XGLM share.
+void read_decoder(ModelSpec& spec, const ConfigReader& config) {
+  spec.max_positions = config.count({"max_position_embeddings"});
+  spec.position_offset = 2;
+  spec.norm = NormKind::kLayerNorm;
+  spec.norm_epsilon = 1e-5;  // transformers ignores layer_norm_eps
+}
+
+void use_position_table(ModelSpec& spec, const std::string& prefix) {
+  spec.positions = PositionKind::kLearned;
+  spec.position_embedding = prefix + "embed_positions.weight";
+}
+
 }  // namespace
+
+// BART and mBART: encoder-decoders with learned positions, where both embeddings have two rows
+// before that of the first position, and a norm after the embeddings. BART's blocks normalise after
+// each residual, mBART's before, with a last norm in both stacks.
+
+ModelSpec describe_bart(const ModelConfig& config) { return describe_with_norms(config, false); }
+
+ModelSpec describe_mbart(const ModelConfig& config) { return describe_with_norms(config, true); }
+
+// Marian, M2M100 (also NLLB) and Pegasus: BART's blocks with sinusoidal positions. They were
+// trained on pairs of texts.
 
 ModelSpec describe_marian(const ModelConfig& config) {
   const std::string prefix = bart_prefix(config);
@@ -237,7 +245,7 @@ ModelSpec describe_marian(const ModelConfig& config) {
   name_stored_tables(spec, config, prefix);
   name_bart_stacks(spec, {prefix});
   name_logits_bias(spec, config);
-  check_old_keys(spec, config, {false, false, false});
+  check_old_keys(spec, config, {prefix});
   return spec;
 }
 
@@ -248,7 +256,7 @@ ModelSpec describe_m2m_100(const ModelConfig& config) {
   // Positions count from the padding token's id on. Text without padding never uses earlier ones.
   spec.position_offset = config.optional_token("pad_token_id", spec.vocab_size).value_or(1) + 1;
   name_bart_stacks(spec, {prefix, true});
-  check_old_keys(spec, config, {true, true, false});
+  check_old_keys(spec, config, {prefix, true});
   return spec;
 }
 
@@ -258,7 +266,7 @@ ModelSpec describe_pegasus(const ModelConfig& config) {
   name_stored_tables(spec, config, prefix);
   name_bart_stacks(spec, {prefix, true});
   name_logits_bias(spec, config);
-  check_old_keys(spec, config, {true, true, false});
+  check_old_keys(spec, config, {prefix, true});
   return spec;
 }
 
@@ -302,23 +310,6 @@ ModelSpec describe_whisper(const ModelConfig& config) {
 // OPT: learned positions, where the embedding has two rows before that of the first position.
 // OPT-350m normalises after the residual and projects narrower embeddings to the hidden size.
 // BioGPT and XGLM scale their embeddings; XGLM's positions are sinusoids.
-
-namespace {
-
-// What the three share.
-void read_decoder(ModelSpec& spec, const ConfigReader& config) {
-  spec.max_positions = config.count({"max_position_embeddings"});
-  spec.position_offset = 2;
-  spec.norm = NormKind::kLayerNorm;
-  spec.norm_epsilon = 1e-5;  // transformers ignores layer_norm_eps
-}
-
-void use_position_table(ModelSpec& spec, const std::string& prefix) {
-  spec.positions = PositionKind::kLearned;
-  spec.position_embedding = prefix + "embed_positions.weight";
-}
-
-}  // namespace
 
 ModelSpec describe_biogpt(const ModelConfig& config) {
   ModelSpec spec;
@@ -367,9 +358,7 @@ ModelSpec describe_opt(const ModelConfig& config) {
   spec.activation = config.activation_or({"activation_function"}, "relu");
   const bool norm_before = config.flag_or({"do_layer_norm_before"}, true);
   spec.norm_placement = norm_before ? NormPlacement::kBefore : NormPlacement::kAfterResidual;
-  if (!config.flag_or({"layer_norm_elementwise_affine"}, true)) {
-    spec.not_computable = "layer_norm_elementwise_affine = false";
-  }
+  spec.not_computable = unusual_flag(config, {{"layer_norm_elementwise_affine", true}});
   if (spec.embedding_size != spec.hidden_size) {
     spec.project_in = linear_at(prefix + "project_in", false);
     spec.project_out = linear_at(prefix + "project_out", false);

@@ -20,9 +20,6 @@ void name_masked_head(ModelSpec& spec, const ModelConfig& config, const MaskedHe
   name_output_bias(spec, config, names.decoder + ".bias", names.bias);
 }
 
-// BERT (with Jina's and MosaicML's), RoBERTa (with XLM-RoBERTa and CamemBERT) and ELECTRA:
-// encoder-only models with a norm after each residual and a head that predicts masked tokens.
-
 namespace {
 
 void refuse_decoder(const ConfigReader& config) {
@@ -32,12 +29,6 @@ void refuse_decoder(const ConfigReader& config) {
                       key);
     }
   }
-}
-
-// In checkpoints converted from TensorFlow, weight and bias of a LayerNorm are gamma and beta.
-NormTensors layer_norm_at(const ModelConfig& config, const std::string& name) {
-  const bool old = config.stores(name + ".gamma");
-  return old ? NormTensors{name + ".gamma", name + ".beta"} : norm_at(name, true);
 }
 
 // MosaicBERT has one tensor of queries, keys and values.
@@ -56,7 +47,7 @@ AttentionLayout bert_attention(const ModelConfig& config, const std::string& nam
 LayerTensors layer_at(const ModelConfig& config, const std::string& name) {
   LayerTensors layer;
   layer.attention = bert_attention(config, name + ".attention.");
-  layer.attention_norm = layer_norm_at(config, name + ".attention.output.LayerNorm");
+  layer.attention_norm = norm_at(name + ".attention.output.LayerNorm", true);
   const LinearTensors gate_up = linear_at(name + ".mlp.gated_layers", false);
   if (config.stores(gate_up.weight)) {
     layer.gate = layer.up = gate_up;
@@ -65,7 +56,7 @@ LayerTensors layer_at(const ModelConfig& config, const std::string& name) {
   } else {
     layer.up = linear_at(name + ".intermediate.dense", true);
     layer.down = linear_at(name + ".output.dense", true);
-    layer.mlp_norm = layer_norm_at(config, name + ".output.LayerNorm");
+    layer.mlp_norm = norm_at(name + ".output.LayerNorm", true);
   }
   return layer;
 }
@@ -121,7 +112,8 @@ void refuse_qk_norms(const ModelConfig& config, const std::string& start) {
   }
 }
 
-// Describes everything except the head. `prefix` is that of models saved with their head.
+// Describes BERT and its relatives except for the head. `prefix` is that of models saved with their
+// head.
 ModelSpec describe_common(const ModelConfig& config, std::string_view prefix) {
   refuse_decoder(config);
   ModelSpec spec;
@@ -136,7 +128,7 @@ ModelSpec describe_common(const ModelConfig& config, std::string_view prefix) {
   spec.token_embedding = embeddings + "word_embeddings.weight";
   read_positions(spec, config, embeddings);
   spec.token_type_embedding = embeddings + "token_type_embeddings.weight";
-  spec.embedding_norm = layer_norm_at(config, embeddings + "LayerNorm");
+  spec.embedding_norm = norm_at(embeddings + "LayerNorm", true);
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     spec.layers[i] = layer_at(config, start + "encoder.layer." + std::to_string(i));
   }
@@ -144,54 +136,10 @@ ModelSpec describe_common(const ModelConfig& config, std::string_view prefix) {
   return spec;
 }
 
-}  // namespace
-
-ModelSpec describe_bert(const ModelConfig& config) {
-  ModelSpec spec = describe_common(config, "bert.");
-  if (spec.layers.front().attention.packing == Packing::kQueryKeyValue) {
-    read_mosaic(spec, config);
-  }
-  name_masked_head(
-      spec, config,
-      {"cls.predictions.transform.dense", "cls.predictions.bias", "cls.predictions.decoder"});
-  spec.head_norm = layer_norm_at(config, "cls.predictions.transform.LayerNorm");
-  return spec;
-}
-
-ModelSpec describe_electra(const ModelConfig& config) {
-  ModelSpec spec = describe_common(config, "electra.");
-  const std::int64_t width = config.optional_count({"embedding_size"}).value_or(128);
-  if (width != spec.hidden_size) {
-    spec.embedding_size = width;
-    spec.projected_last = true;
-    spec.project_in = linear_at(
-        find_prefix(config, {"electra.", ""}, "embeddings_project.weight") + "embeddings_project",
-        true);
-  }
-  spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
-  name_masked_head(spec, config,
-                   {"generator_predictions.dense", "generator_lm_head.bias", "generator_lm_head"});
-  spec.head_norm = layer_norm_at(config, "generator_predictions.LayerNorm");
-  return spec;
-}
-
-ModelSpec describe_roberta(const ModelConfig& config) {
-  ModelSpec spec = describe_common(config, "roberta.");
-  // Text without padding never uses the rows up to the padding token's id.
-  skip_first_positions(spec, config,
-                       config.optional_token("pad_token_id", spec.vocab_size).value_or(1) + 1);
-  spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
-  name_masked_head(spec, config, {"lm_head.dense", "lm_head.bias", "lm_head.decoder"});
-  spec.head_norm = layer_norm_at(config, "lm_head.layer_norm");
-  return spec;
-}
-
-// MPNet: BERT's block with a table of positions and a relative bias that all layers share.
-
-namespace {
-
-constexpr std::int64_t kBuckets = 32;  // transformers has no other number, whatever the config says
-constexpr std::int64_t kFirstRow = 2;  // of the table of positions; padding has the row before
+// MPNet: transformers has no other number of buckets, whatever the config says. Padding has the row
+// before the first position.
+constexpr std::int64_t kBuckets = 32;
+constexpr std::int64_t kFirstRow = 2;
 
 constexpr BlockNames kMpnetBlock{Packing::kSeparate,
                                  {"attention.LayerNorm", "attention.attn.*", "attention.attn.o"},
@@ -210,6 +158,51 @@ void read_mpnet_positions(ModelSpec& spec, const ConfigReader& config, const std
 }
 
 }  // namespace
+
+// BERT (with Jina's and MosaicML's), RoBERTa (with XLM-RoBERTa and CamemBERT) and ELECTRA:
+// encoder-only models with a norm after each residual and a head that predicts masked tokens.
+
+ModelSpec describe_bert(const ModelConfig& config) {
+  ModelSpec spec = describe_common(config, "bert.");
+  if (spec.layers.front().attention.packing == Packing::kQueryKeyValue) {
+    read_mosaic(spec, config);
+  }
+  name_masked_head(
+      spec, config,
+      {"cls.predictions.transform.dense", "cls.predictions.bias", "cls.predictions.decoder"});
+  spec.head_norm = norm_at("cls.predictions.transform.LayerNorm", true);
+  return spec;
+}
+
+ModelSpec describe_electra(const ModelConfig& config) {
+  ModelSpec spec = describe_common(config, "electra.");
+  const std::int64_t width = config.optional_count({"embedding_size"}).value_or(128);
+  if (width != spec.hidden_size) {
+    spec.embedding_size = width;
+    spec.projected_last = true;
+    spec.project_in = linear_at(
+        find_prefix(config, {"electra.", ""}, "embeddings_project.weight") + "embeddings_project",
+        true);
+  }
+  spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
+  name_masked_head(spec, config,
+                   {"generator_predictions.dense", "generator_lm_head.bias", "generator_lm_head"});
+  spec.head_norm = norm_at("generator_predictions.LayerNorm", true);
+  return spec;
+}
+
+ModelSpec describe_roberta(const ModelConfig& config) {
+  ModelSpec spec = describe_common(config, "roberta.");
+  // Text without padding never uses the rows up to the padding token's id.
+  skip_first_positions(spec, config,
+                       config.optional_token("pad_token_id", spec.vocab_size).value_or(1) + 1);
+  spec.head_activation = Activation::kGeluErf;  // regardless of hidden_act
+  name_masked_head(spec, config, {"lm_head.dense", "lm_head.bias", "lm_head.decoder"});
+  spec.head_norm = norm_at("lm_head.layer_norm", true);
+  return spec;
+}
+
+// MPNet: BERT's block with a table of positions and a relative bias that all layers share.
 
 ModelSpec describe_mpnet(const ModelConfig& config) {
   ModelSpec spec;

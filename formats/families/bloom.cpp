@@ -1,6 +1,4 @@
 // Decoders that use ALiBi, or may.
-#include <fmt/format.h>
-
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/families/families.h"
@@ -39,16 +37,11 @@ namespace {
 // Settings that MPT's own code reads and transformers' loader ignores. A model that uses them would
 // be computed wrongly.
 std::string unsupported_setting(const ConfigReader& config, const ConfigReader& attention) {
-  if (!attention.flag_or({"alibi"}, true)) {
-    return "attn_config.alibi = false";
-  }
-  if (attention.flag_or({"qk_ln"}, false)) {
-    return "attn_config.qk_ln = true";
-  }
-  for (const char* key : {"prefix_lm", "rope", "qk_gn"}) {
-    if (attention.flag_or({key}, false)) {
-      return fmt::format("attn_config.{} = true", key);
-    }
+  const std::string flag = unusual_flag(
+      attention,
+      {{"alibi", true}, {"qk_ln", false}, {"prefix_lm", false}, {"rope", false}, {"qk_gn", false}});
+  if (!flag.empty()) {
+    return "attn_config." + flag;
   }
   if (attention.number_or({"sliding_window_size"}, -1.0) > 0.0) {
     return "attn_config.sliding_window_size";

@@ -1,6 +1,4 @@
 // Lists the tensors and shapes that a ModelSpec implies, and checks that a checkpoint has them.
-#include <algorithm>
-
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
@@ -14,8 +12,7 @@ namespace {
 
 void add_linear(std::vector<ExpectedTensor>& tensors, const LinearTensors& linear, std::int64_t out,
                 std::int64_t in) {
-  const auto known = [&](const ExpectedTensor& tensor) { return tensor.name == linear.weight; };
-  if (!linear.present() || std::any_of(tensors.begin(), tensors.end(), known)) {
+  if (!linear.present() || contains(tensors, linear.weight, &ExpectedTensor::name)) {
     return;  // in fused packings q, k and v name the same tensor
   }
   tensors.push_back({linear.weight, linear.input_major ? Shape{in, out} : Shape{out, in}});
@@ -65,15 +62,6 @@ void add_mlp(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec,
   append(tensors, mlp);
 }
 
-// `features` rows of one expert, with `in` columns; or those of all experts in one tensor.
-void add_expert_maps(std::vector<ExpectedTensor>& tensors, const std::vector<std::string>& names,
-                     const ExpertRouting& routing, std::int64_t features, std::int64_t in,
-                     bool stacked) {
-  for (const std::string& name : names) {
-    tensors.push_back({name, stacked ? Shape{routing.experts, features, in} : Shape{features, in}});
-  }
-}
-
 void add_experts(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec,
                  const LayerTensors& layer) {
   const ExpertTensors& experts = layer.experts;
@@ -83,15 +71,17 @@ void add_experts(std::vector<ExpectedTensor>& tensors, const ModelSpec& spec,
   }
   const std::int64_t width = routing.intermediate_size;
   const std::int64_t hidden = spec.hidden_size;
-  const bool stacked = experts.stacked;
+  const auto add = [&](const std::vector<std::string>& names, std::int64_t out, std::int64_t in) {
+    for (const std::string& name : names) {
+      tensors.push_back({name, experts.stacked ? Shape{routing.experts, out, in} : Shape{out, in}});
+    }
+  };
   tensors.push_back({experts.router, {routing.experts, hidden}});
-  if (experts.fused_gate()) {
-    add_expert_maps(tensors, experts.gate, routing, 2 * width, hidden, stacked);
-  } else {
-    add_expert_maps(tensors, experts.gate, routing, width, hidden, stacked);
-    add_expert_maps(tensors, experts.up, routing, width, hidden, stacked);
+  add(experts.gate, experts.fused_gate() ? 2 * width : width, hidden);
+  if (!experts.fused_gate()) {
+    add(experts.up, width, hidden);
   }
-  add_expert_maps(tensors, experts.down, routing, hidden, width, stacked);
+  add(experts.down, hidden, width);
   if (layer.shared_gate_is_vector) {
     tensors.push_back({layer.shared_gate.weight, {hidden}});
   } else {
@@ -176,8 +166,9 @@ std::vector<std::string> faults_in(std::span<const ExpectedTensor> expected,
 void throw_faults(const std::vector<std::string>& faults, const Checkpoint& checkpoint) {
   constexpr std::size_t kShown = 4;
   if (!faults.empty()) {
-    throw_bad_input("{}: tensors do not fit the config: {}", place_of(checkpoint),
-                    first_of(faults, kShown));
+    const bool missing = faults.front().ends_with(" is missing");
+    throw_bad_input("{}: tensors do not fit the config: {}{}", place_of(checkpoint),
+                    first_of(faults, kShown), missing ? layers_found_in(checkpoint) : "");
   }
 }
 

@@ -7,9 +7,6 @@
 
 namespace regroup {
 
-// Gemma, Gemma 2 (norms around attention and MLP, soft-capped scores and logits, a window in every
-// other layer) and Gemma 3 (norms of queries and keys, another RoPE in layers with a window).
-
 namespace {
 
 void scale_like_gemma(ModelSpec& spec) {
@@ -59,7 +56,29 @@ ModelSpec describe_gemma_with_windows(const ModelConfig& config, std::int64_t pa
   return spec;
 }
 
+void name_olmo2_tensors(ModelSpec& spec, const ModelConfig& config) {
+  spec.norm_placement = NormPlacement::kAfterSublayer;
+  BlockNames block = kLlamaBlock;
+  block.attention.norm = "post_attention_layernorm";
+  block.mlp.norm = "post_feedforward_layernorm";
+  name_llama_tensors(spec, config, llama_biases(config), /*tied_by_default=*/false, block);
+  add_qk_norms(spec, config, QkNorm::kProjection);
+}
+
+// MiniCPM has no scale by default.
+double scale_at(const ConfigReader& config, std::string_view key) {
+  const double scale = config.number_or({key}, 0.0);
+  if (!(scale > 0.0) || !std::isfinite(scale)) {
+    throw_bad_input("{}: {} is {}, a positive number is needed", config.where(), key,
+                    config.find(key) == nullptr ? "missing" : std::to_string(scale));
+  }
+  return scale;
+}
+
 }  // namespace
+
+// Gemma, Gemma 2 (norms around attention and MLP, soft-capped scores and logits, a window in every
+// other layer) and Gemma 3 (norms of queries and keys, another RoPE in layers with a window).
 
 ModelSpec describe_gemma(const ModelConfig& config) {
   ModelSpec spec = describe_llama_like(config, {.kv_heads = 16, .head_dim = 256});
@@ -93,19 +112,6 @@ ModelSpec describe_gemma3(const ModelConfig& config) {
 
 // OLMo (norms without parameters), OLMo 2 (norms after attention and MLP) and OLMo 3 (a window in
 // three of four layers, which scaled RoPE does not apply to).
-
-namespace {
-
-void name_olmo2_tensors(ModelSpec& spec, const ModelConfig& config) {
-  spec.norm_placement = NormPlacement::kAfterSublayer;
-  BlockNames block = kLlamaBlock;
-  block.attention.norm = "post_attention_layernorm";
-  block.mlp.norm = "post_feedforward_layernorm";
-  name_llama_tensors(spec, config, llama_biases(config), /*tied_by_default=*/false, block);
-  add_qk_norms(spec, config, QkNorm::kProjection);
-}
-
-}  // namespace
 
 ModelSpec describe_olmo(const ModelConfig& config) {
   ModelSpec spec = describe_llama_like(config, {});
@@ -144,19 +150,6 @@ ModelSpec describe_olmo3(const ModelConfig& config) {
 }
 
 // MiniCPM (1, 2 and 4): Llama's block with scaled embeddings, residuals and outputs.
-
-namespace {
-
-double scale_at(const ConfigReader& config, std::string_view key) {
-  const double scale = config.number_or({key}, 0.0);
-  if (!(scale > 0.0) || !std::isfinite(scale)) {
-    throw_bad_input("{}: {} is {}, a positive number is needed", config.where(), key,
-                    config.find(key) == nullptr ? "missing" : std::to_string(scale));
-  }
-  return scale;
-}
-
-}  // namespace
 
 ModelSpec describe_minicpm(const ModelConfig& config) {
   if (config.number_or({"num_experts"}, 0.0) > 0.0) {

@@ -6,8 +6,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/families/gguf_graphs.h"
-#include "formats/families/gguf_parts.h"
+#include "formats/spec/tensor_names.h"
 
 namespace regroup {
 
@@ -300,6 +299,7 @@ ModelSpec describe_gguf(const GgufMetadata& metadata, const Checkpoint& checkpoi
         "blk.0.attn_q.bias) are not known",
         metadata.where());
   }
+  note_unread_tensors(spec, checkpoint);
   return spec;
 }
 

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "formats/families/gguf_graphs.h"
 #include "formats/families/gguf_parts.h"
 #include "formats/spec/model_spec.h"
 #include "formats/tensors/checkpoint.h"

@@ -226,12 +226,12 @@ std::string obstacle_in_biases(const GgufGraph& graph, const GgufParts& parts) {
   const auto unknown = [](bool has, Presence presence) {
     return has && presence == Presence::kNever;
   };
-  return unknown(parts.qkv_bias, graph.qkv_bias)     ? "biases of queries, keys and values"
-         : unknown(parts.o_bias, graph.o_bias)       ? "a bias of attention's output"
-         : unknown(parts.mlp_bias, graph.mlp_bias)   ? "biases in the MLP"
-         : unknown(parts.norm_bias, graph.norm_bias) ? "biases in norms"
-         : unknown(parts.head_bias, graph.head_bias) ? "a bias of the output"
-                                                     : "";
+  return unknown(parts.qkv_bias, graph.biases.qkv)     ? "biases of queries, keys and values"
+         : unknown(parts.o_bias, graph.biases.o)       ? "a bias of attention's output"
+         : unknown(parts.mlp_bias, graph.biases.mlp)   ? "biases in the MLP"
+         : unknown(parts.norm_bias, graph.biases.norm) ? "biases in norms"
+         : unknown(parts.head_bias, graph.head_bias)   ? "a bias of the output"
+                                                       : "";
 }
 
 // Which layers have experts, and what all tokens share in them.

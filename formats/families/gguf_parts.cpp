@@ -66,7 +66,7 @@ void name_attention(AttentionLayout& attention, const std::string& block, const 
                          {}};
   attention = attention_at(
       block, names,
-      {.qkv = there(graph.qkv_bias, parts.qkv_bias), .o = there(graph.o_bias, parts.o_bias)});
+      {.qkv = there(graph.biases.qkv, parts.qkv_bias), .o = there(graph.biases.o, parts.o_bias)});
   if (there(graph.qk_norm_tensors, parts.qk_norm)) {
     attention.q_norms = {norm_at(block + "attn_q_norm", false)};
     attention.k_norms = {norm_at(block + "attn_k_norm", false)};
@@ -75,7 +75,7 @@ void name_attention(AttentionLayout& attention, const std::string& block, const 
 
 void name_norms(LayerTensors& layer, const std::string& block, const GgufGraph& graph,
                 const GgufParts& parts) {
-  const bool bias = there(graph.norm_bias, parts.norm_bias);
+  const bool bias = there(graph.biases.norm, parts.norm_bias);
   if (graph.norm_without_parameters) {
     return;
   }
@@ -94,7 +94,7 @@ void name_norms(LayerTensors& layer, const std::string& block, const GgufGraph& 
 
 void name_mlp(LayerTensors& layer, const std::string& block, const GgufGraph& graph,
               const GgufParts& parts) {
-  const bool bias = there(graph.mlp_bias, parts.mlp_bias);
+  const bool bias = there(graph.biases.mlp, parts.mlp_bias);
   layer.up = linear_at(block + "ffn_up", bias);
   layer.gate = graph.fused_gate ? layer.up
                : graph.gated    ? linear_at(block + "ffn_gate", bias)
@@ -122,16 +122,6 @@ void name_experts(LayerTensors& layer, const std::string& block, const GgufExper
   }
 }
 
-}  // namespace
-
-std::int64_t leading_dense_layers(const ModelSpec& spec) {
-  const auto first = std::ranges::find_if(
-      spec.layers, [](const LayerTensors& layer) { return layer.experts.present(); });
-  return first - spec.layers.begin();
-}
-
-namespace {
-
 // The values of rope_freqs.weight; none if they are not positive numbers.
 std::vector<double> rope_divisors_in(const Checkpoint& checkpoint) {
   constexpr std::uint64_t kMost = 1 << 16;
@@ -148,69 +138,6 @@ std::vector<double> rope_divisors_in(const Checkpoint& checkpoint) {
       std::ranges::all_of(values, [](double value) { return std::isfinite(value) && value > 0.0; });
   return usable ? values : std::vector<double>();
 }
-
-}  // namespace
-
-GgufParts gguf_parts_in(const Checkpoint& checkpoint) {
-  const auto has = [&](const std::string& name) { return checkpoint.find(name) != nullptr; };
-  const auto in_any_layer = [&](const std::string& name) {
-    for (std::int64_t i = 0; i < kMaxGgufLayers; ++i) {
-      if (has(fmt::format("blk.{}.{}", i, name))) {
-        return true;
-      }
-    }
-    return false;
-  };
-  GgufParts parts;
-  parts.fused_qkv = in_any_layer("attn_qkv.weight");
-  parts.qkv_bias = in_any_layer(parts.fused_qkv ? "attn_qkv.bias" : "attn_q.bias");
-  parts.o_bias = in_any_layer("attn_output.bias");
-  parts.mlp_bias = in_any_layer("ffn_up.bias");
-  parts.norm_bias = has("output_norm.bias");
-  parts.mlp_norm = in_any_layer("ffn_norm.weight");
-  parts.second_norm = in_any_layer("attn_norm_2.weight");
-  parts.qk_norm = in_any_layer("attn_q_norm.weight");
-  parts.position_embedding = has("position_embd.weight");
-  parts.head = has("output.weight");
-  parts.head_bias = has("output.bias");
-  parts.rope_factors = has("rope_freqs.weight");
-  parts.rope_divisors = rope_divisors_in(checkpoint);
-  parts.longrope_factors = has("rope_factors_long.weight") || has("rope_factors_short.weight");
-  return parts;
-}
-
-void name_gguf_tensors(ModelSpec& spec, const GgufGraph& graph, const GgufParts& parts,
-                       std::span<const std::int64_t> mlp_widths, std::int64_t dense) {
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    const std::string block = fmt::format("blk.{}.", i);
-    LayerTensors& layer = spec.layers[i];
-    name_norms(layer, block, graph, parts);
-    if (spec.kv_heads[i] > 0) {
-      name_attention(layer.attention, block, graph, parts);
-    } else {
-      layer.attention_norm = {};
-    }
-    if (spec.routing.experts > 0 && static_cast<std::int64_t>(i) >= dense) {
-      name_experts(layer, block, graph.experts);
-    } else if (mlp_widths[i] > 0) {
-      name_mlp(layer, block, graph, parts);
-    } else {
-      layer.mlp_norm = {};
-      spec.not_computable = "layers without an MLP";
-    }
-  }
-  spec.token_embedding = "token_embd.weight";
-  if (graph.embedding_norm) {
-    spec.embedding_norm = norm_at("token_embd_norm", true);
-  }
-  if (!graph.norm_without_parameters) {
-    spec.final_norm = norm_at("output_norm", there(graph.norm_bias, parts.norm_bias));
-  }
-  spec.lm_head = there(graph.head, parts.head) ? "output.weight" : "";
-  spec.lm_head_bias = there(graph.head_bias, parts.head_bias) ? "output.bias" : "";
-}
-
-namespace {
 
 // Whether `scaling` divides the frequencies of `rope` so, to the precision of floats.
 bool divides_by(RopeSpec rope, const RopeScaling& scaling, const std::vector<double>& divisors) {
@@ -337,6 +264,71 @@ void read_rope(ModelSpec& spec, const GgufHyperparameters& parameters, const Ggu
 }
 
 }  // namespace
+
+std::int64_t leading_dense_layers(const ModelSpec& spec) {
+  const auto first = std::ranges::find_if(
+      spec.layers, [](const LayerTensors& layer) { return layer.experts.present(); });
+  return first - spec.layers.begin();
+}
+
+GgufParts gguf_parts_in(const Checkpoint& checkpoint) {
+  const auto has = [&](const std::string& name) { return checkpoint.find(name) != nullptr; };
+  const auto in_any_layer = [&](const std::string& name) {
+    for (std::int64_t i = 0; i < kMaxGgufLayers; ++i) {
+      if (has(fmt::format("blk.{}.{}", i, name))) {
+        return true;
+      }
+    }
+    return false;
+  };
+  GgufParts parts;
+  parts.fused_qkv = in_any_layer("attn_qkv.weight");
+  parts.qkv_bias = in_any_layer(parts.fused_qkv ? "attn_qkv.bias" : "attn_q.bias");
+  parts.o_bias = in_any_layer("attn_output.bias");
+  parts.mlp_bias = in_any_layer("ffn_up.bias");
+  parts.norm_bias = has("output_norm.bias");
+  parts.mlp_norm = in_any_layer("ffn_norm.weight");
+  parts.second_norm = in_any_layer("attn_norm_2.weight");
+  parts.qk_norm = in_any_layer("attn_q_norm.weight");
+  parts.position_embedding = has("position_embd.weight");
+  parts.head = has("output.weight");
+  parts.head_bias = has("output.bias");
+  parts.rope_factors = has("rope_freqs.weight");
+  parts.rope_divisors = rope_divisors_in(checkpoint);
+  parts.longrope_factors = has("rope_factors_long.weight") || has("rope_factors_short.weight");
+  return parts;
+}
+
+void name_gguf_tensors(ModelSpec& spec, const GgufGraph& graph, const GgufParts& parts,
+                       std::span<const std::int64_t> mlp_widths, std::int64_t dense) {
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    const std::string block = fmt::format("blk.{}.", i);
+    LayerTensors& layer = spec.layers[i];
+    name_norms(layer, block, graph, parts);
+    if (spec.kv_heads[i] > 0) {
+      name_attention(layer.attention, block, graph, parts);
+    } else {
+      layer.attention_norm = {};
+    }
+    if (spec.routing.experts > 0 && static_cast<std::int64_t>(i) >= dense) {
+      name_experts(layer, block, graph.experts);
+    } else if (mlp_widths[i] > 0) {
+      name_mlp(layer, block, graph, parts);
+    } else {
+      layer.mlp_norm = {};
+      spec.not_computable = "layers without an MLP";
+    }
+  }
+  spec.token_embedding = "token_embd.weight";
+  if (graph.embedding_norm) {
+    spec.embedding_norm = norm_at("token_embd_norm", true);
+  }
+  if (!graph.norm_without_parameters) {
+    spec.final_norm = norm_at("output_norm", there(graph.biases.norm, parts.norm_bias));
+  }
+  spec.lm_head = there(graph.head, parts.head) ? "output.weight" : "";
+  spec.lm_head_bias = there(graph.head_bias, parts.head_bias) ? "output.bias" : "";
+}
 
 void read_gguf_positions(ModelSpec& spec, const GgufHyperparameters& parameters,
                          const GgufGraph& graph, const GgufParts& parts) {

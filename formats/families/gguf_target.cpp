@@ -4,9 +4,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/json.h"
-#include "formats/families/gguf_graphs.h"
 #include "formats/families/gguf_model.h"
-#include "formats/families/gguf_parts.h"
 #include "formats/spec/alibi.h"
 
 namespace regroup {

@@ -33,47 +33,7 @@ BlockNames gpt2_block(Packing packing) {
   return {packing, {"ln_1", "attn.c_attn", "attn.c_proj"}, {"ln_2", {}, "mlp.c_fc", "mlp.c_proj"}};
 }
 
-// GPT-2: q‖k‖v fused in a Conv1D, which stores its weight input-major.
-
-// Variations that change the computation. GPT-2's own checkpoints use none of them.
-std::string unsupported_variation(const ConfigReader& config) {
-  if (!config.flag_or({"scale_attn_weights"}, true)) {
-    return "scale_attn_weights = false";
-  }
-  if (config.flag_or({"scale_attn_by_inverse_layer_idx"}, false)) {
-    return "scale_attn_by_inverse_layer_idx = true";
-  }
-  if (config.flag_or({"add_cross_attention"}, false)) {
-    return "add_cross_attention = true";
-  }
-  return "";
-}
-
-}  // namespace
-
-ModelSpec describe_gpt2(const ModelConfig& config) {
-  ModelSpec spec;
-  const std::string prefix =
-      read_gpt_frame(spec, config, "gelu_new", gpt2_block(Packing::kQueryKeyValue));
-  use_learned_positions(spec, config, prefix);
-  spec.not_computable = unsupported_variation(config);
-  for (LayerTensors& layer : spec.layers) {
-    AttentionLayout& attention = layer.attention;
-    for (LinearTensors* conv1d :
-         {&attention.q, &attention.k, &attention.v, &attention.o, &layer.up, &layer.down}) {
-      conv1d->input_major = true;
-    }
-  }
-  name_output(spec, config, "lm_head.weight", /*tied=*/true);
-  return spec;
-}
-
-// GPT-Neo: GPT-2's block with separate projections, scores that are not scaled, and a window in
-// every other layer.
-
-namespace {
-
-// attention_types is a list of patterns, each with the number of its repetitions:
+// GPT-Neo's attention_types is a list of patterns, each with the number of its repetitions:
 // [[["global", "local"], 12]]. Refusing too many layers bounds the repetitions.
 std::vector<bool> local_layers(const ConfigReader& config, std::size_t layers) {
   static const Json kUsual = Json::parse(R"([[["global", "local"], 12]])");
@@ -108,7 +68,56 @@ constexpr BlockNames kGptNeoBlock{Packing::kSeparate,
                                   {"ln_1", "attn.attention.*_proj", "attn.attention.out_proj"},
                                   {"ln_2", {}, "mlp.c_fc", "mlp.c_proj"}};
 
+// The MLP of GPT-J and CodeGen reads the norm of attention, too.
+BlockNames gptj_block(bool fused) {
+  return {fused ? Packing::kPartitioned : Packing::kSeparate,
+          {"ln_1", fused ? "attn.qkv_proj" : "attn.*_proj", "attn.out_proj"},
+          {{}, {}, "mlp.fc_in", "mlp.fc_out"}};
+}
+
+ModelSpec describe_gptj_like(const ModelConfig& config, bool fused) {
+  ModelSpec spec;
+  read_gpt_frame(spec, config, "gelu_new", gptj_block(fused), {.mlp = true, .norm = true});
+  spec.parallel_residual = true;
+  spec.positions = PositionKind::kRope;
+  spec.rope.interleaved = true;
+  // The default is 64. With null, transformers fails.
+  spec.rope.rotary_dim = config.mentions("rotary_dim") ? config.count({"rotary_dim"}) : 64;
+  if (spec.rope.rotary_dim > spec.head_dim || spec.rope.rotary_dim % 2 != 0) {
+    throw_bad_input("{}: rotary_dim is {}, an even number up to {} is needed", config.where(),
+                    spec.rope.rotary_dim, spec.head_dim);
+  }
+  name_output(spec, config, "lm_head.weight", /*tied=*/false);
+  spec.lm_head_bias = "lm_head.bias";
+  return spec;
+}
+
 }  // namespace
+
+// GPT-2: q‖k‖v fused in a Conv1D, which stores its weight input-major.
+
+ModelSpec describe_gpt2(const ModelConfig& config) {
+  ModelSpec spec;
+  const std::string prefix =
+      read_gpt_frame(spec, config, "gelu_new", gpt2_block(Packing::kQueryKeyValue));
+  use_learned_positions(spec, config, prefix);
+  // Variations that change the computation. GPT-2's own checkpoints use none of them.
+  spec.not_computable = unusual_flag(config, {{"scale_attn_weights", true},
+                                              {"scale_attn_by_inverse_layer_idx", false},
+                                              {"add_cross_attention", false}});
+  for (LayerTensors& layer : spec.layers) {
+    AttentionLayout& attention = layer.attention;
+    for (LinearTensors* conv1d :
+         {&attention.q, &attention.k, &attention.v, &attention.o, &layer.up, &layer.down}) {
+      conv1d->input_major = true;
+    }
+  }
+  name_output(spec, config, "lm_head.weight", /*tied=*/true);
+  return spec;
+}
+
+// GPT-Neo: GPT-2's block with separate projections, scores that are not scaled, and a window in
+// every other layer.
 
 ModelSpec describe_gpt_neo(const ModelConfig& config) {
   constexpr std::int64_t kWindowUnlessGiven = 256;
@@ -143,7 +152,7 @@ ModelSpec describe_gpt_neox(const ModelConfig& config) {
   read_stack_sizes(spec, config);
   spec.intermediate_size = config.count({"intermediate_size"});
   spec.max_positions = config.optional_count({"max_position_embeddings"});
-  read_rope(spec, config, {.partial = 0.25});
+  read_rope(spec, config, {.partial = 0.25, .keys = {"rotary_emb_base", "rotary_pct"}});
   read_layer_norm(spec, config, {"layer_norm_eps"});
   spec.activation = config.activation_or({"hidden_act"}, "gelu");
   spec.parallel_residual = config.flag_or({"use_parallel_residual"}, true);
@@ -158,34 +167,6 @@ ModelSpec describe_gpt_neox(const ModelConfig& config) {
 
 // GPT-J and CodeGen: GPT-2's config, interleaved RoPE, attention and MLP in parallel. GPT-J's
 // projections are separate, CodeGen's are one tensor in the parts of four devices.
-
-namespace {
-
-// The MLP reads the norm of attention, too.
-BlockNames gptj_block(bool fused) {
-  return {fused ? Packing::kPartitioned : Packing::kSeparate,
-          {"ln_1", fused ? "attn.qkv_proj" : "attn.*_proj", "attn.out_proj"},
-          {{}, {}, "mlp.fc_in", "mlp.fc_out"}};
-}
-
-ModelSpec describe_gptj_like(const ModelConfig& config, bool fused) {
-  ModelSpec spec;
-  read_gpt_frame(spec, config, "gelu_new", gptj_block(fused), {.mlp = true, .norm = true});
-  spec.parallel_residual = true;
-  spec.positions = PositionKind::kRope;
-  spec.rope.interleaved = true;
-  // The default is 64. With null, transformers fails.
-  spec.rope.rotary_dim = config.mentions("rotary_dim") ? config.count({"rotary_dim"}) : 64;
-  if (spec.rope.rotary_dim > spec.head_dim || spec.rope.rotary_dim % 2 != 0) {
-    throw_bad_input("{}: rotary_dim is {}, an even number up to {} is needed", config.where(),
-                    spec.rope.rotary_dim, spec.head_dim);
-  }
-  name_output(spec, config, "lm_head.weight", /*tied=*/false);
-  spec.lm_head_bias = "lm_head.bias";
-  return spec;
-}
-
-}  // namespace
 
 ModelSpec describe_gptj(const ModelConfig& config) { return describe_gptj_like(config, false); }
 
@@ -214,9 +195,7 @@ ModelSpec describe_gpt_bigcode(const ModelConfig& config) {
   if (!config.flag_or({"scale_attn_weights"}, true)) {
     spec.attention_scale = 1.0;
   }
-  if (config.flag_or({"add_cross_attention"}, false)) {
-    spec.not_computable = "add_cross_attention = true";
-  }
+  spec.not_computable = unusual_flag(config, {{"add_cross_attention", false}});
   name_output(spec, config, "lm_head.weight", /*tied=*/true);
   return spec;
 }

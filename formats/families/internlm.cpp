@@ -79,7 +79,7 @@ ModelSpec describe_persimmon(const ModelConfig& config) {
   read_stack_sizes(spec, config);
   spec.intermediate_size = config.count({"intermediate_size"});
   spec.max_positions = config.optional_count({"max_position_embeddings"});
-  read_rope(spec, config, {.theta = 25000.0, .partial = 0.5});
+  read_rope(spec, config, {.partial = 0.5});
   read_layer_norm(spec, config, {"layer_norm_eps"});
   spec.activation = config.activation_or({"hidden_act"}, "relu2");
   name_stack(spec, config, {"model.", "embed_tokens", "layers.", "final_layernorm"},
@@ -138,17 +138,17 @@ void set_not_computable(ModelSpec& spec, const std::string& reason) {
 
 void read_attention(ModelSpec& spec, std::size_t layer, const ConfigReader& attention) {
   const BlockPart part = part_of(attention);
-  if (part == BlockPart::kWhole) {
-    spec.kv_heads[layer] = kv_heads_of_block(attention, spec.query_heads);
-  } else {
+  if (part != BlockPart::kWhole) {
     spec.layers[layer].attention = {};
     spec.layers[layer].attention_norm = {};
+    if (part == BlockPart::kLinear) {
+      set_not_computable(spec, fmt::format("a linear map for attention in layer {}", layer));
+    }
+    return;
   }
-  if (part == BlockPart::kLinear) {
-    set_not_computable(spec, fmt::format("a linear map for attention in layer {}", layer));
-  }
+  spec.kv_heads[layer] = kv_heads_of_block(attention, spec.query_heads);
   for (const char* key : {"window_length", "sparsify"}) {
-    if (part == BlockPart::kWhole && attention.find(key) != nullptr) {
+    if (attention.find(key) != nullptr) {
       set_not_computable(spec, fmt::format("{} in layer {}", key, layer));
     }
   }
@@ -160,10 +160,10 @@ void read_mlp(ModelSpec& spec, std::size_t layer, const ConfigReader& mlp) {
   if (part == BlockPart::kWhole) {
     tensors.intermediate_size = width_of_mlp(mlp, spec.hidden_size);
     spec.intermediate_size = std::max(spec.intermediate_size, tensors.intermediate_size);
-  } else {
-    tensors.gate = tensors.up = tensors.down = {};
-    tensors.mlp_norm = {};
+    return;
   }
+  tensors.gate = tensors.up = tensors.down = {};
+  tensors.mlp_norm = {};
   if (part == BlockPart::kLinear) {
     set_not_computable(spec, fmt::format("a linear map for the MLP in layer {}", layer));
   }
@@ -261,13 +261,8 @@ std::string unsupported_chatglm_setting(const ConfigReader& config) {
   if (config.number_or({"rope_ratio"}, 1.0) != 1.0) {
     return "rope_ratio, which releases of this family read differently";
   }
-  if (!config.flag_or({"rmsnorm"}, true)) {
-    return "rmsnorm = false";
-  }
-  if (!config.flag_or({"post_layer_norm"}, true)) {
-    return "post_layer_norm = false";
-  }
-  return config.find("pre_seq_len") != nullptr ? "pre_seq_len" : "";
+  const std::string flag = unusual_flag(config, {{"rmsnorm", true}, {"post_layer_norm", true}});
+  return flag.empty() && config.find("pre_seq_len") != nullptr ? "pre_seq_len" : flag;
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "formats/families/language_part.h"
-
 #include <algorithm>
 #include <array>
 #include <string_view>
@@ -8,8 +6,8 @@
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/families/families.h"
 #include "formats/spec/tensor_names.h"
-#include "formats/tensors/checkpoint.h"
 
 namespace regroup {
 namespace {
@@ -19,6 +17,7 @@ struct WholeModel {
   std::string_view model_type;
   std::string_view text_type;  // of the language model, if its config does not say
   bool keys_at_top = false;    // configs without an object for the language model have its keys
+  bool tied = false;           // the class's value for an absent tie_word_embeddings
 };
 
 constexpr auto kWholeModels = std::to_array<WholeModel>({
@@ -28,15 +27,15 @@ constexpr auto kWholeModels = std::to_array<WholeModel>({
     {"llava_onevision", "qwen2"},
     {"video_llava", "llama"},
     {"vipllava", "llama"},
-    {"mistral3", "mistral"},
-    {"internvl", "qwen2"},
+    {"mistral3", "mistral", false, true},
+    {"internvl", "qwen2", false, true},
     {"idefics3", "llama"},
     {"smolvlm", "llama"},
     {"qwen2_vl", "qwen2_vl_text", true},
     {"qwen2_5_vl", "qwen2_5_vl_text", true},
     {"qwen3_vl", "qwen3_vl_text"},
     {"qwen2_audio", "qwen2"},
-    {"gemma3", "gemma3_text"},
+    {"gemma3", "gemma3_text", false, true},
 });
 
 // The first LLaVA's own configs have no object for the language model either.
@@ -151,13 +150,20 @@ void read_sections_as_one(Json& config) {
 }
 
 // The whole model's setting takes precedence, as in transformers. Defaults differ between versions
-// and classes, so the tensors decide where no config does.
-void settle_tied_embeddings(Json& alone, const ModelConfig& config) {
-  const Json* whole = config.find("tie_word_embeddings");
-  if (whole != nullptr) {
-    alone["tie_word_embeddings"] = *whole;
-  } else if (config.stores("lm_head.weight") || config.stores("language_model.lm_head.weight")) {
-    alone["tie_word_embeddings"] = false;
+// and classes, and versions saved the setting in either config, so the tensors decide where no
+// config does, and a head that is not stored is tied if anything says so.
+void settle_tied_embeddings(Json& alone, const ModelConfig& config, const WholeModel* whole) {
+  constexpr std::string_view kKey = "tie_word_embeddings";
+  const bool stored =
+      config.stores("lm_head.weight") || config.stores("language_model.lm_head.weight");
+  const Json* said = config.find(kKey);
+  if (!stored && (config.flag_or({kKey}, whole != nullptr && whole->tied) ||
+                  ConfigReader(alone, config.where()).flag_or({kKey}, false))) {
+    alone[kKey] = true;
+  } else if (said != nullptr) {
+    alone[kKey] = *said;
+  } else if (stored) {
+    alone[kKey] = false;
   }
 }
 
@@ -227,7 +233,7 @@ std::optional<LanguagePart> find_language_part(const ModelConfig& config) {
     }
   }
   read_sections_as_one(part->config);
-  settle_tied_embeddings(part->config, config);
+  settle_tied_embeddings(part->config, config, whole);
   return part;
 }
 

@@ -54,13 +54,9 @@ constexpr std::string_view kLayerPlaceholder = "{layer}";
 const Json* find_path(const Json& config, const std::vector<std::string>& path) {
   const Json* at = &config;
   for (const std::string& part : path) {
-    const auto found = at->is_object() ? at->find(part) : at->end();
-    if (!at->is_object() || found == at->end() || found->is_null()) {
-      return nullptr;
-    }
-    at = &*found;
+    at = &member_of(*at, part);
   }
-  return at;
+  return at->is_null() ? nullptr : at;
 }
 
 // Typed access to the values of a layout file. Errors are collected, so that all are reported at
@@ -179,18 +175,18 @@ std::string with_layer(std::string pattern, std::int64_t layer) {
 }
 
 // Fills in the specification that a layout describes.
-class LayoutReader {
- public:
-  LayoutReader(const Json& config, const Checkpoint& checkpoint, const Json& layout)
-      : config_(config), checkpoint_(checkpoint), values_(config, layout) {}
+struct LayoutReader {
+  const Json& config;
+  const Checkpoint& checkpoint;
+  LayoutValues values;
 
   ModelSpec read() {
     ModelSpec spec;
-    spec.contradictions = check_quantisation(ModelConfig(config_, "config.json", checkpoint_));
-    std::int64_t layers = values_.size("layers", kMaxSize);
-    const auto tensors = static_cast<std::int64_t>(checkpoint_.tensors().size());
+    spec.contradictions = check_quantisation(ModelConfig(config, "config.json", checkpoint));
+    std::int64_t layers = values.size("layers", kMaxSize);
+    const auto tensors = static_cast<std::int64_t>(checkpoint.tensors().size());
     if (layers > tensors) {
-      values_.fault("layers is {}, but the checkpoint has only {} tensors", layers, tensors);
+      values.fault("layers is {}, but the checkpoint has only {} tensors", layers, tensors);
       layers = 0;  // so that nothing is allocated for them
     }
     read_sizes(spec);
@@ -200,57 +196,52 @@ class LayoutReader {
     return spec;
   }
 
-  const std::vector<std::string>& faults() const { return values_.faults(); }
-
- private:
   void read_sizes(ModelSpec& spec) {
-    spec.hidden_size = values_.size("hidden_size", kMaxSize);
-    spec.query_heads = values_.size("query_heads", kMaxLayoutHeads);
-    if (values_.find("head_dim") != nullptr) {
-      spec.head_dim = values_.size("head_dim", kMaxSize);
+    spec.hidden_size = values.size("hidden_size", kMaxSize);
+    spec.query_heads = values.size("query_heads", kMaxLayoutHeads);
+    if (values.find("head_dim") != nullptr) {
+      spec.head_dim = values.size("head_dim", kMaxSize);
     } else if (spec.query_heads > 0 && spec.hidden_size % spec.query_heads == 0) {
       spec.head_dim = spec.hidden_size / spec.query_heads;
     } else if (spec.query_heads > 0) {
-      values_.fault("head_dim is missing, and hidden size {} is no multiple of {} heads",
-                    spec.hidden_size, spec.query_heads);
+      values.fault("head_dim is missing, and hidden size {} is no multiple of {} heads",
+                   spec.hidden_size, spec.query_heads);
     }
   }
 
   // Reads the key that a conversion writes. If it is absent, takes the layout's value; if that is
   // absent, too, the number of query heads.
   void read_kv_heads(ModelSpec& spec, std::int64_t layers) {
-    const Json* said = values_.find("kv_heads");
+    const Json* said = values.find("kv_heads");
     const bool said_by_key = said != nullptr && said->is_string();
-    spec.kv_heads_key = values_.config_key(
-        "kv_heads_key", values_.text("kv_heads_key", said_by_key ? said->get<std::string>()
-                                                                 : "num_key_value_heads"));
+    spec.kv_heads_key = values.config_key(
+        "kv_heads_key", values.text("kv_heads_key", said_by_key ? said->get<std::string>()
+                                                                : "num_key_value_heads"));
     const std::vector<std::string> said_key =
-        said_by_key ? values_.config_key("kv_heads", said->get_ref<const std::string&>())
+        said_by_key ? values.config_key("kv_heads", said->get_ref<const std::string&>())
                     : std::vector<std::string>();
     if (spec.kv_heads_key.empty() || said_key.empty() == said_by_key) {
       return;
     }
-    const Json* value = find_path(config_, spec.kv_heads_key);
+    const Json* value = find_path(config, spec.kv_heads_key);
     spec.loaders_read_kv_heads = value != nullptr;
-    if (value == nullptr && said_by_key) {
-      value = find_path(config_, said_key);
-    } else if (value == nullptr) {
-      value = said;
+    if (value == nullptr) {
+      value = said_by_key ? find_path(config, said_key) : said;
     }
     const Json query_heads = spec.query_heads;
     value = value == nullptr ? &query_heads : value;
     const auto count = static_cast<std::size_t>(layers);
     if (value->is_array() && value->size() != count) {
-      values_.fault("kv_heads lists {} layers, the model has {}", value->size(), layers);
+      values.fault("kv_heads lists {} layers, the model has {}", value->size(), layers);
       return;
     }
     for (std::size_t i = 0; i < count && spec.query_heads > 0; ++i) {
       const auto heads =
-          values_.as_size("kv_heads", value->is_array() ? (*value)[i] : *value, kMaxLayoutHeads);
+          values.as_size("kv_heads", value->is_array() ? (*value)[i] : *value, kMaxLayoutHeads);
       if (!heads || spec.query_heads % *heads != 0) {
         if (heads) {
-          values_.fault("kv_heads is {}, a divisor of the {} query heads is needed", *heads,
-                        spec.query_heads);
+          values.fault("kv_heads is {}, a divisor of the {} query heads is needed", *heads,
+                       spec.query_heads);
         }
         return;
       }
@@ -259,15 +250,15 @@ class LayoutReader {
   }
 
   void read_alibi(ModelSpec& spec) {
-    const Json* alibi = values_.find("alibi");
+    const Json* alibi = values.find("alibi");
     if (alibi == nullptr) {
       return;
     }
     const Json* bias_max = find_path(*alibi, {"bias_max"});
     if (!alibi->is_object() || alibi->size() > (bias_max == nullptr ? 0U : 1U) ||
         (bias_max != nullptr && !bias_max->is_number())) {
-      values_.fault("alibi is {}, an object with at most the number bias_max is needed",
-                    printable_json(*alibi));
+      values.fault("alibi is {}, an object with at most the number bias_max is needed",
+                   printable_json(*alibi));
       return;
     }
     spec.positions = PositionKind::kAlibi;
@@ -277,9 +268,9 @@ class LayoutReader {
   // Returns the names, which still contain placeholders.
   LinearTensors linear(std::string_view name, bool input_major) {
     const std::string bias_key = std::string(name) + "_bias";
-    LinearTensors found{values_.name_pattern(name), values_.name_pattern(bias_key), input_major};
+    LinearTensors found{values.name_pattern(name), values.name_pattern(bias_key), input_major};
     if (!found.present()) {
-      values_.fault("{} is missing", name);
+      values.fault("{} is missing", name);
     }
     return found;
   }
@@ -287,40 +278,34 @@ class LayoutReader {
   // Returns the norms of queries or keys that the layout names, with placeholders.
   std::vector<NormTensors> norms(std::string_view name) {
     const std::string bias_key = std::string(name) + "_bias";
-    const NormTensors found{values_.name_pattern(name), values_.name_pattern(bias_key)};
+    const NormTensors found{values.name_pattern(name), values.name_pattern(bias_key)};
     if (!found.present() && !found.bias.empty()) {
-      values_.fault("{} is present, but {} is missing", bias_key, name);
+      values.fault("{} is present, but {} is missing", bias_key, name);
     }
     return found.present() ? std::vector{found} : std::vector<NormTensors>{};
   }
 
-  void check_name(const std::string& name) {
-    if (!name.empty() && checkpoint_.find(name) == nullptr) {
-      values_.fault("the checkpoint has no tensor {}", printable(name));
-    }
-  }
-
   void name_layers(ModelSpec& spec, std::int64_t layers) {
-    const std::string packing = values_.text("packing", "separate");
+    const std::string packing = values.text("packing", "separate");
     const bool separate = packing == "separate";
-    const std::size_t faults_before = faults().size();
+    const std::size_t faults_before = values.faults().size();
     AttentionLayout pattern;
     if (packing == "query_key_value") {
       pattern.packing = Packing::kQueryKeyValue;
     } else if (packing == "per_group") {
       pattern.packing = Packing::kPerGroup;
     } else if (!separate) {
-      values_.fault("packing is {}; known: separate, query_key_value, per_group",
-                    printable(packing));
+      values.fault("packing is {}; known: separate, query_key_value, per_group",
+                   printable(packing));
     }
-    const bool transposed = values_.flag("input_major");
+    const bool transposed = values.flag("input_major");
     pattern.q = linear(separate ? "q" : "qkv", transposed);
     pattern.k = separate ? linear("k", transposed) : pattern.q;
     pattern.v = separate ? linear("v", transposed) : pattern.q;
     pattern.o = linear("o", transposed);
     pattern.q_norms = norms("q_norm");
     pattern.k_norms = norms("k_norm");
-    if (faults().size() > faults_before) {
+    if (values.faults().size() > faults_before) {
       return;  // without their names, tensors cannot be found
     }
     for (std::int64_t i = 0; i < layers; ++i) {
@@ -329,11 +314,13 @@ class LayoutReader {
       rename_tensors(layer, [&](const std::string& name) { return with_layer(name, i); });
     }
     if (const std::string twice = tensor_named_twice(spec); !twice.empty()) {
-      values_.fault("{}", twice);
+      values.fault("{}", twice);
     }
     for (const LayerTensors& layer : spec.layers) {
       for (const auto& [role, name] : tensors_by_role(layer.attention)) {
-        check_name(name);
+        if (checkpoint.find(name) == nullptr) {
+          values.fault("the checkpoint has no tensor {}", printable(name));
+        }
       }
     }
     tell_norms(spec);
@@ -345,14 +332,10 @@ class LayoutReader {
       return;
     }
     const std::string& name = spec.layers.front().attention.k_norms.front().weight;
-    const TensorInfo* norm = checkpoint_.find(name);
+    const TensorInfo* norm = checkpoint.find(name);
     spec.qk_norm = norm != nullptr && norm->elements() == spec.head_dim ? QkNorm::kSharedAcrossHeads
                                                                         : QkNorm::kProjection;
   }
-
-  const Json& config_;
-  const Checkpoint& checkpoint_;
-  LayoutValues values_;
 };
 
 }  // namespace
@@ -360,9 +343,9 @@ class LayoutReader {
 ModelSpec describe_with_layout(const Json& config, const Checkpoint& checkpoint, const Json& layout,
                                std::string_view where) {
   constexpr std::size_t kShown = 8;
-  LayoutReader reader(config, checkpoint, layout);
+  LayoutReader reader{config, checkpoint, LayoutValues(config, layout)};
   ModelSpec spec = reader.read();
-  const std::vector<std::string>& faults = reader.faults();
+  const std::vector<std::string>& faults = reader.values.faults();
   if (!faults.empty()) {
     throw_bad_input("{}: {}", where, first_of(faults, kShown));
   }

@@ -14,7 +14,109 @@ std::string prefix_of(const ModelConfig& config) {
   return find_prefix(config, {"model.", ""}, "embed_tokens.weight");
 }
 
+// Marks SmolLM3's layers without RoPE: those with a 0 in no_rope_layers, or every fourth.
+void read_layers_without_rope(ModelSpec& spec, const ConfigReader& config) {
+  const std::int64_t interval = config.optional_count({"no_rope_layer_interval"}).value_or(4);
+  const Json* listed = config.find("no_rope_layers");
+  const bool fits =
+      listed == nullptr || (listed->is_array() && listed->size() >= spec.layers.size() &&
+                            std::ranges::all_of(*listed, [](const Json& rotates) {
+                              return rotates == 0 || rotates == 1;
+                            }));
+  if (!fits) {
+    throw_bad_input("{}: no_rope_layers must list 1 (with RoPE) or 0 for each of the {} layers",
+                    config.where(), spec.layers.size());
+  }
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    spec.layers[i].without_rope =
+        listed != nullptr ? (*listed)[i] == 0 : (static_cast<std::int64_t>(i) + 1) % interval == 0;
+  }
+}
+
+// What the families with LayerNorm share, without tensor names.
+ModelSpec describe_with_layer_norm(const ModelConfig& config, const LlamaDefaults& defaults,
+                                   std::string_view epsilon_key,
+                                   const std::string& default_activation,
+                                   const RopeDefaults& rope) {
+  ModelSpec spec;
+  read_llama_sizes(spec, config, defaults);
+  read_rope(spec, config, rope);
+  read_layer_norm(spec, config, {epsilon_key});
+  spec.activation = config.activation_or({"hidden_act"}, default_activation);
+  return spec;
+}
+
+// Llama's block with an MLP of two maps.
+BlockNames with_plain_mlp(std::string_view up, std::string_view down) {
+  BlockNames names = kLlamaBlock;
+  names.mlp = {kLlamaBlock.mlp.norm, {}, up, down};
+  return names;
+}
+
+BlockNames without_mlp_norm() {
+  BlockNames names = kLlamaBlock;
+  names.mlp.norm = {};
+  return names;
+}
+
+std::vector<NormTensors> norms_of_heads(const std::string& name, std::int64_t heads) {
+  std::vector<NormTensors> norms;
+  for (std::int64_t h = 0; h < heads; ++h) {
+    norms.push_back(norm_at(name + ".norms." + std::to_string(h), false));
+  }
+  return norms;
+}
+
+ModelSpec describe_command_r(const ModelConfig& config, double theta) {
+  ModelSpec spec = describe_with_layer_norm(config, {}, "layer_norm_eps", "silu", {.theta = theta});
+  spec.rope.interleaved = true;
+  spec.parallel_residual = true;
+  spec.output_scale = config.number_or({"logit_scale"}, 0.0625);
+  const bool bias = config.flag_or({"attention_bias"}, false);
+  name_llama_tensors(spec, config, {.qkv = bias, .o = bias}, /*tied_by_default=*/true,
+                     without_mlp_norm());
+  return spec;
+}
+
+// Qwen's MLP is w1(x) · silu(w2(x)).
+constexpr BlockNames kQwenBlock{Packing::kQueryKeyValue,
+                                {"ln_1", "attn.c_attn", "attn.c_proj"},
+                                {"ln_2", "mlp.w2", "mlp.w1", "mlp.c_proj"}};
+
+void read_qwen_sizes(ModelSpec& spec, const ModelConfig& config) {
+  read_stack_sizes(spec, config, {"hidden_size"}, {"num_attention_heads"}, {"num_hidden_layers"},
+                   config.optional_count({"kv_channels"}).value_or(128));
+  if (spec.query_heads * spec.head_dim != spec.hidden_size) {
+    throw_bad_input("{}: {} heads of kv_channels {} make no hidden size {}", config.where(),
+                    spec.query_heads, spec.head_dim, spec.hidden_size);
+  }
+  const std::int64_t both = config.count({"intermediate_size"});  // of w1 and w2 together
+  if (both % 2 != 0) {
+    throw_bad_input("{}: intermediate_size is {}, an even number is needed", config.where(), both);
+  }
+  spec.intermediate_size = both / 2;
+}
+
+void read_qwen_length(ModelSpec& spec, const ConfigReader& config) {
+  spec.max_positions = config.optional_count({"max_position_embeddings"}).value_or(8192);
+  spec.limited_to_positions =
+      config.flag_or({"use_dynamic_ntk"}, true) || config.flag_or({"use_logn_attn"}, true);
+  if (spec.limited_to_positions) {
+    spec.max_positions = config.optional_count({"seq_length"}).value_or(*spec.max_positions);
+  }
+}
+
 }  // namespace
+
+std::string unusual_flag(const ConfigReader& config,
+                         std::initializer_list<std::pair<std::string_view, bool>> usual) {
+  for (const auto& [key, value] : usual) {
+    if (config.flag_or({key}, value) != value) {
+      return fmt::format("{} = {}", key, !value);
+    }
+  }
+  return "";
+}
 
 void read_llama_frame(ModelSpec& spec, const ModelConfig& config, const LlamaDefaults& defaults) {
   spec.hidden_size = config.count({"hidden_size"});
@@ -94,29 +196,6 @@ std::string llama_layer_name(const ModelConfig& config, std::size_t layer) {
 
 // Llama and the models that share its graph: Mistral, Qwen2, Qwen3, Granite, SmolLM3.
 
-namespace {
-
-// Marks SmolLM3's layers without RoPE: those with a 0 in no_rope_layers, or every fourth.
-void read_layers_without_rope(ModelSpec& spec, const ConfigReader& config) {
-  const std::int64_t interval = config.optional_count({"no_rope_layer_interval"}).value_or(4);
-  const Json* listed = config.find("no_rope_layers");
-  const bool fits =
-      listed == nullptr || (listed->is_array() && listed->size() >= spec.layers.size() &&
-                            std::ranges::all_of(*listed, [](const Json& rotates) {
-                              return rotates == 0 || rotates == 1;
-                            }));
-  if (!fits) {
-    throw_bad_input("{}: no_rope_layers must list 1 (with RoPE) or 0 for each of the {} layers",
-                    config.where(), spec.layers.size());
-  }
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    spec.layers[i].without_rope =
-        listed != nullptr ? (*listed)[i] == 0 : (static_cast<std::int64_t>(i) + 1) % interval == 0;
-  }
-}
-
-}  // namespace
-
 ModelSpec describe_llama(const ModelConfig& config) {
   ModelSpec spec = describe_llama_like(config, {});
   name_llama_tensors(spec, config, llama_biases(config));
@@ -125,7 +204,13 @@ ModelSpec describe_llama(const ModelConfig& config) {
 
 ModelSpec describe_mistral(const ModelConfig& config) {
   ModelSpec spec = describe_llama_like(config, {.kv_heads = 8});
-  read_sliding_window(spec, config);
+  const bool unlimited =
+      config.mentions("sliding_window") && config.find("sliding_window") == nullptr;
+  if (unlimited || config.find("layer_types") == nullptr) {
+    read_sliding_window(spec, config);
+  } else {  // transformers takes it for Ministral
+    read_layer_windows(spec, config, /*pattern=*/1);
+  }
   name_llama_tensors(spec, config, {});
   return spec;
 }
@@ -173,43 +258,6 @@ ModelSpec describe_smollm3(const ModelConfig& config) {
 
 // Families with Llama's attention tensors in other blocks: Phi, StableLM, Starcoder2, Nemotron,
 // Command-R. All of them use LayerNorm.
-
-namespace {
-
-ModelSpec describe_with_layer_norm(const ModelConfig& config, const LlamaDefaults& defaults,
-                                   std::string_view epsilon_key,
-                                   const std::string& default_activation,
-                                   const RopeDefaults& rope) {
-  ModelSpec spec;
-  read_llama_sizes(spec, config, defaults);
-  read_rope(spec, config, rope);
-  read_layer_norm(spec, config, {epsilon_key});
-  spec.activation = config.activation_or({"hidden_act"}, default_activation);
-  return spec;
-}
-
-// Llama's block with an MLP of two maps.
-BlockNames with_plain_mlp(std::string_view up, std::string_view down) {
-  BlockNames names = kLlamaBlock;
-  names.mlp = {kLlamaBlock.mlp.norm, {}, up, down};
-  return names;
-}
-
-BlockNames without_mlp_norm() {
-  BlockNames names = kLlamaBlock;
-  names.mlp.norm = {};
-  return names;
-}
-
-std::vector<NormTensors> norms_of_heads(const std::string& name, std::int64_t heads) {
-  std::vector<NormTensors> norms;
-  for (std::int64_t h = 0; h < heads; ++h) {
-    norms.push_back(norm_at(name + ".norms." + std::to_string(h), false));
-  }
-  return norms;
-}
-
-}  // namespace
 
 ModelSpec describe_phi(const ModelConfig& config) {
   ModelSpec spec =
@@ -269,21 +317,6 @@ ModelSpec describe_nemotron(const ModelConfig& config) {
 // Command-R: a parallel block with one norm, and interleaved RoPE. Command-R7B and Command-A
 // (cohere2) have a window in three of four layers, and RoPE only there.
 
-namespace {
-
-ModelSpec describe_command_r(const ModelConfig& config, double theta) {
-  ModelSpec spec = describe_with_layer_norm(config, {}, "layer_norm_eps", "silu", {.theta = theta});
-  spec.rope.interleaved = true;
-  spec.parallel_residual = true;
-  spec.output_scale = config.number_or({"logit_scale"}, 0.0625);
-  const bool bias = config.flag_or({"attention_bias"}, false);
-  name_llama_tensors(spec, config, {.qkv = bias, .o = bias}, /*tied_by_default=*/true,
-                     without_mlp_norm());
-  return spec;
-}
-
-}  // namespace
-
 ModelSpec describe_cohere(const ModelConfig& config) {
   if (config.flag_or({"use_qk_norm"}, false)) {
     throw_bad_input(
@@ -308,43 +341,11 @@ ModelSpec describe_cohere2(const ModelConfig& config) {
 // queries by a logarithm of their position (use_logn_attn). Both are not computed here; up to
 // seq_length tokens they have no effect.
 
-namespace {
-
-// The MLP is w1(x) · silu(w2(x)).
-constexpr BlockNames kQwenBlock{Packing::kQueryKeyValue,
-                                {"ln_1", "attn.c_attn", "attn.c_proj"},
-                                {"ln_2", "mlp.w2", "mlp.w1", "mlp.c_proj"}};
-
-void read_qwen_sizes(ModelSpec& spec, const ModelConfig& config) {
-  read_stack_sizes(spec, config, {"hidden_size"}, {"num_attention_heads"}, {"num_hidden_layers"},
-                   config.optional_count({"kv_channels"}).value_or(128));
-  if (spec.query_heads * spec.head_dim != spec.hidden_size) {
-    throw_bad_input("{}: {} heads of kv_channels {} make no hidden size {}", config.where(),
-                    spec.query_heads, spec.head_dim, spec.hidden_size);
-  }
-  const std::int64_t both = config.count({"intermediate_size"});  // of w1 and w2 together
-  if (both % 2 != 0) {
-    throw_bad_input("{}: intermediate_size is {}, an even number is needed", config.where(), both);
-  }
-  spec.intermediate_size = both / 2;
-}
-
-void read_qwen_length(ModelSpec& spec, const ConfigReader& config) {
-  spec.max_positions = config.optional_count({"max_position_embeddings"}).value_or(8192);
-  spec.limited_to_positions =
-      config.flag_or({"use_dynamic_ntk"}, true) || config.flag_or({"use_logn_attn"}, true);
-  if (spec.limited_to_positions) {
-    spec.max_positions = config.optional_count({"seq_length"}).value_or(*spec.max_positions);
-  }
-}
-
-}  // namespace
-
 ModelSpec describe_qwen(const ModelConfig& config) {
   ModelSpec spec;
   read_qwen_sizes(spec, config);
   read_qwen_length(spec, config);
-  read_rope(spec, config);
+  read_rope(spec, config, {.keys = {"rotary_emb_base", "rotary_pct"}});
   spec.norm = NormKind::kRmsNorm;
   spec.norm_epsilon = config.number_or({"layer_norm_epsilon"}, 1e-6);
   spec.activation = Activation::kSilu;

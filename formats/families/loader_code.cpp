@@ -54,26 +54,6 @@ void compare_slopes(const ModelSpec& spec, AttentionRole role, std::vector<std::
   }
 }
 
-}  // namespace
-
-std::vector<std::string> derived_otherwise(const ModelSpec& spec) {
-  std::vector<std::string> found;
-  if (spec.positions == PositionKind::kAlibi) {
-    for (const AttentionRole role : spec.roles()) {
-      if (role != AttentionRole::kCross) {
-        compare_slopes(spec, role, found);
-      }
-    }
-  }
-  return found;
-}
-
-std::vector<std::string> misread_by_loaders(const ModelSpec& spec, const Json& config) {
-  return has_alibi_names(config) ? std::vector<std::string>() : derived_otherwise(spec);
-}
-
-namespace {
-
 constexpr std::string_view kModulePrefix = "modeling_regroup_";
 constexpr std::string_view kClassPrefix = "Regroup";
 
@@ -81,9 +61,11 @@ LoaderFile file_named(std::string_view name) {
   return *std::ranges::find(loader_files(), name, &LoaderFile::name);
 }
 
-const Json* auto_map_of(const Json& config) {
-  const auto found = config.find("auto_map");
-  return found != config.end() && found->is_object() ? &*found : nullptr;
+// An empty one if there is none.
+const Json& auto_map_of(const Json& config) {
+  static const Json kNone = Json::object();
+  const Json& found = member_of(config, "auto_map");
+  return found.is_object() ? found : kNone;
 }
 
 // "module.Class", or "repository--module.Class".
@@ -108,82 +90,6 @@ std::string with_auto_map(const std::string& config_text, const Json& auto_map) 
   return auto_map.empty() ? without_member(config_text, "auto_map")
                           : with_member(config_text, {"auto_map"}, auto_map.dump());
 }
-
-}  // namespace
-
-std::optional<LoaderCode> loader_code_for(const Json& config, const ModelSpec& spec) {
-  const std::string model_type = stock_model_type(config);
-  const auto rows = loader_rows();
-  const auto row = std::ranges::find(rows, model_type, &LoaderRow::model_type);
-  const bool own_names = has_alibi_names(config);
-  if (row == rows.end() || (!spec.not_computable.empty() && !spec.loaders_compute) ||
-      spec.kv_heads_key.back() != row->kv_heads_key ||
-      (row->shared == kLayersFile && is_uniform(spec.kv_heads)) ||
-      ((own_names || spec.positions == PositionKind::kAlibi) && !row->alibi)) {
-    return std::nullopt;
-  }
-  const std::string module = module_of(*row);
-  const std::string family =
-      fmt::format("{}{}{}", kClassPrefix, own_names ? "Alibi" : "", row->family);
-  LoaderCode code{Json::object(), {}};
-  for (const std::string& name : {std::string(row->shared), module + ".py"}) {
-    if (!name.empty()) {
-      code.files.push_back(file_named(name));
-    }
-  }
-  if (own_names) {
-    code.auto_map["AutoConfig"] = fmt::format("{}.{}Config", module, family);
-  }
-  for (const AutoClass& entry : row->classes) {
-    code.auto_map[std::string(entry.name)] = fmt::format("{}.{}{}", module, family, entry.suffix);
-  }
-  return code;
-}
-
-bool has_loader_code(const Json& config) {
-  const Json* map = auto_map_of(config);
-  return map != nullptr && std::ranges::any_of(*map, names_loader_code);
-}
-
-bool has_own_code(const Json& config) {
-  const Json* map = auto_map_of(config);
-  if (map == nullptr) {
-    return false;
-  }
-  const auto entries = map->items();
-  return std::ranges::any_of(entries, [](const auto& entry) {
-    return is_for_models(entry.key()) && !names_loader_code(entry.value());
-  });
-}
-
-std::string with_loader_code(const std::string& config_text, const LoaderCode& code) {
-  const Json config = parse_json_object(config_text, "config.json");
-  Json auto_map = code.auto_map;
-  if (const Json* before = auto_map_of(config)) {
-    for (const auto& [name, value] : before->items()) {
-      if (!is_for_models(name)) {
-        auto_map[name] = value;
-      }
-    }
-  }
-  return with_auto_map(config_text, auto_map);
-}
-
-std::string without_loader_code(const std::string& config_text) {
-  const Json config = parse_json_object(config_text, "config.json");
-  if (!has_loader_code(config)) {
-    return config_text;
-  }
-  Json others = Json::object();
-  for (const auto& [name, value] : auto_map_of(config)->items()) {
-    if (!names_loader_code(value)) {
-      others[name] = value;
-    }
-  }
-  return with_stock_architecture(with_auto_map(config_text, others));
-}
-
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -229,24 +135,24 @@ bool is_carried(const Json& value, std::span<const LoaderFile> carried) {
   const std::string reference = value.is_string() ? value.get<std::string>() : "";
   const std::size_t dot = std::min(reference.find('.'), reference.size());
   const std::string module = reference.substr(0, dot) + ".py";
-  const std::string definition =
-      fmt::format("\nclass {}(", reference.substr(std::min(dot + 1, reference.size())));
-  const auto has = [&](std::string_view name, std::string_view text) {
+  const std::string name = reference.substr(std::min(dot + 1, reference.size()));
+  const auto has = [&](std::string_view file_name, std::string_view text) {
     return std::ranges::any_of(carried, [&](const LoaderFile& file) {
-      return file.name == name && file.text.find(text) != file.text.npos;
+      return file.name == file_name && file.text.find(text) != file.text.npos;
     });
   };
   const auto rows = loader_rows();
   const auto row = std::ranges::find(rows, reference.substr(0, dot), module_of);
-  return row != rows.end() && has(module, definition) &&
+  return row != rows.end() &&
+         has(module, made_class(*row, name) != nullptr ? "" : fmt::format("\nclass {}(", name)) &&
          (row->shared.empty() || has(row->shared, ""));
 }
 
 // Collects what the keys of settings name as code.
-class Settings {
- public:
-  Settings(std::string file, std::span<const LoaderFile> carried, std::vector<ForeignCode>& found)
-      : file_(std::move(file)), carried_(carried), found_(found) {}
+struct Settings {
+  std::string file;
+  std::span<const LoaderFile> carried;
+  std::vector<ForeignCode>& found;
 
   void search(const Json& value, const std::string& path = "") {
     if (value.is_object()) {
@@ -260,22 +166,21 @@ class Settings {
     }
   }
 
- private:
   void search_member(const std::string& key, const Json& value, const std::string& path) {
     const bool kernel =
         key.ends_with("attn_implementation") || key.ends_with("experts_implementation");
     if (key == "auto_map") {
-      add_strings(value, path, [&](const Json& text) { return !is_carried(text, carried_); });
+      add_strings(value, path, [&](const Json& text) { return !is_carried(text, carried); });
     } else if (key == "impl") {  // of custom_pipelines
       add_strings(value, path, [](const Json&) { return true; });
     } else if (kernel) {
       add_strings(value, path, [](const std::string& text) { return text.find('/') != text.npos; });
-    } else if (key == "type" && file_ == "modules.json") {
+    } else if (key == "type" && file == "modules.json") {
       add_strings(value, path, [](const std::string& text) {
         return !text.starts_with("sentence_transformers.");
       });
     } else if (key == "trust_remote_code" && value != false && !value.is_null()) {
-      found_.push_back({place(path), value.dump()});
+      found.push_back({place(path), value.dump()});
     } else {
       search(value, path);
     }
@@ -284,7 +189,7 @@ class Settings {
   template <typename Wanted>
   void add_strings(const Json& value, const std::string& path, const Wanted& wanted) {
     if (value.is_string() && wanted(value)) {
-      found_.push_back({place(path), value.get<std::string>()});
+      found.push_back({place(path), value.get<std::string>()});
     } else if (value.is_array()) {
       std::ranges::for_each(value, [&](const Json& item) { add_strings(item, path, wanted); });
     } else if (value.is_object()) {
@@ -294,11 +199,7 @@ class Settings {
     }
   }
 
-  std::string place(const std::string& path) const { return file_ + ": " + path; }
-
-  std::string file_;
-  std::span<const LoaderFile> carried_;
-  std::vector<ForeignCode>& found_;
+  std::string place(const std::string& path) const { return file + ": " + path; }
 };
 
 void search_file(const fs::path& directory, const fs::path& file,
@@ -307,7 +208,7 @@ void search_file(const fs::path& directory, const fs::path& file,
     const std::string text = read_text(directory / file, kMaxSettingsBytes);
     // modules.json is an array.
     const Json wrapped = parse_json_object("{\"\": " + text + "}", file.string());
-    Settings(file.string(), carried, found).search(wrapped[""]);
+    Settings{file.string(), carried, found}.search(wrapped[""]);
   } catch (const Error&) {
     found.push_back({file.string(), "not readable here"});
   }
@@ -317,13 +218,100 @@ bool carries_models(const Json& config, std::span<const LoaderFile> carried) {
   if (!has_loader_code(config)) {
     return false;
   }
-  const auto entries = config["auto_map"].items();
+  const auto entries = auto_map_of(config).items();
   return std::ranges::all_of(entries, [&](const auto& entry) {
     return !is_for_models(entry.key()) || is_carried(entry.value(), carried);
   });
 }
 
 }  // namespace
+
+std::vector<std::string> derived_otherwise(const ModelSpec& spec) {
+  std::vector<std::string> found;
+  if (spec.positions == PositionKind::kAlibi) {
+    for (const AttentionRole role : spec.roles()) {
+      if (role != AttentionRole::kCross) {
+        compare_slopes(spec, role, found);
+      }
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> misread_by_loaders(const ModelSpec& spec, const Json& config) {
+  return has_alibi_names(config) ? std::vector<std::string>() : derived_otherwise(spec);
+}
+
+std::optional<LoaderCode> loader_code_for(const Json& config, const ModelSpec& spec) {
+  const std::string model_type = stock_model_type(config);
+  const auto rows = loader_rows();
+  const auto row = std::ranges::find(rows, model_type, &LoaderRow::model_type);
+  const bool own_names = has_alibi_names(config);
+  if (row == rows.end() || (!spec.not_computable.empty() && !spec.loaders_compute) ||
+      spec.kv_heads_key.back() != row->kv_heads_key ||
+      (row->shared == kLayersFile && is_uniform(spec.kv_heads)) ||
+      ((own_names || spec.positions == PositionKind::kAlibi) && !row->alibi)) {
+    return std::nullopt;
+  }
+  const std::string module = module_of(*row);
+  const std::string family =
+      fmt::format("{}{}{}", kClassPrefix, own_names ? "Alibi" : "", row->family);
+  LoaderCode code{Json::object(), {}};
+  for (const std::string& name : {std::string(row->shared), module + ".py"}) {
+    if (!name.empty()) {
+      code.files.push_back(file_named(name));
+    }
+  }
+  if (own_names) {
+    code.auto_map["AutoConfig"] = fmt::format("{}.{}Config", module, family);
+  }
+  for (const AutoClass& entry : row->classes) {
+    code.auto_map[std::string(entry.name)] = fmt::format("{}.{}{}", module, family, entry.suffix);
+  }
+  const std::string architecture = architecture_of(config);
+  const std::string own =
+      own_names ? architecture : fmt::format("{}{}", kClassPrefix, architecture);
+  if (const AutoClass* made = made_class(*row, own)) {
+    code.auto_map[std::string(made->name)] = fmt::format("{}.{}", module, own);
+  }
+  return code;
+}
+
+bool has_loader_code(const Json& config) {
+  return std::ranges::any_of(auto_map_of(config), names_loader_code);
+}
+
+bool has_own_code(const Json& config) {
+  const auto entries = auto_map_of(config).items();
+  return std::ranges::any_of(entries, [](const auto& entry) {
+    return is_for_models(entry.key()) && !names_loader_code(entry.value());
+  });
+}
+
+std::string with_loader_code(const std::string& config_text, const LoaderCode& code) {
+  const Json config = parse_json_object(config_text, "config.json");
+  Json auto_map = code.auto_map;
+  for (const auto& [name, value] : auto_map_of(config).items()) {
+    if (!is_for_models(name)) {
+      auto_map[name] = value;
+    }
+  }
+  return with_auto_map(config_text, auto_map);
+}
+
+std::string without_loader_code(const std::string& config_text) {
+  const Json config = parse_json_object(config_text, "config.json");
+  if (!has_loader_code(config)) {
+    return config_text;
+  }
+  Json others = Json::object();
+  for (const auto& [name, value] : auto_map_of(config).items()) {
+    if (!names_loader_code(value)) {
+      others[name] = value;
+    }
+  }
+  return with_stock_architecture(with_auto_map(config_text, others));
+}
 
 std::vector<LoaderFile> carried_files(const fs::path& directory) {
   std::vector<LoaderFile> carried;
@@ -338,7 +326,7 @@ std::vector<LoaderFile> carried_files(const fs::path& directory) {
 DirectoryCode code_in(const Json& config, const fs::path& directory,
                       std::span<const fs::path> files, std::span<const LoaderFile> carried) {
   DirectoryCode code{carries_models(config, carried), {}};
-  Settings("config.json", carried, code.foreign).search(config);
+  Settings{"config.json", carried, code.foreign}.search(config);
   for (const fs::path& file : files) {
     const bool own = std::ranges::any_of(carried, [&](const LoaderFile& each) {
       return file == fs::path(each.name) && has_text(directory / file, each.text);

@@ -47,6 +47,20 @@ constexpr std::array<AutoClass, 3> kGemma3Layers{{{"AutoConfig", "TextConfig"},
                                                   {"AutoModel", "TextModel"},
                                                   {"AutoModelForCausalLM", "ForCausalLM"}}};
 
+// Not in the text of a file, which makes them when they are asked for: not each version of
+// transformers has all of them.
+constexpr std::array<AutoClass, 10> kMadeClasses{
+    {{"AutoModelForSequenceClassification", "ForSequenceClassification"},
+     {"AutoModelForTokenClassification", "ForTokenClassification"},
+     {"AutoModelForQuestionAnswering", "ForQuestionAnswering"},
+     {"AutoModelForMultipleChoice", "ForMultipleChoice"},
+     {"AutoModelForNextSentencePrediction", "ForNextSentencePrediction"},
+     {"AutoModelForPreTraining", "ForPreTraining"},
+     {"AutoModelForAudioClassification", "ForAudioClassification"},
+     {"AutoModelForTextEncoding", "EncoderModel"},
+     {"AutoModelForCausalLM", "ForCausalLM"},
+     {"AutoModelForCausalLM", "LMHeadModel"}}};
+
 constexpr std::string_view kKeysValues = R"("k_proj", "v_proj")";
 constexpr std::string_view kBertNames = R"("key", "value")";
 
@@ -161,22 +175,12 @@ std::string imported(const LoaderRow& row) {
                           : fmt::format("(\n    {},\n)", fmt::join(names, ",\n    "));
 }
 
-}  // namespace
-
-std::span<const LoaderRow> loader_rows() { return kLoaderRows; }
-
-std::string module_of(const LoaderRow& row) {
-  return "modeling_regroup_" + underscored(row.model_type);
-}
-
-namespace {
-
 // What the classes of a file inherit before those of transformers, which it defines itself.
 std::string grouped_class(const LoaderRow& row) {
   return fmt::format(
       R"(from transformers.models.{module}.modeling_{module} import {family}{attention}
 
-from .regroup_heads import GroupedHeads
+from .regroup_heads import GroupedHeads, other_classes
 
 
 class Grouped{family}(GroupedHeads):
@@ -214,12 +218,15 @@ from transformers import {}
       row.title,
       of_layers ? "a number of key and value heads for each layer" : "grouped key and value heads",
       row.shared, imported(row),
-      of_layers ? "\nfrom .regroup_layers import ConfigOfLayers, HeadsOfLayers\n"
+      of_layers ? "\nfrom .regroup_layers import ConfigOfLayers, HeadsOfLayers, other_classes\n"
                 : grouped_class(row));
   for (const AutoClass& each : row.classes) {
     text += class_of(row, each);
   }
-  return text;
+  const std::string made =
+      of_layers ? fmt::format(R"("{0}", Regroup{0}{1})", row.family, row.classes[1].suffix)
+                : fmt::format(R"(Grouped{0}, "{0}")", row.family);
+  return text + fmt::format("\n\n__getattr__ = other_classes(__name__, {})\n", made);
 }
 
 // Names and texts.
@@ -234,6 +241,20 @@ std::vector<std::pair<std::string, std::string>> made_loader_files() {
 }
 
 }  // namespace
+
+std::span<const LoaderRow> loader_rows() { return kLoaderRows; }
+
+const AutoClass* made_class(const LoaderRow& row, std::string_view name) {
+  const bool of_family = name.starts_with(fmt::format("Regroup{}", row.family)) ||
+                         (row.alibi && name.starts_with(fmt::format("RegroupAlibi{}", row.family)));
+  const auto* const found = std::ranges::find_if(
+      kMadeClasses, [&](const AutoClass& each) { return name.ends_with(each.suffix); });
+  return of_family && !row.shared.empty() && found != kMadeClasses.end() ? found : nullptr;
+}
+
+std::string module_of(const LoaderRow& row) {
+  return "modeling_regroup_" + underscored(row.model_type);
+}
 
 std::span<const LoaderFile> loader_files() {
   static const auto kMade = made_loader_files();

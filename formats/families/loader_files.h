@@ -48,6 +48,10 @@ struct LoaderRow {
 
 std::span<const LoaderRow> loader_rows();
 
+/// What the row's file makes on demand under that name, such as "RegroupBertForPreTraining", with
+/// the AutoModel that it is for; null if there is none.
+const AutoClass* made_class(const LoaderRow& row, std::string_view name);
+
 /// "modeling_regroup_xlm_roberta", the name of a row's module.
 std::string module_of(const LoaderRow& row);
 

@@ -12,6 +12,7 @@
 #include "formats/families/family.h"
 #include "formats/families/unknown_architecture.h"
 #include "formats/spec/config_reader.h"
+#include "formats/spec/tensor_names.h"
 
 namespace regroup {
 namespace {
@@ -145,6 +146,7 @@ ModelSpec describe_meta(const Json& json, const Checkpoint& checkpoint, std::str
   name_stack(spec, params, {"", "tok_embeddings", "layers.", "norm"}, kMetaBlock, {});
   // Releases with tied embeddings store one matrix or both.
   spec.lm_head = params.stores("output.weight") ? "output.weight" : "";
+  note_unread_tensors(spec, checkpoint);
   return spec;
 }
 

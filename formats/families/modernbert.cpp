@@ -7,8 +7,6 @@
 
 namespace regroup {
 
-// ModernBERT: an encoder with RoPE, windows in most layers, and a norm before each sublayer.
-
 namespace {
 
 constexpr BlockNames kModernBertBlock{Packing::kQueryKeyValue,
@@ -34,7 +32,17 @@ void read_modernbert_rope(ModelSpec& spec, const ConfigReader& config) {
   }
 }
 
-void name_modernbert_head(ModelSpec& spec, const ConfigReader& config, bool norm_bias) {
+// Classifiers have the masked head's transform, too, but no decoder.
+bool is_classifier(const ModelConfig& config) {
+  return config.stores("classifier.weight") && !config.stores("decoder.weight") &&
+         !config.stores("decoder.bias");
+}
+
+void name_modernbert_head(ModelSpec& spec, const ModelConfig& config, bool norm_bias) {
+  if (is_classifier(config)) {
+    spec.lm_head = "decoder.weight";
+    return;
+  }
   spec.head_transform = linear_at("head.dense", config.flag_or({"classifier_bias"}, false));
   spec.head_activation = config.activation_or({"classifier_activation"}, "gelu");
   spec.head_norm = norm_at("head.norm", norm_bias);
@@ -42,34 +50,7 @@ void name_modernbert_head(ModelSpec& spec, const ConfigReader& config, bool norm
   spec.lm_head_bias = config.flag_or({"decoder_bias"}, true) ? "decoder.bias" : "";
 }
 
-}  // namespace
-
-ModelSpec describe_modernbert(const ModelConfig& config) {
-  ModelSpec spec;
-  read_encoder_sizes(spec, config);
-  spec.norm_epsilon = config.number_or({"norm_eps"}, 1e-5);
-  spec.activation = config.activation_or({"hidden_activation"}, "gelu");
-  read_local_attention(spec, config);
-  read_modernbert_rope(spec, config);
-
-  const bool attention_bias = config.flag_or({"attention_bias"}, false);
-  const BlockBiases biases{attention_bias, attention_bias, config.flag_or({"mlp_bias"}, false),
-                           config.flag_or({"norm_bias"}, false)};
-  const std::string prefix =
-      name_stack(spec, config, {"model.", "embeddings.tok_embeddings", "layers.", "final_norm"},
-                 kModernBertBlock, biases);
-  spec.embedding_norm = norm_at(prefix + "embeddings.norm", biases.norm);
-  spec.layers.front().attention_norm = {};  // the embedding's norm is before the first layer
-  name_modernbert_head(spec, config, biases.norm);
-  return spec;
-}
-
-// NomicBERT: BERT's block with RoPE, a gated MLP and a fused projection, under GPT-2's keys in the
-// configs of its own code and BERT's in those of transformers 5.
-
-namespace {
-
-// Settings of the model's own code for other blocks.
+// Settings of NomicBERT's own code for other blocks.
 std::string unsupported_nomic_setting(const ConfigReader& config) {
   for (const char* key : {"prenorm", "parallel_block", "use_rms_norm", "causal",
                           "scale_attn_by_inverse_layer_idx", "rotary_emb_interleaved"}) {
@@ -114,6 +95,31 @@ void name_nomic_blocks(ModelSpec& spec, const ConfigReader& config, const std::s
 }
 
 }  // namespace
+
+// ModernBERT: an encoder with RoPE, windows in most layers, and a norm before each sublayer.
+
+ModelSpec describe_modernbert(const ModelConfig& config) {
+  ModelSpec spec;
+  read_encoder_sizes(spec, config);
+  spec.norm_epsilon = config.number_or({"norm_eps"}, 1e-5);
+  spec.activation = config.activation_or({"hidden_activation"}, "gelu");
+  read_local_attention(spec, config);
+  read_modernbert_rope(spec, config);
+
+  const bool attention_bias = config.flag_or({"attention_bias"}, false);
+  const BlockBiases biases{attention_bias, attention_bias, config.flag_or({"mlp_bias"}, false),
+                           config.flag_or({"norm_bias"}, false)};
+  const std::string prefix =
+      name_stack(spec, config, {"model.", "embeddings.tok_embeddings", "layers.", "final_norm"},
+                 kModernBertBlock, biases);
+  spec.embedding_norm = norm_at(prefix + "embeddings.norm", biases.norm);
+  spec.layers.front().attention_norm = {};  // the embedding's norm is before the first layer
+  name_modernbert_head(spec, config, biases.norm);
+  return spec;
+}
+
+// NomicBERT: BERT's block with RoPE, a gated MLP and a fused projection, under GPT-2's keys in the
+// configs of its own code and BERT's in those of transformers 5.
 
 ModelSpec describe_nomic_bert(const ModelConfig& config) {
   ModelSpec spec;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include <fmt/ranges.h>
@@ -10,7 +11,6 @@
 #include "formats/base/ranges.h"
 #include "formats/families/families.h"
 #include "formats/families/family.h"
-#include "formats/families/language_part.h"
 #include "formats/families/unknown_architecture.h"
 #include "formats/spec/alibi.h"
 #include "formats/spec/tensor_names.h"
@@ -129,13 +129,129 @@ Names names_in(const ConfigReader& config) {
   return names;
 }
 
+// One row per layer, or one for all layers; none if the key is absent.
+std::vector<std::vector<double>> slopes_at(const ConfigReader& alibi, std::string_view key) {
+  const Json* slopes = alibi.find(key);
+  if (slopes == nullptr) {
+    return {};
+  }
+  try {
+    if (slopes->is_array() && !slopes->empty() && slopes->front().is_array()) {
+      return slopes->get<std::vector<std::vector<double>>>();
+    }
+    return {slopes->get<std::vector<double>>()};
+  } catch (const Json::exception&) {
+    throw_bad_input("{}: regroup.alibi.{} is no list of numbers", alibi.where(), key);
+  }
+}
+
+std::vector<std::string> known_model_types() {
+  std::vector<std::string> names;
+  for (const FamilyRow& row : kFamilies) {
+    names.emplace_back(row.model_type);
+  }
+  return names;
+}
+
+// In checkpoints converted from TensorFlow, weight and bias of a LayerNorm are gamma and beta.
+std::string name_of_norm(const std::string& name, const Checkpoint& checkpoint) {
+  const std::string old =
+      name.substr(0, name.rfind('.') + 1) + (name.ends_with(".bias") ? "beta" : "gamma");
+  return checkpoint.find(old) != nullptr ? old : name;
+}
+
+// Describes a config whose language model is not a part of another model.
+ModelSpec describe_alone(const ModelConfig& config) {
+  const auto& [model_type, architecture, own_names] = names_in(config);
+  const FamilyRow* row = find_family(model_type, architecture);
+  if (row == nullptr) {
+    throw_bad_input("{}: {}", config.where(),
+                    refusal_of_architecture(config, model_type, architecture, known_model_types()));
+  }
+  ModelSpec spec = row->describe(config);
+  rename_tensors(spec,
+                 [&](const std::string& name) { return name_of_norm(name, config.checkpoint); });
+  spec.family = row->family;
+  spec.architecture = architecture.empty() ? std::string(row->architecture) : architecture;
+  if (own_names) {
+    if (spec.positions != PositionKind::kAlibi) {
+      use_alibi(spec);
+    }
+    spec.loaders_read_kv_heads = false;
+    spec.multi_query_key.clear();
+  }
+  return spec;
+}
+
+// The first parts, with their dots, of the names that end as `name` does in its last two parts.
+std::set<std::string> holders_of(const std::string& name, const Checkpoint& checkpoint) {
+  const std::size_t end = name.rfind('.', name.rfind('.') - 1);
+  const std::string suffix = "." + name.substr(end + 1);  // npos + 1 is 0
+  std::set<std::string> holders;
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    if (tensor.name.ends_with(suffix)) {
+      holders.insert(tensor.name.substr(0, tensor.name.find('.') + 1));
+    }
+  }
+  return holders;
+}
+
+Checkpoint tensors_held(const std::string& holder, const Checkpoint& checkpoint) {
+  std::vector<TensorInfo> tensors;
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    if (tensor.name.starts_with(holder)) {
+      tensors.push_back(tensor);
+      tensors.back().name.erase(0, holder.size());
+    }
+  }
+  return {{}, std::move(tensors)};
+}
+
+// As describe_alone(), also for classes that hold the model under a name that its other classes do
+// not have, such as "transformer." in Llama's for question answering. It is what stands before the
+// embedding's name, if that is unambiguous.
+ModelSpec describe_held(const ModelConfig& config) {
+  constexpr std::size_t kMostHolders = 4;  // each is described
+  ModelSpec spec = describe_alone(config);
+  const std::set<std::string> holders = holders_of(spec.token_embedding, config.checkpoint);
+  if (config.stores(spec.token_embedding) || holders.size() > kMostHolders) {
+    return spec;
+  }
+  std::optional<ModelSpec> held;
+  for (const std::string& holder : holders) {
+    const Checkpoint tensors = tensors_held(holder, config.checkpoint);
+    ModelSpec found = describe_alone(ModelConfig(config.json(), config.where(), tensors));
+    if (tensors.find(found.token_embedding) == nullptr) {
+      continue;
+    }
+    if (held) {
+      return spec;
+    }
+    rename_tensors(found, [&](const std::string& name) { return holder + name; });
+    held = std::move(found);
+  }
+  return std::move(held).value_or(std::move(spec));
+}
+
+ModelSpec describe_part(const LanguagePart& part, const ModelConfig& config) {
+  const std::string where = part.path.empty()
+                                ? config.where()
+                                : fmt::format("{}: {}", config.where(), fmt::join(part.path, "."));
+  const Checkpoint tensors = tensors_of_language_part(config);
+  ModelSpec spec = describe_alone(ModelConfig(part.config, where, tensors));
+  spec.architecture = architecture_of(config.json());
+  if (spec.architecture.empty()) {
+    spec.architecture = part.whole_model;
+  }
+  return as_part(std::move(spec), part, config);
+}
+
 }  // namespace
 
 std::string architecture_of(const Json& config) {
-  const auto list = config.find("architectures");
-  return list != config.end() && list->is_array() && !list->empty() && list->front().is_string()
-             ? list->front().get<std::string>()
-             : "";
+  const Json& list = member_of(config, "architectures");
+  const bool named = list.is_array() && !list.empty() && list.front().is_string();
+  return named ? list.front().get<std::string>() : "";
 }
 
 std::string with_alibi_names(const std::string& config_text) {
@@ -174,9 +290,9 @@ std::string stock_model_type(const Json& config) {
 }
 
 bool has_alibi_names(const Json& config) {
-  const auto model_type = config.find("model_type");
-  const bool own_type = model_type != config.end() && model_type->is_string() &&
-                        model_type->get_ref<const std::string&>().starts_with(kAlibiModelType);
+  const Json& type = member_of(config, "model_type");
+  const bool own_type =
+      type.is_string() && type.get_ref<const std::string&>().starts_with(kAlibiModelType);
   return own_type || architecture_of(config).starts_with(kAlibiArchitecture);
 }
 
@@ -190,26 +306,6 @@ std::string_view family_of_architecture(std::string_view architecture) {
   return row == kFamilies.end() ? "unknown" : row->family;
 }
 
-namespace {
-
-// One row per layer, or one for all layers; none if the key is absent.
-std::vector<std::vector<double>> slopes_at(const ConfigReader& alibi, std::string_view key) {
-  const Json* slopes = alibi.find(key);
-  if (slopes == nullptr) {
-    return {};
-  }
-  try {
-    if (slopes->is_array() && !slopes->empty() && slopes->front().is_array()) {
-      return slopes->get<std::vector<std::vector<double>>>();
-    }
-    return {slopes->get<std::vector<double>>()};
-  } catch (const Json::exception&) {
-    throw_bad_input("{}: regroup.alibi.{} is no list of numbers", alibi.where(), key);
-  }
-}
-
-}  // namespace
-
 void read_recorded_slopes(ModelSpec& spec, const Json& json, std::string_view where) {
   const ConfigReader config(json, where);
   const ConfigReader alibi = config.object("regroup").object("alibi");
@@ -222,61 +318,16 @@ void read_recorded_slopes(ModelSpec& spec, const Json& json, std::string_view wh
   }
 }
 
-namespace {
-
-std::vector<std::string> known_model_types() {
-  std::vector<std::string> names;
-  for (const FamilyRow& row : kFamilies) {
-    names.emplace_back(row.model_type);
-  }
-  return names;
-}
-
-// Describes a config whose language model is not a part of another model.
-ModelSpec describe_alone(const ModelConfig& config) {
-  const auto& [model_type, architecture, own_names] = names_in(config);
-  const FamilyRow* row = find_family(model_type, architecture);
-  if (row == nullptr) {
-    throw_bad_input("{}: {}", config.where(),
-                    refusal_of_architecture(config, model_type, architecture, known_model_types()));
-  }
-  ModelSpec spec = row->describe(config);
-  spec.family = row->family;
-  spec.architecture = architecture.empty() ? std::string(row->architecture) : architecture;
-  if (own_names) {
-    if (spec.positions != PositionKind::kAlibi) {
-      use_alibi(spec);
-    }
-    spec.loaders_read_kv_heads = false;
-    spec.multi_query_key.clear();
-  }
-  return spec;
-}
-
-ModelSpec describe_part(const LanguagePart& part, const ModelConfig& config) {
-  const std::string where = part.path.empty()
-                                ? config.where()
-                                : fmt::format("{}: {}", config.where(), fmt::join(part.path, "."));
-  const Checkpoint tensors = tensors_of_language_part(config);
-  ModelSpec spec = describe_alone(ModelConfig(part.config, where, tensors));
-  spec.architecture = architecture_of(config.json());
-  if (spec.architecture.empty()) {
-    spec.architecture = part.whole_model;
-  }
-  return as_part(std::move(spec), part, config);
-}
-
-}  // namespace
-
 ModelSpec describe_model(const Json& json, const Checkpoint& checkpoint, std::string_view where) {
   const ModelConfig config(json, where, checkpoint);
   const Names names = names_in(config);
   const bool known = names.own || find_family(names.model_type, names.architecture) != nullptr;
   const auto part = known ? std::nullopt : find_language_part(config);
   const auto wrong = known || part ? check_quantisation(config) : std::vector<std::string>();
-  ModelSpec spec = part ? describe_part(*part, config) : describe_alone(config);
+  ModelSpec spec = part ? describe_part(*part, config) : describe_held(config);
   settle_ties(spec, checkpoint);
   append(spec.contradictions, wrong);
+  note_unread_tensors(spec, checkpoint);
   if (spec.positions == PositionKind::kAlibi) {
     read_recorded_slopes(spec, json, where);
   }

@@ -98,50 +98,6 @@ bool is_matrix_of_codes(const TensorInfo& tensor) {
   return weight && tensor.shape.size() >= 2 && !is_pooling_dtype(tensor.dtype);
 }
 
-}  // namespace
-
-std::vector<std::vector<std::string>> quantisation_members(const Json& config) {
-  std::vector<std::vector<std::string>> found;
-  add_members(config, {}, found);
-  for (const std::string_view part : kParts) {
-    const auto object = config.find(part);
-    if (object != config.end() && object->is_object()) {
-      add_members(*object, {std::string(part)}, found);
-    }
-  }
-  return found;
-}
-
-std::vector<std::string> check_quantisation(const ModelConfig& config) {
-  const auto members = quantisation_members(config.json());
-  const std::string said = members.empty() ? "" : method_at(config.json(), members.front());
-  for (const TensorInfo& tensor : config.checkpoint.tensors()) {
-    const Method* method = method_of_name(tensor);
-    if (method != nullptr || (!members.empty() && is_matrix_of_codes(tensor))) {
-      const Method* named = method_called(said);
-      method = named == nullptr ? method : named;
-      throw_bad_input(
-          "{}: the files hold {}, which cannot be pooled: use the checkpoint that they were made "
-          "from",
-          place_of(config.checkpoint, tensor),
-          method == nullptr ? "quantised weights" : method->holds);
-    }
-  }
-  std::vector<std::string> wrong;
-  for (const std::vector<std::string>& path : members) {
-    const std::string method = method_at(config.json(), path);
-    wrong.push_back(
-        fmt::format("{}: {}{}: {}", config.where(), fmt::join(path, "."),
-                    method.empty() ? "" : fmt::format(" ({})", printable(method)),
-                    config.checkpoint.tensors().empty()
-                        ? "sizes of weights are those before quantisation"
-                        : "ignored and left out of results: the weights are not quantised"));
-  }
-  return wrong;
-}
-
-namespace {
-
 const std::vector<OtherAttention> kOthers{
     {{"deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "minicpm3", "longcat_flash",
       "mistral4", "mistral_large4", "youtu", "glm4_moe_lite", "glm_moe_dsa", "axk1", "axk2",
@@ -227,6 +183,46 @@ std::string nearest_type(const std::string& stem, const std::vector<std::string>
 }
 
 }  // namespace
+
+std::vector<std::vector<std::string>> quantisation_members(const Json& config) {
+  std::vector<std::vector<std::string>> found;
+  add_members(config, {}, found);
+  for (const std::string_view part : kParts) {
+    const auto object = config.find(part);
+    if (object != config.end() && object->is_object()) {
+      add_members(*object, {std::string(part)}, found);
+    }
+  }
+  return found;
+}
+
+std::vector<std::string> check_quantisation(const ModelConfig& config) {
+  const auto members = quantisation_members(config.json());
+  const std::string said = members.empty() ? "" : method_at(config.json(), members.front());
+  for (const TensorInfo& tensor : config.checkpoint.tensors()) {
+    const Method* method = method_of_name(tensor);
+    if (method != nullptr || (!members.empty() && is_matrix_of_codes(tensor))) {
+      const Method* named = method_called(said);
+      method = named == nullptr ? method : named;
+      throw_bad_input(
+          "{}: the files hold {}, which cannot be pooled: use the checkpoint that they were made "
+          "from",
+          place_of(config.checkpoint, tensor),
+          method == nullptr ? "quantised weights" : method->holds);
+    }
+  }
+  std::vector<std::string> wrong;
+  for (const std::vector<std::string>& path : members) {
+    const std::string method = method_at(config.json(), path);
+    wrong.push_back(
+        fmt::format("{}: {}{}: {}", config.where(), fmt::join(path, "."),
+                    method.empty() ? "" : fmt::format(" ({})", printable(method)),
+                    config.checkpoint.tensors().empty()
+                        ? "sizes of weights are those before quantisation"
+                        : "ignored and left out of results: the weights are not quantised"));
+  }
+  return wrong;
+}
 
 std::span<const OtherAttention> other_attentions() { return kOthers; }
 

@@ -5,7 +5,7 @@
 from transformers import BloomConfig, BloomForCausalLM, BloomModel
 from transformers.models.bloom.modeling_bloom import BloomAttention
 
-from .regroup_heads import GroupedHeads, key_positions
+from .regroup_heads import GroupedHeads, key_positions, other_classes
 
 
 def with_slopes(attention, args, kwargs):
@@ -40,3 +40,6 @@ class RegroupAlibiBloomModel(RegroupBloomModel):
 
 class RegroupAlibiBloomForCausalLM(RegroupBloomForCausalLM):
     config_class = RegroupAlibiBloomConfig
+
+
+__getattr__ = other_classes(__name__, GroupedBloom, "Bloom", RegroupAlibiBloomConfig)

@@ -7,7 +7,7 @@ import torch
 from transformers import FalconConfig, FalconForCausalLM, FalconModel
 from transformers.models.falcon.modeling_falcon import FalconAttention
 
-from .regroup_heads import GroupedHeads, key_positions
+from .regroup_heads import GroupedHeads, key_positions, other_classes
 
 
 def with_slopes(attention, args, kwargs):
@@ -46,3 +46,6 @@ class RegroupAlibiFalconModel(RegroupFalconModel):
 
 class RegroupAlibiFalconForCausalLM(RegroupFalconForCausalLM):
     config_class = RegroupAlibiFalconConfig
+
+
+__getattr__ = other_classes(__name__, GroupedFalcon, "Falcon", RegroupAlibiFalconConfig)

@@ -5,7 +5,7 @@
 from transformers import GPTNeoXForCausalLM, GPTNeoXModel
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXAttention
 
-from .regroup_heads import GroupedHeads
+from .regroup_heads import GroupedHeads, other_classes
 
 
 class GroupedGPTNeoX(GroupedHeads):
@@ -23,3 +23,6 @@ class RegroupGPTNeoXForCausalLM(GroupedGPTNeoX, GPTNeoXForCausalLM):
         if "lm_head.weight" in GPTNeoXForCausalLM._tied_weights_keys:
             kwargs.setdefault("key_mapping", {r"^embed_out\.": "lm_head."})
         return super().from_pretrained(*args, **kwargs)
+
+
+__getattr__ = other_classes(__name__, GroupedGPTNeoX, "GPTNeoX")

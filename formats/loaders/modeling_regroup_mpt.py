@@ -6,7 +6,7 @@ import torch
 from transformers import MptConfig, MptForCausalLM, MptModel
 from transformers.models.mpt.modeling_mpt import MptAttention
 
-from .regroup_heads import GroupedHeads
+from .regroup_heads import GroupedHeads, other_classes
 
 
 def with_slopes(attention, args, kwargs):
@@ -49,3 +49,6 @@ class RegroupAlibiMptModel(RegroupMptModel):
 
 class RegroupAlibiMptForCausalLM(RegroupMptForCausalLM):
     config_class = RegroupAlibiMptConfig
+
+
+__getattr__ = other_classes(__name__, GroupedMpt, "Mpt", RegroupAlibiMptConfig)

@@ -5,7 +5,7 @@
 from transformers import WhisperForConditionalGeneration, WhisperModel
 from transformers.models.whisper.modeling_whisper import WhisperAttention
 
-from .regroup_heads import GroupedHeads
+from .regroup_heads import GroupedHeads, other_classes
 
 
 class GroupedWhisper(GroupedHeads):
@@ -29,3 +29,6 @@ class RegroupWhisperForConditionalGeneration(GroupedWhisper, WhisperForCondition
 
 class RegroupWhisperModel(GroupedWhisper, WhisperModel):
     pass
+
+
+__getattr__ = other_classes(__name__, GroupedWhisper, "Whisper")

@@ -12,6 +12,7 @@ import copy
 import functools
 
 import torch
+import transformers
 from torch import nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -167,3 +168,19 @@ def of_layer(value, layer):
 def key_positions(mask):
     """The place [B, 1, 1, T] of each key among those that the last query of an additive mask sees."""
     return (mask[:, :1, -1:] > -1).cumsum(-1) - 1
+
+
+def other_classes(module, base, family, alibi_config=None):
+    """A module's __getattr__, which makes the classes that are not in its text, such as those of classifiers, from
+    those that transformers has for the family. `alibi_config`: of those named RegroupAlibi."""
+
+    @functools.cache
+    def made(name):
+        for mark, config in (("RegroupAlibi", alibi_config), ("Regroup", None)):
+            stock = name.removeprefix(mark)
+            if name == mark + stock and stock.startswith(family) and hasattr(transformers, stock):
+                members = {"__module__": module} | ({"config_class": config} if config else {})
+                return type(name, (base, getattr(transformers, stock)), members)
+        raise AttributeError(f"{module} has no {name}")
+
+    return made

@@ -8,7 +8,9 @@ norms, groups and so the cache have the layer's heads. All else is computed by t
 """
 
 import copy
+import functools
 
+import transformers
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 
@@ -41,6 +43,11 @@ class HeadsOfLayers:
                 if hasattr(attention, "num_key_value_groups"):
                     setattr(block, name, with_own_heads(attention, config))
 
+    @classmethod
+    def is_custom_code(cls):
+        """transformers 5 translates the names of stored tensors, such as those of experts, unless this is true."""
+        return False
+
 
 def with_own_heads(attention, config):
     """A new attention like this one, with the heads of its layer."""
@@ -49,3 +56,19 @@ def with_own_heads(attention, config):
     built = type(attention)(own, attention.layer_idx)
     built.config = config  # the model's own, whose attention implementation may be changed
     return built
+
+
+def other_classes(module, family, model):
+    """A module's __getattr__, which makes the classes that are not in its text, such as those of classifiers, from
+    those that transformers has for the family. They build `model` by its config."""
+
+    @functools.cache
+    def made(name):
+        stock = name.removeprefix("Regroup")
+        if name != "Regroup" + stock or not stock.startswith(family) or not hasattr(transformers, stock):
+            raise AttributeError(f"{module} has no {name}")
+        transformers.AutoModel.register(model.config_class, model, exist_ok=True)
+        members = {"__module__": module, "config_class": model.config_class}
+        return type(name, (HeadsOfLayers, getattr(transformers, stock)), members)
+
+    return made

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <tuple>
-#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -292,6 +291,19 @@ Json kept_facts(const Json& facts) {
   return kept;
 }
 
+Json objects_in(const Json& list) {
+  Json objects = Json::array();
+  if (list.is_array()) {
+    std::ranges::copy_if(list, std::back_inserter(objects), &Json::is_object);
+  }
+  return objects;
+}
+
+Json slopes_json(const ModelSpec& spec, AttentionRole role = AttentionRole::kSelf) {
+  const auto slopes = alibi_slopes_per_layer(spec, role);
+  return all_equal(slopes) ? Json(slopes.front()) : Json(slopes);
+}
+
 }  // namespace
 
 ConversionRecord::ConversionRecord() {
@@ -319,15 +331,6 @@ ConversionRecord ConversionRecord::in_metadata(const std::map<std::string, std::
   }
   return ConversionRecord(facts);
 }
-
-namespace {
-
-Json slopes_json(const ModelSpec& spec, AttentionRole role = AttentionRole::kSelf) {
-  const auto slopes = alibi_slopes_per_layer(spec, role);
-  return all_equal(slopes) ? Json(slopes.front()) : Json(slopes);
-}
-
-}  // namespace
 
 void ConversionRecord::set_specs(const ModelSpec& source, const ModelSpec& grouped,
                                  const ModelSpec& target) {
@@ -381,19 +384,6 @@ void ConversionRecord::check_types(const std::string& where) const {
   };
   for_each_fact([&](const auto& row) { check(this->*row.fact); });
 }
-
-namespace {
-
-Json objects_in(const Json& list) {
-  Json objects = Json::array();
-  if (list.is_array()) {
-    std::ranges::copy_if(list, std::back_inserter(objects),
-                         [](const Json& step) { return step.is_object(); });
-  }
-  return objects;
-}
-
-}  // namespace
 
 Json ConversionRecord::earlier_steps() const {
   Json steps = objects_in(history.stored);
@@ -463,6 +453,20 @@ std::string config_text_of(const Json& json, unsigned form) {
   return text;
 }
 
+// "regroup.*" keys and their texts.
+std::map<std::string, std::string> metadata_of(const ConversionRecord& record) {
+  std::map<std::string, std::string> metadata;
+  for_each_fact([&](const auto& row) {
+    const Json& stored = (record.*row.fact).stored;
+    if ((row.form & kConfigOnly) == 0 && !stored.is_null()) {
+      metadata[std::string(kRecordPrefix) + row.key] =
+          (row.form & kText) != 0 ? stored.get<std::string>()
+                                  : config_text_of(stored, row.form & kSpaced);
+    }
+  });
+  return metadata;
+}
+
 }  // namespace
 
 std::string config_with_record(const std::string& config_text, const ConversionRecord& record) {
@@ -489,24 +493,6 @@ std::string config_with_facts(const std::string& config_text, const ConversionRe
   return text;
 }
 
-namespace {
-
-// "regroup.*" keys and their texts.
-std::map<std::string, std::string> metadata_of(const ConversionRecord& record) {
-  std::map<std::string, std::string> metadata;
-  for_each_fact([&](const auto& row) {
-    const Json& stored = (record.*row.fact).stored;
-    if ((row.form & kConfigOnly) == 0 && !stored.is_null()) {
-      metadata[std::string(kRecordPrefix) + row.key] =
-          (row.form & kText) != 0 ? stored.get<std::string>()
-                                  : config_text_of(stored, row.form & kSpaced);
-    }
-  });
-  return metadata;
-}
-
-}  // namespace
-
 std::map<std::string, std::string> metadata_with_record(std::map<std::string, std::string> metadata,
                                                         const ConversionRecord& record) {
   std::erase_if(metadata, [](const auto& entry) { return is_conversion_fact(entry.first); });
@@ -515,11 +501,7 @@ std::map<std::string, std::string> metadata_with_record(std::map<std::string, st
 }
 
 GgufMetadata metadata_with_record(GgufMetadata metadata, const ConversionRecord& record) {
-  for (std::size_t i = metadata.entries().size(); i-- > 0;) {
-    if (const std::string key = metadata.entries()[i].key; is_conversion_fact(key)) {
-      metadata.remove(key);
-    }
-  }
+  metadata.remove_if(is_conversion_fact);
   return metadata_with_facts(std::move(metadata), record);
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
+#include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/model/model_directory.h"
 
@@ -112,7 +113,7 @@ std::vector<TensorInfo> pieces_of(const TensorInfo& tensor, const std::vector<Ra
 // The files of ranks 00, 01, … without gaps.
 std::vector<fs::path> rank_files_in(const fs::path& directory) {
   std::size_t count = 0;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
+  for (const fs::directory_entry& entry : entries_in(directory)) {
     count += is_rank_file(entry.path()) ? 1 : 0;
   }
   if (count > kMaxRanks) {
@@ -172,11 +173,10 @@ bool is_meta_directory(const fs::path& directory) {
       path_exists(directory / "config.json")) {
     return false;
   }
-  const fs::directory_iterator files(directory, fault);
   return path_exists(directory / kConsolidated) ||
-         (!fault && std::any_of(begin(files), end(files), [](const fs::directory_entry& entry) {
+         std::ranges::any_of(entries_in(directory, fault), [](const fs::directory_entry& entry) {
            return is_rank_file(entry.path());
-         }));
+         });
 }
 
 Checkpoint open_meta_checkpoint(const fs::path& directory) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,7 +13,6 @@
 #include "formats/families/family.h"
 #include "formats/families/gguf_model.h"
 #include "formats/families/unknown_architecture.h"
-#include "formats/model/model_directory.h"
 #include "formats/model/weight_index.h"
 #include "formats/spec/tensor_names.h"
 #include "formats/tensors/gguf.h"
@@ -112,21 +110,8 @@ Checkpoint checkpoint_called_for(const ModelSpec& spec, DType dtype) {
 // Whether a directory has a config but no weights.
 bool is_config_alone(const fs::path& path) {
   std::error_code fault;
-  if (!fs::is_directory(path, fault) || !path_exists(path / "config.json")) {
-    return false;
-  }
-  const auto weights = {kSingleFile, kIndexFile, kTorchSingleFile, kTorchIndexFile};
-  return std::ranges::none_of(weights,
-                              [&](std::string_view name) { return path_exists(path / name); });
-}
-
-std::string_view name_of(Convention convention) {
-  switch (convention) {
-    case Convention::kHuggingFace: return "Hugging Face's";
-    case Convention::kGguf: return "GGUF's";
-    case Convention::kMeta: return "Meta's";
-  }
-  return "";
+  return fs::is_directory(path, fault) && path_exists(path / "config.json") &&
+         !weights_file_in(path);
 }
 
 }  // namespace
@@ -188,7 +173,8 @@ void check_writable(const Model& model) {
     throw_usage(
         "{}: a model in {} convention, which cannot be written here: run regroup convert {} "
         "DIRECTORY --to safetensors{}, then use DIRECTORY",
-        path, name_of(model.convention), path, quantised ? " --dtype fp32" : "");
+        path, model.convention == Convention::kMeta ? "Meta's" : "GGUF's", path,
+        quantised ? " --dtype fp32" : "");
   }
 }
 

@@ -13,13 +13,9 @@
 
 namespace regroup {
 
-// A short checksum that distinguishes checkpoints by their contents.
-
 /// A checksum of all tensors' names, dtypes and shapes, samples of their contents, and `text` (such
 /// as the config). Reads a few kilobytes of each tensor.
 std::string fingerprint_of(const Checkpoint& checkpoint, const std::string& text);
-
-// An open model: its files and its ModelSpec.
 
 /// Whose format the model's config and tensor names follow.
 enum class Convention {

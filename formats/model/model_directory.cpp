@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <string>
 #include <string_view>
 #include <utility>
 
@@ -38,8 +37,9 @@ namespace {
 
 constexpr std::string_view kWrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.",
                                           "_checkpoint_wrapped_module.", "_forward_module."};
-constexpr std::string_view kLightning = "model.";  // of the module that holds the model
-constexpr std::string_view kPrefixes[] = {"module.", kLightning, "base_model.model."};
+constexpr std::string_view kLightning = "model.";             // of the module that holds the model
+constexpr std::string_view kValueHead = "pretrained_model.";  // of TRL's model with a value head
+constexpr std::string_view kPrefixes[] = {"module.", kValueHead, kLightning, "base_model.model."};
 
 // A wrapper's name is a whole part of the name, between dots.
 void remove_everywhere(std::string& name, std::string_view wrapper) {
@@ -78,17 +78,19 @@ bool any_begins(const Parts& parts, std::string_view prefix, bool wanted = true)
   });
 }
 
-// Many models' own names begin with "model.", too.
+// Many models' own names begin with "model.", too. Beside the model, Lightning's modules may have
+// other weights, such as those of the loss, and TRL's model has those of its value head.
 bool is_wrapped(const Parts& parts, std::string_view prefix) {
-  return !any_begins(parts, prefix, false) &&
-         (prefix != kLightning || any_begins(parts, "model.model.") ||
-          any_begins(parts, "model.lm_head.") || any_begins(parts, "model.base_model."));
+  if (prefix == kLightning) {
+    return any_begins(parts, "model.model.") || any_begins(parts, "model.lm_head.") ||
+           any_begins(parts, "model.base_model.");
+  }
+  return prefix == kValueHead || !any_begins(parts, prefix, false);
 }
 
 // Removes what wrappers add to names: kWrappers at any depth (torch.compile, FSDP, activation
-// checkpointing, Fabric), then kPrefixes (DDP and DeepSpeed, Lightning, PEFT) if every name begins
-// with it. Throws kBadInput for FSDP's flat parameters and for adapters, which are not tensors of
-// the model.
+// checkpointing, Fabric), then kPrefixes (DDP and DeepSpeed, TRL, Lightning, PEFT). Throws
+// kBadInput for FSDP's flat parameters and for adapters, which are not tensors of the model.
 void remove_training_wrappers(Parts& parts) {
   for (Checkpoint::Part& part : parts) {
     for (TensorInfo& tensor : part.tensors) {
@@ -102,7 +104,7 @@ void remove_training_wrappers(Parts& parts) {
     const bool wrapped = is_wrapped(parts, prefix);
     for (std::size_t i = 0; wrapped && i < parts.size(); ++i) {
       for (TensorInfo& tensor : parts[i].tensors) {
-        tensor.name.erase(0, prefix.size());
+        tensor.name.erase(0, tensor.name.starts_with(prefix) ? prefix.size() : 0);
       }
     }
   }
@@ -125,14 +127,18 @@ bool is_weight_file(const fs::path& file) {
          name == "checklist.chk";  // checksums of the weights
 }
 
-bool is_companion(const fs::directory_entry& entry) {
-  const std::string name = entry.path().filename().string();
+bool is_shown_file(const fs::directory_entry& entry) {
   std::error_code unusable;  // for example a circular link
-  return entry.is_regular_file(unusable) && name != kConfigFile && !name.starts_with('.') &&
+  return entry.is_regular_file(unusable) && !entry.path().filename().string().starts_with('.');
+}
+
+bool is_companion(const fs::directory_entry& entry) {
+  return is_shown_file(entry) && entry.path().filename() != kConfigFile &&
          !is_weight_file(entry.path());
 }
 
 constexpr std::string_view kModulesFile = "modules.json";
+constexpr std::string_view kTemplatesFolder = "additional_chat_templates";  // of the tokenizer
 constexpr std::uint64_t kMaxModulesBytes = 1U << 20;
 
 // The list in modules.json, by which sentence-transformers finds the parts of a model. A file that
@@ -151,6 +157,13 @@ Json modules_of(const fs::path& directory) {
   }
 }
 
+// A folder in the directory itself, which is no link.
+bool is_own_folder(const fs::path& directory, const fs::path& folder) {
+  std::error_code unusable;
+  return !folder.empty() && folder.filename() == folder && !folder.string().starts_with('.') &&
+         fs::is_directory(directory / folder, unusable) && !fs::is_symlink(directory / folder);
+}
+
 // The folders of the other parts: "1_Pooling" and the like, next to the model itself, "".
 std::vector<fs::path> module_folders(const fs::path& directory) {
   std::vector<fs::path> folders;
@@ -159,11 +172,8 @@ std::vector<fs::path> module_folders(const fs::path& directory) {
     if (!module.is_object() || path == module.end() || !path->is_string()) {
       continue;
     }
-    const fs::path folder = path->get<std::string>();
-    std::error_code unusable;
-    if (!folder.empty() && folder.filename() == folder && !folder.string().starts_with('.') &&
-        fs::is_directory(directory / folder, unusable) && !fs::is_symlink(directory / folder)) {
-      folders.push_back(folder);
+    if (fs::path folder = path->get<std::string>(); is_own_folder(directory, folder)) {
+      folders.push_back(std::move(folder));
     }
   }
   return folders;
@@ -171,16 +181,11 @@ std::vector<fs::path> module_folders(const fs::path& directory) {
 
 void add_files(std::vector<fs::path>& found, const fs::path& directory, const fs::path& folder,
                const std::function<bool(const fs::directory_entry&)>& wanted) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory / folder)) {
+  for (const fs::directory_entry& entry : entries_in(directory / folder)) {
     if (wanted(entry)) {
       found.push_back(folder / entry.path().filename());
     }
   }
-}
-
-bool is_shown_file(const fs::directory_entry& entry) {
-  std::error_code unusable;
-  return entry.is_regular_file(unusable) && !entry.path().filename().string().starts_with('.');
 }
 
 void check_exists(const fs::path& path) {
@@ -203,16 +208,6 @@ std::vector<Checkpoint::Part> open_single(const fs::path& file) {
 }
 
 bool is_index(const fs::path& path) { return path.filename().string().ends_with(".index.json"); }
-
-// The file or index that loaders prefer if there are several.
-std::optional<fs::path> weights_in(const fs::path& directory) {
-  for (const auto name : {kSingleFile, kIndexFile, kTorchSingleFile, kTorchIndexFile}) {
-    if (path_exists(directory / name)) {
-      return directory / name;
-    }
-  }
-  return std::nullopt;
-}
 
 // nanoGPT stores the projections of GPT-2 as torch does, and not as GPT-2, and no config. `path`:
 // the file or its directory.
@@ -257,7 +252,7 @@ std::string_view instead_of_weights(const fs::path& directory) {
 
 std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
   refuse_adapter(directory);
-  if (const auto weights = weights_in(directory)) {
+  if (const auto weights = weights_file_in(directory)) {
     return is_index(*weights) ? open_indexed_shards(*weights) : open_single(*weights);
   }
   refuse_nanogpt(directory);
@@ -267,10 +262,19 @@ std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
 
 }  // namespace
 
+std::optional<fs::path> weights_file_in(const fs::path& directory) {
+  for (const auto name : {kSingleFile, kIndexFile, kTorchSingleFile, kTorchIndexFile}) {
+    if (path_exists(directory / name)) {
+      return directory / name;
+    }
+  }
+  return std::nullopt;
+}
+
 fs::path resolve_weights_path(const fs::path& given) {
   const fs::path path = resolve_model_path(given);
   std::error_code unusable;
-  if (!fs::is_directory(path, unusable) || weights_in(path) || is_meta_directory(path)) {
+  if (!fs::is_directory(path, unusable) || weights_file_in(path) || is_meta_directory(path)) {
     return path;
   }
   return gguf_model_in(path).value_or(path);
@@ -297,7 +301,7 @@ Checkpoint open_checkpoint(const fs::path& given) {
 
 std::optional<fs::path> index_of_checkpoint(const fs::path& given) {
   const fs::path path = resolve_model_path(given);
-  const auto weights = fs::is_directory(path) ? weights_in(path) : std::optional(path);
+  const auto weights = fs::is_directory(path) ? weights_file_in(path) : std::optional(path);
   return weights && is_index(*weights) ? weights : std::nullopt;
 }
 
@@ -340,6 +344,12 @@ std::vector<fs::path> companions_of(const fs::path& directory, bool outside) {
   for (const fs::path& folder : module_folders(directory)) {
     add_files(found, directory, folder, [&](const fs::directory_entry& entry) {
       return is_shown_file(entry) && leads_out(entry.path()) == outside;
+    });
+  }
+  if (is_own_folder(directory, kTemplatesFolder)) {
+    add_files(found, directory, kTemplatesFolder, [&](const fs::directory_entry& entry) {
+      return is_shown_file(entry) && entry.path().extension() == ".jinja" &&
+             leads_out(entry.path()) == outside;
     });
   }
   std::ranges::sort(found);

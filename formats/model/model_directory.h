@@ -11,10 +11,8 @@
 
 namespace regroup {
 
-// Detects a file's container format from its first bytes, not its name.
-
-/// Opens one weight file in any supported container: safetensors, both torch formats, GGUF.
-/// Throws kBadInput for other files and for any error in a header.
+/// Opens one weight file in any supported container, which its first bytes tell: safetensors, both
+/// torch formats, GGUF. Throws kBadInput for other files and for any error in a header.
 Checkpoint::Part open_weight_file(const std::filesystem::path& path);
 
 // A model in Hugging Face's layout: config.json, weights in one file or in indexed shards, and
@@ -56,6 +54,10 @@ std::vector<std::string> notes_on_companions(const ModelDirectory& source);
 /// Throws kUsage if `destination` is the source's directory or inside it.
 void refuse_output_inside(const ModelDirectory& source, const std::filesystem::path& destination);
 
+/// The weight file or index in a directory, in names of safetensors or torch: the one that loaders
+/// prefer if there are several.
+std::optional<std::filesystem::path> weights_file_in(const std::filesystem::path& directory);
+
 /// The path of what is opened for `path`, which may be a name in the local hub cache
 /// (formats/base/hub_cache.h): for a directory without weights in another format, its GGUF model's
 /// only or first file. Throws kBadInput if it has several such models.
@@ -68,7 +70,7 @@ Checkpoint open_checkpoint(const std::filesystem::path& path);
 /// The index that open_checkpoint() uses for `path`, if any.
 std::optional<std::filesystem::path> index_of_checkpoint(const std::filesystem::path& path);
 
-/// The directory's config.json; `path` may also name a weight file or index inside it.
+/// The model's directory; `path` may also name a weight file or index inside it.
 std::filesystem::path directory_of_model(const std::filesystem::path& path);
 
 // Weights in Meta's layout: params.json with consolidated.NN.pth, one per tensor-parallel rank, or

@@ -2,18 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <set>
-#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/name_table.h"
 #include "formats/base/printable.h"
 #include "formats/base/ranges.h"
 #include "formats/families/family.h"
+#include "formats/families/loader_code.h"
 #include "formats/model/model.h"
 #include "formats/model/model_directory.h"
-#include "formats/model/serving_cost.h"
+#include "formats/model/weight_index.h"
 #include "formats/tensors/gguf.h"
 
 namespace regroup {
@@ -40,6 +39,22 @@ std::optional<std::uint64_t> kv_bytes(const std::optional<KvCacheCost>& cache, A
   return (role == AttentionRole::kCross ? cache->cross : cache->self)[layer];
 }
 
+// The names that `for_each` passes to its argument. A tensor belongs to the first part that names
+// it, since fused queries, keys and values are one tensor.
+template <typename ForEach>
+ModelParts first_parts(std::size_t layers, const ForEach& for_each) {
+  constexpr std::size_t kUsualTensors = 9;  // per layer
+  ModelParts parts;
+  parts.reserve(kUsualTensors * layers);
+  NameTable known(kUsualTensors * layers);
+  for_each([&](std::string_view name, ModelPart part) {
+    if (!name.empty() && !known.insert(name, parts.size())) {
+      parts.emplace_back(name, part);
+    }
+  });
+  return parts;
+}
+
 }  // namespace
 
 std::vector<LayerSummary> summarize_layers(const ModelSpec& config, const Checkpoint& checkpoint) {
@@ -60,58 +75,21 @@ std::vector<LayerSummary> summarize_layers(const ModelSpec& config, const Checkp
   return layers;
 }
 
-namespace {
-
-// A tensor belongs to the first part that names it, since fused queries, keys and values are one
-// tensor.
-class PartList {
- public:
-  explicit PartList(std::size_t layers) : known_(kUsualTensors * layers) {
-    parts_.reserve(kUsualTensors * layers);
-  }
-
-  void operator()(std::string_view name, ModelPart part) {
-    if (!name.empty() && !known_.insert(name, parts_.size())) {
-      parts_.emplace_back(name, part);
-    }
-  }
-
-  ModelParts take() { return std::move(parts_); }
-
- private:
-  static constexpr std::size_t kUsualTensors = 9;  // per layer
-
-  ModelParts parts_;
-  NameTable known_;
-};
-
-}  // namespace
-
 std::string_view name_of(ModelPart part) {
-  switch (part) {
-    case ModelPart::kEmbedding: return "embedding";
-    case ModelPart::kPositions: return "positions";
-    case ModelPart::kEncoder: return "encoder";
-    case ModelPart::kAttention: return "attention";
-    case ModelPart::kCross: return "cross-attention";
-    case ModelPart::kMlp: return "mlp";
-    case ModelPart::kExperts: return "experts";
-    case ModelPart::kNorms: return "norms";
-    case ModelPart::kOutput: return "output";
-  }
-  return "";
+  // In the order of the enumeration.
+  constexpr std::array<std::string_view, 9> kNames{"embedding", "positions",       "encoder",
+                                                   "attention", "cross-attention", "mlp",
+                                                   "experts",   "norms",           "output"};
+  return kNames[static_cast<std::size_t>(part)];
 }
 
 ModelParts parts_of_layer(const LayerTensors& layer) {
-  PartList parts(1);
-  for_each_tensor(layer, std::ref(parts));
-  return parts.take();
+  return first_parts(1, [&](const auto& visit) { for_each_tensor(layer, visit); });
 }
 
 ModelParts parts_of(const ModelSpec& spec) {
-  PartList parts(spec.encoder_layers.size() + spec.layers.size());
-  for_each_tensor_of_model(spec, std::ref(parts));
-  return parts.take();
+  return first_parts(spec.encoder_layers.size() + spec.layers.size(),
+                     [&](const auto& visit) { for_each_tensor_of_model(spec, visit); });
 }
 
 std::vector<std::string> names_read_per_step(const ModelSpec& spec) {
@@ -180,20 +158,16 @@ std::string attention_kind(std::int64_t query_heads, const std::vector<std::int6
 
 // Does not count buffers such as GPT-2's causal mask.
 void count_parameters(ModelSummary& summary, const ModelSpec& spec, const Checkpoint& checkpoint) {
-  std::array<std::optional<std::uint64_t>, static_cast<std::size_t>(ModelPart::kOutput) + 1> counts;
+  std::map<ModelPart, std::uint64_t> counts;
   for (const auto& [name, part] : parts_of(spec)) {
     if (const TensorInfo* tensor = checkpoint.find(name)) {
-      auto& count = counts[static_cast<std::size_t>(part)];
-      count = count.value_or(0) + static_cast<std::uint64_t>(tensor->elements());
+      counts[part] += static_cast<std::uint64_t>(tensor->elements());
     }
   }
   std::uint64_t all = 0;
-  for (std::size_t part = 0; part < counts.size(); ++part) {
-    if (counts[part]) {
-      summary.parameters_by_part[std::string(name_of(static_cast<ModelPart>(part)))] =
-          *counts[part];
-      all += *counts[part];
-    }
+  for (const auto& [part, count] : counts) {
+    summary.parameters_by_part[std::string(name_of(part))] = count;
+    all += count;
   }
   if (!spec.attention_only()) {
     summary.parameters = all;
@@ -265,7 +239,7 @@ std::optional<std::int64_t> number_in(const Json& value) {
                                                 : std::nullopt;
 }
 
-// The number of layers according to the names: one more than the largest "<n>" in "….<n>.…".
+// The number of layers according to the names: how many different "<n>" there are in "….<n>.…".
 std::int64_t count_layers(const Checkpoint& checkpoint) {
   std::set<std::string_view> seen;
   for (const TensorInfo& tensor : checkpoint.tensors()) {
@@ -331,6 +305,21 @@ void name_unknown_graph(ModelSummary& summary, const GgufMetadata& metadata) {
   }
 }
 
+// Kv heads are compared apart, and a base model may lack its head.
+void add_tensor_faults(const ModelSpec& spec, const Checkpoint& checkpoint,
+                       std::vector<std::string>& found) {
+  constexpr std::size_t kShown = 8;
+  ModelSpec stored = with_stored_heads(spec, checkpoint);
+  stored = missing_head(stored, checkpoint).empty() ? stored : without_head(std::move(stored));
+  std::vector<std::string> faults = tensor_faults(stored, checkpoint);
+  if (faults.size() > kShown) {
+    const std::size_t more = faults.size() - kShown;
+    faults.resize(kShown);
+    faults.push_back(fmt::format("{} more tensors do not fit the config", more));
+  }
+  append(found, faults);
+}
+
 }  // namespace
 
 ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint,
@@ -365,6 +354,41 @@ ModelSummary summarize_model(const fs::path& given, const Checkpoint& checkpoint
   }
   append(summary.disagreements, disagreements_of_index(path, checkpoint));
   return summary;
+}
+
+std::vector<std::string> disagreements_in(const ModelSpec& spec, const Checkpoint& checkpoint,
+                                          const Json& config) {
+  std::vector<std::string> found = kv_head_faults(spec, checkpoint);
+  add_tensor_faults(spec, checkpoint, found);
+  append(found, spec.contradictions);
+  append(found, misread_by_loaders(spec, config));
+  return found;
+}
+
+std::vector<std::string> disagreements_of_index(const std::filesystem::path& path,
+                                                const Checkpoint& checkpoint) {
+  const auto index = index_of_checkpoint(path);
+  if (!index) {
+    return {};
+  }
+  const std::string where = printable(index->filename().string());
+  std::vector<std::string> found;
+  std::uint64_t stored = 0;
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    stored += tensor.bytes();
+  }
+  auto [said, absent] = listing_of_index(*index);
+  if (said && *said != stored) {
+    found.push_back(
+        fmt::format("{}: total_size is {}, the tensors have {} bytes", where, *said, stored));
+  }
+  const std::size_t listed = absent.size();
+  std::erase_if(absent, [&](const std::string& name) { return checkpoint.find(name) != nullptr; });
+  if (!absent.empty() && absent.size() < listed) {  // all: they are called otherwise once opened
+    found.push_back(fmt::format("{}: {} of the tensors that it lists are in no file, such as {}",
+                                where, absent.size(), printable(absent.front())));
+  }
+  return found;
 }
 
 }  // namespace regroup

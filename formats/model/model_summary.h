@@ -19,8 +19,6 @@
 
 namespace regroup {
 
-// Summarises each layer: heads, window, parameters, KV cache.
-
 /// One attention of one layer, with the layer's MLP and norms. In a decoder layer, MLP and norms
 /// are counted with self-attention, not with cross-attention.
 struct LayerSummary {
@@ -38,8 +36,6 @@ struct LayerSummary {
 
 /// All layers, role by role. Throws kBadInput if shapes do not give a whole number of heads.
 std::vector<LayerSummary> summarize_layers(const ModelSpec& spec, const Checkpoint& checkpoint);
-
-// Assigns each tensor to a part of the model.
 
 /// "embedding", "positions", "encoder" (the whole stack of an encoder-decoder), "attention",
 /// "cross-attention", "mlp", "experts" (with their routers), "norms" or "output".
@@ -64,8 +60,6 @@ std::uint64_t bytes_read_per_step(const ModelSpec& spec, const Checkpoint& check
 
 /// The bytes of all experts, without their routers.
 std::uint64_t bytes_of_experts(const ModelSpec& spec, const Checkpoint& checkpoint);
-
-// Summarises a checkpoint from headers and config alone, for `regroup inspect`.
 
 /// One of a model's attentions.
 struct AttentionSummary {
@@ -113,8 +107,6 @@ struct ModelSummary : AttentionSummary {
 /// these or its config is invalid.
 ModelSummary summarize_model(const std::filesystem::path& path, const Checkpoint& checkpoint,
                              const std::filesystem::path& layout = {});
-
-// Contradictions within a model: between config, tensors, index and stock loaders.
 
 /// Sentences on where the config disagrees with the tensors (kv heads, shapes, missing tensors,
 /// ties to the embedding), and on what stock loaders that accept the names in `config` would

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <sstream>
-#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "formats/base/printable.h"
-#include "formats/model/conversion_record.h"
 
 namespace regroup {
 
@@ -81,6 +79,10 @@ std::string text_of_conversion(const ConversionRecord& record) {
                      record.keeps_distillation() ? ", distilled" : "");
 }
 
+bool takes_heads_as_they_are(std::string_view pool) {
+  return pool == "mean" || pool == "first" || pool == "random";
+}
+
 }  // namespace
 
 std::string text_of_step(const Json& step) {
@@ -148,14 +150,6 @@ std::string text_of_lost_knowledge(const HeldOut& held_out) {
                    "the source as teacher keep more",
                    *result->own_divergence);
 }
-
-namespace {
-
-bool takes_heads_as_they_are(std::string_view pool) {
-  return pool == "mean" || pool == "first" || pool == "random";
-}
-
-}  // namespace
 
 std::string text_of_unadapted_heads(std::string_view model, std::string_view pool) {
   return takes_heads_as_they_are(pool)

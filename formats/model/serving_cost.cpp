@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,7 +11,6 @@
 #include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "formats/model/model_summary.h"
-#include "formats/tensors/dtype.h"
 
 namespace regroup {
 
@@ -167,6 +165,20 @@ ServingCost cost_with(std::int64_t kv_heads, const std::vector<AttentionRole>& r
   return cost;
 }
 
+std::optional<std::int64_t> declared_positions(const Model& model) {
+  const bool scales = model.spec.positions == PositionKind::kRope &&
+                      model.spec.rope.scaling.kind == RopeScaling::Kind::kDynamic;
+  return scales ? std::nullopt : model.spec.max_positions;
+}
+
+std::optional<std::int64_t> uptrained_length(const Model& model) {
+  const auto training = record_of(model).training.value;
+  const std::uint64_t length = training ? training->sequence_length.value_or(0) : 0;
+  return length > 0 && std::in_range<std::int64_t>(length)
+             ? std::optional(static_cast<std::int64_t>(length))
+             : std::nullopt;
+}
+
 }  // namespace
 
 std::uint64_t ServingCost::memory(std::uint64_t tokens, std::uint64_t batch) const {
@@ -217,24 +229,6 @@ std::vector<ServingCost> serving_costs(const Model& model, const ServingQuestion
   }
   return costs;
 }
-
-namespace {
-
-std::optional<std::int64_t> declared_positions(const Model& model) {
-  const bool scales = model.spec.positions == PositionKind::kRope &&
-                      model.spec.rope.scaling.kind == RopeScaling::Kind::kDynamic;
-  return scales ? std::nullopt : model.spec.max_positions;
-}
-
-std::optional<std::int64_t> uptrained_length(const Model& model) {
-  const auto training = record_of(model).training.value;
-  const std::uint64_t length = training ? training->sequence_length.value_or(0) : 0;
-  return length > 0 && std::in_range<std::int64_t>(length)
-             ? std::optional(static_cast<std::int64_t>(length))
-             : std::nullopt;
-}
-
-}  // namespace
 
 std::int64_t usual_context(const Model& model, std::int64_t wanted) {
   return std::min({wanted, declared_positions(model).value_or(wanted),

@@ -13,8 +13,6 @@
 
 namespace regroup {
 
-// The memory of a model's KV cache.
-
 /// The dtype of the cache for k and v projections of dtype `weights`: the same if it can be used
 /// for computation, otherwise F16.
 DType cache_dtype_of(DType weights);
@@ -82,8 +80,6 @@ struct ServingQuestion {
 /// requested roles, in descending order. Throws kUsage for a model without a KV cache, kBadInput if
 /// shapes do not give a whole number of heads.
 std::vector<ServingCost> serving_costs(const Model& model, const ServingQuestion& question);
-
-// The context length a model was trained for.
 
 /// `wanted` tokens, limited by the positions in the config and by the sequence length of the
 /// model's recorded uptraining.

@@ -3,22 +3,20 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "formats/base/callback.h"
 #include "formats/base/printable.h"
 #include "formats/model/model_directory.h"
-#include "formats/tensors/dtype.h"
 #include "formats/tensors/gguf.h"
-#include "formats/tensors/tensor_reader.h"
 
 namespace regroup {
 
 namespace {
+
+namespace fs = std::filesystem;
 
 void count_in(TensorStatistics& total, double& squares, double value) {
   if (std::isnan(value)) {
@@ -177,25 +175,6 @@ TensorComparison compare(DType a_dtype, const Part& a, DType b_dtype, const Part
   return comparer.total();
 }
 
-}  // namespace
-
-TensorComparison compare_tensors(const TensorReader& a, const TensorReader& b,
-                                 const std::function<void(std::uint64_t)>& progress) {
-  std::vector<std::byte> of_a, of_b;
-  return compare(a.tensor().dtype, parts_of(a, of_a), b.tensor().dtype, parts_of(b, of_b),
-                 static_cast<std::uint64_t>(a.tensor().elements()), progress);
-}
-
-TensorComparison compare_tensors(DType dtype, std::span<const std::byte> a, const TensorReader& b) {
-  std::vector<std::byte> of_b;
-  return compare(dtype, parts_of(dtype, a), b.tensor().dtype, parts_of(b, of_b),
-                 static_cast<std::uint64_t>(b.tensor().elements()), {});
-}
-
-namespace {
-
-namespace fs = std::filesystem;
-
 // Returns nothing if the two are the same.
 std::optional<TensorDifference> compare(const Checkpoint& before, const TensorInfo& a,
                                         const Checkpoint& after, const TensorInfo& b,
@@ -237,6 +216,19 @@ Json json_of(const GgufMetadata& metadata, const GgufMetadata::Entry& entry) {
 }
 
 }  // namespace
+
+TensorComparison compare_tensors(const TensorReader& a, const TensorReader& b,
+                                 const std::function<void(std::uint64_t)>& progress) {
+  std::vector<std::byte> of_a, of_b;
+  return compare(a.tensor().dtype, parts_of(a, of_a), b.tensor().dtype, parts_of(b, of_b),
+                 static_cast<std::uint64_t>(a.tensor().elements()), progress);
+}
+
+TensorComparison compare_tensors(DType dtype, std::span<const std::byte> a, const TensorReader& b) {
+  std::vector<std::byte> of_b;
+  return compare(dtype, parts_of(dtype, a), b.tensor().dtype, parts_of(b, of_b),
+                 static_cast<std::uint64_t>(b.tensor().elements()), {});
+}
 
 std::vector<TensorDifference> differences_between(
     const Checkpoint& before, const Checkpoint& after,

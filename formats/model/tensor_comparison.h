@@ -19,9 +19,7 @@
 
 namespace regroup {
 
-// Statistics of a tensor's values, read in parts.
-
-/// Over finite elements unless stated otherwise. All zero if the dtype cannot be read.
+/// Of a tensor's finite elements, unless stated otherwise. All zero if the dtype cannot be read.
 struct TensorStatistics {
   bool readable = true;
   std::uint64_t elements = 0;  ///< all of them
@@ -40,8 +38,6 @@ struct TensorStatistics {
 TensorStatistics statistics_of(const Checkpoint& checkpoint, const TensorInfo& tensor,
                                const std::function<void(std::uint64_t bytes)>& progress = {});
 
-// Compares two tensors of the same shape, reading them in parts.
-
 struct TensorComparison {
   bool same_bytes = true;  ///< implies the same dtype
   /// Whether both can be read as numbers. If not, the fields below keep their defaults.
@@ -51,8 +47,6 @@ struct TensorComparison {
   double largest = 0.0;         ///< absolute difference; infinite if only one is finite
   double mean = 0.0;            ///< absolute difference
   double cosine = 1.0;          ///< 0 if exactly one of them is all zeros
-
-  bool same_values() const { return same_bytes || (readable && different == 0); }
 };
 
 /// Compares two tensors with the same number of elements. Identical bytes are not decoded.
@@ -62,8 +56,6 @@ TensorComparison compare_tensors(const TensorReader& a, const TensorReader& b,
 
 /// The same, comparing bytes in memory of type `dtype` with a stored tensor.
 TensorComparison compare_tensors(DType dtype, std::span<const std::byte> a, const TensorReader& b);
-
-// Compares two checkpoints: tensors by name, and configs.
 
 struct TensorDifference {
   std::string name;

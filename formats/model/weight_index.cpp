@@ -4,7 +4,6 @@
 #include <atomic>
 #include <exception>
 #include <functional>
-#include <optional>
 #include <set>
 #include <system_error>
 #include <thread>

@@ -1,4 +1,5 @@
-// The index of a checkpoint in several files.
+// The index of a checkpoint in several files: model.safetensors.index.json and
+// pytorch_model.bin.index.json, which map tensors to shards.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,6 @@
 #include "formats/tensors/checkpoint.h"
 
 namespace regroup {
-
-// Parses a shard index in one pass, without building a document.
 
 struct WeightIndex {
   struct Shard {
@@ -30,8 +29,6 @@ struct WeightIndex {
 /// object whose weight_map is a non-empty object of strings, and for duplicate keys in either or
 /// nesting deeper than 64.
 WeightIndex parse_weight_index(std::string_view text, std::string_view where);
-
-// model.safetensors.index.json and pytorch_model.bin.index.json, which map tensors to shards.
 
 /// Opens all shards that an index names, in any container. Throws kBadInput if a shard is missing,
 /// is outside the directory, or its tensors differ from the index.

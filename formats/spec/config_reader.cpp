@@ -4,14 +4,11 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
-#include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/base/ranges.h"
 #include "formats/tensors/tensor_reader.h"
@@ -260,15 +257,13 @@ void name_output_bias(ModelSpec& spec, const ModelConfig& config, const std::str
     spec.lm_head_bias.clear();
     spec.contradictions.push_back(
         fmt::format("{} is not used: with tie_word_embeddings = false the bias is {}, which is "
-                    "missing and counts "
-                    "as zeros, as in transformers 5",
+                    "missing and counts as zeros, as in transformers 5",
                     printable(tied), printable(used)));
   } else if (shared != nullptr && own != nullptr && is_tied &&
              !same_contents(config.checkpoint, *own, *shared)) {
     spec.contradictions.push_back(
-        fmt::format("{} differs from {}, which is used, as in "
-                    "transformers 5",
-                    printable(tied), printable(used)));
+        fmt::format("{} differs from {}, which is used, as in transformers 5", printable(tied),
+                    printable(used)));
   }
 }
 
@@ -403,35 +398,27 @@ std::vector<double> pair_factors(const ConfigReader& given, std::string_view key
 }
 
 // LongRoPE as transformers computes it.
-RopeScaling read_longrope(const ModelSpec& spec, const ConfigReader& config,
-                          const ConfigReader& given, const RopeDefaults& defaults,
+RopeScaling read_longrope(const ConfigReader& given, double positions, double original,
                           std::int64_t pairs) {
   RopeScaling scaling;
   scaling.kind = RopeScaling::Kind::kLongRope;
-  const auto positions = static_cast<double>(spec.max_positions.value_or(0));
-  // transformers prefers the model's key to the one in the scaling.
-  const double in_scaling = given.number_or({"original_max_position_embeddings"}, positions);
-  scaling.original_positions = config.number_or(
-      {"original_max_position_embeddings"},
-      defaults.original_positions > 0.0 ? defaults.original_positions : in_scaling);
-  if (!(scaling.original_positions > 1.0)) {
+  scaling.original_positions = original;
+  if (!(original > 1.0)) {
     throw_bad_input("{}: original_max_position_embeddings is {}, LongRoPE needs more than 1",
-                    config.where(), scaling.original_positions);
+                    given.where(), original);
   }
-  scaling.factor = given.number_or({"factor"}, positions / scaling.original_positions);
+  scaling.factor = given.number_or({"factor"}, positions / original);
   const double formula =
-      scaling.factor <= 1.0
-          ? 1.0
-          : std::sqrt(1.0 + std::log(scaling.factor) / std::log(scaling.original_positions));
+      scaling.factor <= 1.0 ? 1.0 : std::sqrt(1.0 + std::log(scaling.factor) / std::log(original));
   scaling.attention_factor = given.number_or({"attention_factor"}, formula);
   scaling.short_factors = pair_factors(given, "short_factor", pairs);
   scaling.long_factors = pair_factors(given, "long_factor", pairs);
   return scaling;
 }
 
-RopeScaling read_scaling(const ConfigReader& given, const std::string& type, double positions) {
+RopeScaling read_scaling(const ConfigReader& given, const std::string& type, double positions,
+                         double original) {
   RopeScaling scaling;
-  const double original = given.number_or({"original_max_position_embeddings"}, positions);
   scaling.kind = type == "linear"    ? RopeScaling::Kind::kLinear
                  : type == "dynamic" ? RopeScaling::Kind::kDynamic
                  : type == "llama3"  ? RopeScaling::Kind::kLlama3
@@ -460,9 +447,8 @@ RopeSpec read_one_rope(ModelSpec& spec, const ConfigReader& config, const Config
                        double theta, const RopeDefaults& defaults) {
   RopeSpec rope;
   rope.theta = theta;
-  const double partial =
-      given.number_or({"partial_rotary_factor"},
-                      config.number_or({"partial_rotary_factor", "rotary_pct"}, defaults.partial));
+  const double partial = given.number_or(
+      {"partial_rotary_factor"}, config.number_or({defaults.keys.partial}, defaults.partial));
   const double rotary = static_cast<double>(spec.head_dim) * partial;
   const bool fits = rotary >= 0.0 && rotary <= static_cast<double>(spec.head_dim);
   // A value that does not fit may be too large to convert to an integer.
@@ -475,10 +461,13 @@ RopeSpec read_one_rope(ModelSpec& spec, const ConfigReader& config, const Config
   // Phi-3's first configs call LongRoPE "su" or "yarn".
   const bool longrope = type == "longrope" || type == "su" ||
                         (type == "yarn" && given.find("short_factor") != nullptr);
+  const auto positions = static_cast<double>(spec.max_positions.value_or(0));
+  const double original = defaults.original_positions.value_or(
+      given.number_or({"original_max_position_embeddings"}, positions));
   if (longrope) {
-    rope.scaling = read_longrope(spec, config, given, defaults, rope.rotary_dim / 2);
+    rope.scaling = read_longrope(given, positions, original, rope.rotary_dim / 2);
   } else if (type == "linear" || type == "dynamic" || type == "llama3" || type == "yarn") {
-    rope.scaling = read_scaling(given, type, static_cast<double>(spec.max_positions.value_or(0)));
+    rope.scaling = read_scaling(given, type, positions, original);
   } else if (type != "default") {
     spec.not_computable = "rope_type " + printable(type);
   }
@@ -490,10 +479,15 @@ RopeSpec read_one_rope(ModelSpec& spec, const ConfigReader& config, const Config
 void read_rope(ModelSpec& spec, const ConfigReader& config, const RopeDefaults& defaults) {
   const ConfigReader old_style = config.object("rope_scaling");
   const ConfigReader given = old_style.empty() ? config.object("rope_parameters") : old_style;
-  const double theta = given.number_or(
-      {"rope_theta"}, config.number_or({"rope_theta", "rotary_emb_base"}, defaults.theta));
+  const double theta =
+      given.number_or({"rope_theta"}, config.number_or({defaults.keys.theta}, defaults.theta));
   spec.positions = PositionKind::kRope;
-  spec.rope = read_one_rope(spec, config, given, theta, defaults);
+  // transformers 5 prefers the model's key to the one in the scaling.
+  RopeDefaults of_model = defaults;
+  if (const auto original = config.optional_number({"original_max_position_embeddings"})) {
+    of_model.original_positions = original;
+  }
+  spec.rope = read_one_rope(spec, config, given, theta, of_model);
 }
 
 void read_rope_of_windows(ModelSpec& spec, const ConfigReader& config, const RopeDefaults& whole,

@@ -15,8 +15,6 @@
 
 namespace regroup {
 
-// Typed access to a config.json. Errors name the key.
-
 /// All getters throw kBadInput: "<file>: <key> is <found>, <allowed> is needed". A null counts as
 /// absent. If several keys are given (old and new spellings), the first one present is used.
 class ConfigReader {
@@ -76,8 +74,6 @@ struct ModelConfig : ConfigReader {
 
 /// The name that transformers writes.
 std::string_view config_name_of(Activation activation);
-
-// Config reading and checks shared by most families.
 
 /// Creates the layers of a stack, without tensor names. Their number is checked against the
 /// checkpoint before anything is allocated.
@@ -191,11 +187,16 @@ void read_layer_windows(ModelSpec& spec, const ConfigReader& config, std::int64_
 // RoPE settings in configs: rope_theta and rope_scaling (transformers up to v4), or
 // rope_parameters.
 
-/// A family's defaults for absent config keys.
+/// A family's defaults for absent config keys, and its keys outside rope_parameters.
 struct RopeDefaults {
+  struct Keys {
+    std::string_view theta = "rope_theta", partial = "partial_rotary_factor";
+  };
   double theta = 10000.0;
-  double partial = 1.0;             ///< the rotated fraction of each head
-  double original_positions = 0.0;  ///< of LongRoPE's pretraining; 0: as the scaling says
+  double partial = 1.0;  ///< the rotated fraction of each head
+  /// Those of the pretraining, whatever the scaling says.
+  std::optional<double> original_positions = std::nullopt;
+  Keys keys = {};
 };
 
 /// Makes `spec` a RoPE model. Reads theta, the rotated fraction of each head and the scaling. An

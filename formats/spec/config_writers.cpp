@@ -8,7 +8,6 @@
 #include <fmt/ranges.h>
 
 #include "formats/base/error.h"
-#include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/spec/config_reader.h"
 
@@ -234,14 +233,15 @@ constexpr auto kConfigKeys = std::to_array<ConfigKey>({
      }},
     {"sliding_window", [](const ModelSpec& spec) { return or_null(spec.sliding_window); }},
     {"use_sliding_window", [](const ModelSpec&) { return Json(false); }},
+    {"use_qkv_bias", [](const ModelSpec& spec) { return Json(has_attention_biases(spec)); }},
+    {"clip_qkv", [](const ModelSpec& spec) { return or_null(spec.clip_qkv); }},
     {"partial_rotary_factor", rotary_fraction},
     {"rotary_pct", rotary_fraction},
     {"rotary_dim", [](const ModelSpec& spec) { return Json(spec.rope.rotary_dim); }},
     {"rotary_emb_base", [](const ModelSpec& spec) { return Json(spec.rope.theta); }},
     {"original_max_position_embeddings", original_positions},
     {"no_rope_layers", no_rope_layers},
-    {"qk_layernorm",
-     [](const ModelSpec& spec) { return Json(spec.qk_norm == QkNorm::kSharedAcrossHeads); }},
+    {"qk_layernorm", [](const ModelSpec& spec) { return Json(spec.qk_norm != QkNorm::kNone); }},
     {"logit_scale", [](const ModelSpec& spec) { return Json(spec.output_scale); }},
     {"embedding_multiplier", [](const ModelSpec& spec) { return Json(spec.embedding_scale); }},
     {"attention_multiplier", attention_multiplier},
@@ -402,6 +402,14 @@ constexpr auto kArchitectures = std::to_array<Architecture>({
      add_grouped_heads},
     {{"MptForCausalLM", "mpt", begin_config}, {}, add_mpt},
     {{"FalconForCausalLM", "falcon", begin_config}, {}, add_falcon},
+    {{"Qwen3ForCausalLM", "qwen3", llama_frame},
+     {"head_dim", "rms_norm_eps", "attention_bias", "use_sliding_window"}},
+    {{"OlmoForCausalLM", "olmo", llama_frame}, {"attention_bias", "clip_qkv", "pad_token_id"}},
+    {{"Olmo2ForCausalLM", "olmo2", llama_frame},
+     {"rms_norm_eps", "attention_bias", "pad_token_id"}},
+    {{"StableLmForCausalLM", "stablelm", llama_frame},
+     {"partial_rotary_factor", "layer_norm_eps", "use_qkv_bias", "use_parallel_residual",
+      "qk_layernorm"}},
     {{"DeciLMForCausalLM", "nemotron-nas", llama_frame},
      {"rms_norm_eps", "attention_bias", "mlp_bias"},
      add_blocks},

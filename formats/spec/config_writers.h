@@ -11,8 +11,6 @@
 
 namespace regroup {
 
-// The number of kv heads as JSON: standalone, and in config.json under the family's keys.
-
 /// `config_text` with `kv_heads` (one per layer, 0 for layers without attention) under the keys in
 /// `spec`: a number, a list, or query heads per kv head in each layer's object. Every other byte
 /// stays. Throws kBadInput if the text has no such objects.

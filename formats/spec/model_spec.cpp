@@ -1,6 +1,5 @@
 #include "formats/spec/model_spec.h"
 
-#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <set>
@@ -9,7 +8,6 @@
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/spec/alibi.h"
-#include "formats/tensors/checkpoint.h"
 
 namespace regroup {
 
@@ -30,24 +28,17 @@ std::int64_t output_features(const LinearTensors& linear, const Checkpoint& tens
 }  // namespace
 
 std::string_view name_of(PositionKind kind) {
-  switch (kind) {
-    case PositionKind::kRope: return "rope";
-    case PositionKind::kLearned: return "learned";
-    case PositionKind::kSinusoidal: return "sinusoidal";
-    case PositionKind::kAlibi: return "alibi";
-    case PositionKind::kRelativeBias: return "t5";
-    case PositionKind::kNone: return "none";
-  }
-  return "none";
+  // In the order of the enumeration.
+  constexpr std::array<std::string_view, 6> kNames{"none",       "rope",  "learned",
+                                                   "sinusoidal", "alibi", "t5"};
+  static_assert(kNames.size() == static_cast<std::size_t>(PositionKind::kRelativeBias) + 1);
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::string_view name_of(AttentionRole role) {
-  switch (role) {
-    case AttentionRole::kSelf: return "decoder";
-    case AttentionRole::kCross: return "cross";
-    case AttentionRole::kEncoder: return "encoder";
-  }
-  return "decoder";
+  return role == AttentionRole::kSelf    ? "decoder"
+         : role == AttentionRole::kCross ? "cross"
+                                         : "encoder";
 }
 
 std::int64_t ModelSpec::idle_expert_weights() const {
@@ -84,12 +75,9 @@ const AttentionLayout& ModelSpec::attention(AttentionRole role, std::size_t laye
 }
 
 const std::vector<std::int64_t>& ModelSpec::kv_heads_of(AttentionRole role) const {
-  switch (role) {
-    case AttentionRole::kCross: return cross_kv_heads;
-    case AttentionRole::kEncoder: return encoder_kv_heads;
-    case AttentionRole::kSelf: break;
-  }
-  return kv_heads;
+  return role == AttentionRole::kSelf    ? kv_heads
+         : role == AttentionRole::kCross ? cross_kv_heads
+                                         : encoder_kv_heads;
 }
 
 std::vector<std::int64_t>& ModelSpec::kv_heads_of(AttentionRole role) {

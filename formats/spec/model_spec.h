@@ -1,4 +1,5 @@
-// A model in one vocabulary for all families: sizes, positions, and the names of its tensors.
+// A model in one vocabulary for all families: sizes, positions, norms, and the names of its
+// tensors. Plain data, filled in by each family's file.
 #pragma once
 
 #include <algorithm>
@@ -54,8 +55,7 @@ struct AlibiSpec {
   /// Explicit slopes recorded by regroup, [layer][query head] or one row for all layers. Empty if
   /// the family's formula applies.
   std::vector<std::vector<double>> slopes;
-  std::vector<std::vector<double>>
-      encoder_slopes;  ///< the same for the encoder of an encoder-decoder
+  std::vector<std::vector<double>> encoder_slopes;  ///< of an encoder-decoder's encoder
 };
 
 /// Sinusoidal positions (Vaswani et al. 2017, section 3.5): the embedding of index p is D/2 sines
@@ -154,9 +154,6 @@ struct LayerTensors {
     return {&attention_norm, &attention_output_norm, &cross_norm, &mlp_norm, &mlp_output_norm};
   }
 };
-
-// Describes a model in one vocabulary for all families: sizes, positions, norms and tensor names.
-// Plain data, filled in by each family's file.
 
 enum class NormKind { kLayerNorm, kRmsNorm };
 enum class Activation { kSilu, kGeluErf, kGeluTanh, kRelu, kReluSquared };
@@ -317,9 +314,8 @@ struct ModelSpec {
   /// Tensors that training does not change: transformers keeps them as buffers.
   std::vector<std::string> constant_tensors;
 
-  std::optional<std::int64_t>
-      decoder_start_token;                 ///< first input token of an encoder-decoder's decoder
-  std::optional<std::int64_t> mask_token;  ///< replaces masked tokens
+  std::optional<std::int64_t> decoder_start_token;  ///< first input of an encoder-decoder's decoder
+  std::optional<std::int64_t> mask_token;           ///< replaces masked tokens
   Denoising denoising = Denoising::kSpanCorruption;  ///< of an encoder-decoder
 
   /// Path of the config key for the number of kv heads. The keys for cross-attention and an encoder
@@ -432,8 +428,7 @@ ModelSpec with_stored_heads(const ModelSpec& spec, const Checkpoint& tensors);
 /// heads: H entries for queries, G for keys and values. Each head spans d features.
 struct HeadFeatures {
   std::vector<std::int64_t> q, k, v;
-  std::int64_t q_total = 0, k_total = 0,
-               v_total = 0;  ///< features of the tensors that contain them
+  std::int64_t q_total = 0, k_total = 0, v_total = 0;  ///< features of the tensors
 };
 HeadFeatures head_features(Packing packing, std::int64_t query_heads, std::int64_t kv_heads,
                            std::int64_t head_dim);

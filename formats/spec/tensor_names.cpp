@@ -1,5 +1,10 @@
 #include "formats/spec/tensor_names.h"
 
+#include <algorithm>
+#include <set>
+#include <unordered_set>
+#include <vector>
+
 #include <fmt/format.h>
 
 #include "formats/base/printable.h"
@@ -53,6 +58,68 @@ void settle_ties(ModelSpec& spec, const Checkpoint& checkpoint) {
       spec.not_computable = fmt::format("{} differs from {}", name, spec.token_embedding);
       spec.loaders_compute = true;
     }
+  }
+}
+
+bool is_saved_buffer(std::string_view name) {
+  constexpr std::string_view kBufferEndings[] = {
+      "attn.bias",      "attn.masked_bias",      "attn.causal_mask",
+      "attention.bias", "attention.masked_bias", "rotary_emb.inv_freq",
+      "rope.freqs",     "rope_freqs.weight",     "embed_positions.weights",
+      "attn_rot_embd"};
+  return std::ranges::any_of(kBufferEndings,
+                             [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+namespace {
+
+using NameSet = std::set<std::string_view>;
+
+// What is before the numbers of layers in their tensors' names: "model.layers.".
+void add_prefixes(NameSet& prefixes, const std::vector<LayerTensors>& layers) {
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const std::string number = fmt::format(".{}.", i);
+    for_each_tensor(layers[i], [&](std::string_view name, ModelPart) {
+      if (const std::size_t at = name.find(number); at != std::string_view::npos) {
+        prefixes.insert(name.substr(0, at + 1));
+      }
+    });
+  }
+}
+
+bool is_in_layers(std::string_view name, const NameSet& prefixes) {
+  return std::ranges::any_of(prefixes, [&](std::string_view prefix) {
+    const std::string_view rest = name.substr(std::min(prefix.size(), name.size()));
+    const std::size_t digits = rest.find_first_not_of("0123456789");
+    return name.starts_with(prefix) && digits > 0 && digits < rest.size() && rest[digits] == '.';
+  });
+}
+
+}  // namespace
+
+void note_unread_tensors(ModelSpec& spec, const Checkpoint& checkpoint) {
+  constexpr std::size_t kShown = 4;
+  if (spec.attention_only() || !spec.not_computable.empty() || checkpoint.tensors().empty()) {
+    return;  // not described as a whole
+  }
+  NameSet prefixes;
+  add_prefixes(prefixes, spec.layers);
+  add_prefixes(prefixes, spec.encoder_layers);
+  std::unordered_set<std::string_view> known(spec.idle_position_tensors.begin(),
+                                             spec.idle_position_tensors.end());
+  for_each_tensor_of_model(spec, [&](std::string_view name, ModelPart) { known.insert(name); });
+  std::vector<std::string> unread;
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    if (is_in_layers(tensor.name, prefixes) && !known.contains(tensor.name) &&
+        !is_saved_buffer(tensor.name)) {
+      unread.push_back(printable(tensor.name));
+    }
+  }
+  if (!unread.empty()) {
+    spec.contradictions.push_back(
+        fmt::format("{} with these settings has no place for {} of the layers' tensors, which are "
+                    "left unused: {}",
+                    printable(spec.architecture), unread.size(), first_of(unread, kShown)));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "formats/spec/model_spec.h"
 #include "formats/tensors/checkpoint.h"
@@ -104,6 +105,14 @@ void rename_tensors(LayerTensors& layer,
 /// computable. If only another name of the embedding is stored, that is the embedding. Reads the
 /// tensors if several are stored.
 void settle_ties(ModelSpec& spec, const Checkpoint& checkpoint);
+
+/// Whether it is a mask or a frequency that older loaders saved with the weights, by its name. No
+/// loader reads them.
+bool is_saved_buffer(std::string_view name);
+
+/// Adds a sentence to spec.contradictions if the layers have tensors, or there are further layers,
+/// that the model would be computed without.
+void note_unread_tensors(ModelSpec& spec, const Checkpoint& checkpoint);
 
 /// `spec` without its head's tensors.
 ModelSpec without_head(ModelSpec spec);

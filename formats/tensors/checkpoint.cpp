@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <iterator>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -117,7 +118,8 @@ const TensorInfo* Checkpoint::find(std::string_view name) const {
 const TensorInfo& Checkpoint::at(std::string_view name) const {
   const TensorInfo* tensor = find(name);
   if (tensor == nullptr) {
-    throw_bad_input("{}: tensor {} is missing", place_of(*this), printable(name));
+    throw_bad_input("{}: tensor {} is missing{}", place_of(*this), printable(name),
+                    layers_found_in(*this));
   }
   return *tensor;
 }
@@ -198,6 +200,20 @@ std::string place_of(const Checkpoint& checkpoint, const TensorInfo& tensor) {
   const std::string file =
       checkpoint.files().empty() ? place_of(checkpoint) : checkpoint.file_of(tensor).where();
   return fmt::format("{}: tensor {}", file, printable(tensor.name));
+}
+
+std::string layers_found_in(const Checkpoint& checkpoint) {
+  constexpr std::size_t kShown = 4;
+  std::set<std::string> beginnings;
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
+    const std::size_t number = tensor.name.find_first_of("0123456789");
+    if (number != std::string::npos && number > 0 && tensor.name[number - 1] == '.') {
+      beginnings.insert(printable(tensor.name.substr(0, number)));
+    }
+  }
+  return beginnings.empty() ? ""
+                            : "; names of layers begin with " +
+                                  first_of({beginnings.begin(), beginnings.end()}, kShown);
 }
 
 }  // namespace regroup

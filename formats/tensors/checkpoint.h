@@ -89,7 +89,7 @@ class Checkpoint {
   /// The tensor of that name, or null.
   const TensorInfo* find(std::string_view name) const;
 
-  /// The tensor of that name. Throws kBadInput naming it if it is missing.
+  /// The tensor of that name. Throws kBadInput if it is missing, with layers_found_in().
   const TensorInfo& at(std::string_view name) const;
 
   /// Reads a whole tensor, row-major. `out` must have exactly tensor.bytes() bytes.
@@ -137,12 +137,14 @@ std::string encode_index(std::span<const std::pair<std::string, std::size_t>> te
                          std::size_t shard_count, std::uint64_t total_bytes,
                          const WeightNames& names = kSafetensorsWeightNames);
 
-// How errors name a tensor and its file.
-
 /// The path of the checkpoint's only file, or the directory of its files.
 std::string place_of(const Checkpoint& checkpoint);
 
 /// "model/model.safetensors: tensor lm_head.weight".
 std::string place_of(const Checkpoint& checkpoint, const TensorInfo& tensor);
+
+/// "; names of layers begin with decoder.block.; encoder.block.", for errors about tensors that are
+/// missing: what stands before the layers' numbers. Empty if no name has a number.
+std::string layers_found_in(const Checkpoint& checkpoint);
 
 }  // namespace regroup

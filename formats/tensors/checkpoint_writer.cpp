@@ -168,13 +168,11 @@ std::vector<Run> split_at_files(Run tensors) {
 // Shards of at most `max_bytes`. If there are several, shards also end where source files do.
 std::vector<Run> shards_of(Run tensors, std::uint64_t max_bytes) {
   std::vector<Run> shards = split_into_shards(tensors, max_bytes);
-  if (shards.size() == 1) {
-    return shards;
-  }
-  shards.clear();
-  for (const Run& run : split_at_files(tensors)) {
-    const std::vector<Run> parts = split_into_shards(run, max_bytes);
-    append(shards, parts);
+  if (shards.size() > 1) {
+    shards.clear();
+    for (const Run& run : split_at_files(tensors)) {
+      append(shards, split_into_shards(run, max_bytes));
+    }
   }
   return shards;
 }
@@ -273,12 +271,6 @@ void put_string(std::string& out, std::string_view text) {
   out += text;
 }
 
-void put_entry(std::string& out, const GgufMetadata::Entry& entry) {
-  put_string(out, entry.key);
-  append_number(out, static_cast<std::uint32_t>(entry.type));
-  out += entry.bytes;
-}
-
 void put_tensor(std::string& out, const OutputTensor& tensor, std::uint64_t offset) {
   const auto type = ggml_type_of(tensor.dtype);
   if (!type || tensor.shape.size() > kMaxGgufDimensions ||
@@ -319,7 +311,9 @@ std::string encode_metadata(const GgufMetadata& metadata, std::size_t tensors) {
   append_number<std::uint64_t>(header, tensors);
   append_number<std::uint64_t>(header, metadata.entries().size());
   for (const GgufMetadata::Entry& entry : metadata.entries()) {
-    put_entry(header, entry);
+    put_string(header, entry.key);
+    append_number(header, static_cast<std::uint32_t>(entry.type));
+    header += entry.bytes;
   }
   return header;
 }

@@ -1,4 +1,4 @@
-// Element types, their sizes, and arithmetic that does not overflow.
+// Element types, their sizes, and their numbers as doubles.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,7 @@
 
 namespace regroup {
 
-// Element types of safetensors and ggml's quantised block types, and exact conversion of the
-// floating-point ones.
-
+/// Element types of safetensors, and ggml's quantised block types.
 enum class DType : std::uint8_t {
   kBool,
   kF4,
@@ -92,8 +90,6 @@ void decode_to_double(DType dtype, std::span<const std::byte> bytes, std::span<d
 /// float: double rounding would be off by one unit in rare cases.
 void encode_from_double(DType dtype, std::span<const double> values, std::span<std::byte> bytes);
 
-// Converts stored elements to and from doubles: floats of all widths and ggml's block types.
-
 /// Whether decode_numbers() reads the type: F16, BF16, F32, F64, Q4_0 to Q8_0, Q2_K to Q6_K and
 /// MXFP4. Of ggml's other block types (IQ, TQ, NVFP4, Q1_0, Q2_0) only names and sizes are known.
 bool can_decode(DType dtype);
@@ -114,5 +110,15 @@ void decode_numbers(DType dtype, std::span<const std::byte> bytes, std::span<dou
 /// Writes numbers, each rounded once. Throws kUsage for a type that cannot be encoded or a wrong
 /// length, kBadInput for values that are not finite or too large for Q8_0.
 void encode_numbers(DType dtype, std::span<const double> values, std::span<std::byte> bytes);
+
+// Reads elements of almost any stored type as numbers, for inspection only. Covers integers and the
+// 8- and 4-bit floats of quantised checkpoints in addition to the types used in computation.
+
+/// True for every type except F6, complex numbers and block types that cannot be dequantised.
+bool can_read_values(DType dtype);
+
+/// Reads values.size() elements, exactly except for integers beyond 2^53. Throws kUsage for a type
+/// that cannot be read or a wrong length.
+void read_values(DType dtype, std::span<const std::byte> bytes, std::span<double> values);
 
 }  // namespace regroup

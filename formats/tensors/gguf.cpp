@@ -139,9 +139,8 @@ class GgufHeaderReader {
       const std::uint64_t room = file_bytes - std::min(file_bytes, data);
       if (tensor.begin > room || tensor.end > room - tensor.begin) {
         throw_bad_input(
-            "{}: tensor {} has {} bytes at byte {} of the data, which has {} "
-            "(truncated?)",
-            where_, printable(tensor.name), tensor.end, tensor.begin, room);
+            "{}: tensor {} has {} bytes at byte {} of the data, which has {} (truncated?)", where_,
+            printable(tensor.name), tensor.end, tensor.begin, room);
       }
       expected = padded_to(tensor.begin + tensor.end, alignment).value();
       tensor.begin += data;

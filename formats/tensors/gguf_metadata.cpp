@@ -1,5 +1,6 @@
 #include "formats/tensors/gguf_metadata.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <limits>
@@ -12,25 +13,10 @@
 namespace regroup {
 namespace {
 
-struct ValueTypeRow {
-  std::string_view name;
-  std::uint64_t bytes;
-};
-
-// In the order of the enumeration.
-constexpr std::array<ValueTypeRow, 13> kValueTypes{{{"u8", 1},
-                                                    {"i8", 1},
-                                                    {"u16", 2},
-                                                    {"i16", 2},
-                                                    {"u32", 4},
-                                                    {"i32", 4},
-                                                    {"f32", 4},
-                                                    {"bool", 1},
-                                                    {"string", 0},
-                                                    {"array", 0},
-                                                    {"u64", 8},
-                                                    {"i64", 8},
-                                                    {"f64", 8}}};
+// Of value types, in the order of the enumeration.
+constexpr std::array<std::string_view, 13> kValueTypeNames{
+    "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
+constexpr std::array<std::uint64_t, 13> kValueTypeBytes{1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 
 template <typename T>
 std::string encode(T value) {
@@ -105,12 +91,12 @@ std::optional<std::vector<T>> decode_all(GgufType type, std::uint64_t size,
 
 std::string_view name_of(GgufType type) {
   const auto number = static_cast<std::size_t>(type);
-  return number < kValueTypes.size() ? kValueTypes[number].name : "unknown";
+  return number < kValueTypeNames.size() ? kValueTypeNames[number] : "unknown";
 }
 
 std::uint64_t gguf_bytes_of(GgufType type) {
   const auto number = static_cast<std::size_t>(type);
-  return number < kValueTypes.size() ? kValueTypes[number].bytes : 0;
+  return number < kValueTypeBytes.size() ? kValueTypeBytes[number] : 0;
 }
 
 std::optional<std::vector<std::int64_t>> GgufArray::integers() const {
@@ -209,11 +195,7 @@ std::optional<std::vector<std::int64_t>> GgufMetadata::counts(std::string_view k
     return std::vector{*count(key)};
   }
   auto values = array(key)->integers();
-  bool valid = values.has_value();
-  for (std::size_t i = 0; valid && i < values->size(); ++i) {
-    valid = (*values)[i] >= 0;
-  }
-  if (!valid) {
+  if (!values || std::ranges::any_of(*values, [](std::int64_t value) { return value < 0; })) {
     refuse(*entry, "a whole number from 0, or an array of them,");
   }
   return values;
@@ -256,18 +238,12 @@ void GgufMetadata::set_array(std::string_view key, std::span<const std::string> 
   set({std::string(key), GgufType::kArray, encode_array(GgufType::kString, values)});
 }
 
-bool GgufMetadata::remove(std::string_view key) {
-  const auto found = by_key_.find(std::string(key));
-  if (found == by_key_.end()) {
-    return false;
+void GgufMetadata::remove_if(const std::function<bool(std::string_view key)>& unwanted) {
+  std::erase_if(entries_, [&](const Entry& entry) { return unwanted(entry.key); });
+  by_key_.clear();
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    by_key_.emplace(entries_[i].key, i);
   }
-  const std::size_t at = found->second;
-  by_key_.erase(found);
-  entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(at));
-  for (auto& [name, index] : by_key_) {
-    index -= index > at ? 1 : 0;
-  }
-  return true;
 }
 
 }  // namespace regroup

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -96,8 +97,8 @@ class GgufMetadata {
   void set_array(std::string_view key, std::span<const std::string> values);
   /// Sets an already encoded value, such as an entry of another file.
   void set(Entry entry);
-  /// Removes a key. Returns whether it existed.
-  bool remove(std::string_view key);
+  /// Removes the entries whose key is unwanted. The others keep their order.
+  void remove_if(const std::function<bool(std::string_view key)>& unwanted);
 
   const std::string& where() const { return where_; }
 

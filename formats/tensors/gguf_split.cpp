@@ -37,16 +37,10 @@ std::string count_text(const GgufMetadata& metadata, std::string_view key) {
   return value ? fmt::to_string(*value) : "missing";
 }
 
-void check_limits(const GgufMetadata& first) {
-  const std::int64_t parts = parts_recorded_in(first);
-  if (parts > kMaxGgufParts) {
-    throw_bad_input("{}: {} is {}, at most {} allowed", first.where(), kCount, parts,
-                    kMaxGgufParts);
-  }
-  const std::int64_t tensors = needed_count(first, kTensors);
-  if (static_cast<std::uint64_t>(tensors) > kMaxGgufTensors) {
-    throw_bad_input("{}: {} is {}, at most {} allowed", first.where(), kTensors, tensors,
-                    kMaxGgufTensors);
+void check_limit(const GgufMetadata& metadata, std::string_view key, std::int64_t number,
+                 std::uint64_t most) {
+  if (static_cast<std::uint64_t>(number) > most) {
+    throw_bad_input("{}: {} is {}, at most {} allowed", metadata.where(), key, number, most);
   }
 }
 
@@ -104,19 +98,12 @@ void check_same_model(const GgufMetadata& first, const GgufMetadata& part) {
 }
 
 void remove_split_keys(GgufMetadata& metadata) {
-  std::vector<std::string> keys;
-  for (const GgufMetadata::Entry& entry : metadata.entries()) {
-    if (entry.key.starts_with(kSplitPrefix)) {
-      keys.push_back(entry.key);
-    }
-  }
-  for (const std::string& key : keys) {
-    metadata.remove(key);
-  }
+  metadata.remove_if([](std::string_view key) { return key.starts_with(kSplitPrefix); });
 }
 
 GgufModelFiles begin_model(GgufFile first) {
-  check_limits(first.metadata);
+  check_limit(first.metadata, kCount, parts_recorded_in(first.metadata), kMaxGgufParts);
+  check_limit(first.metadata, kTensors, needed_count(first.metadata, kTensors), kMaxGgufTensors);
   GgufModelFiles model{std::move(first.metadata), {}};
   model.parts.push_back(std::move(first.part));
   return model;

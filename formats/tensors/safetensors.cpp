@@ -265,8 +265,7 @@ constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::string_view kHtmlPage = " (an HTML page: the download failed)";
 constexpr std::string_view kLlmc =
     " (weights of llm.c: its dev/eval/export_hf.py --input FILE --output DIRECTORY makes a "
-    "directory "
-    "that is read)";
+    "directory that is read)";
 
 struct WrongFile {
   std::string_view start, hint;

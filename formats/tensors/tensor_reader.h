@@ -1,5 +1,5 @@
 // Reads stored tensors: their bytes in parts, in row-major order, with as little memory as the
-// layout allows; their elements as numbers.
+// layout allows.
 #pragma once
 
 #include <cstddef>
@@ -48,15 +48,5 @@ void for_each_part(
 /// Whether two tensors have the same dtype, shape and bytes. Reads them up to the first difference,
 /// and not at all if they share their place in a file.
 bool same_contents(const Checkpoint& checkpoint, const TensorInfo& a, const TensorInfo& b);
-
-// Reads elements of almost any stored type as numbers, for inspection only. Covers integers and the
-// 8- and 4-bit floats of quantised checkpoints in addition to the types used in computation.
-
-/// True for every type except F6, complex numbers and block types that cannot be dequantised.
-bool can_read_values(DType dtype);
-
-/// Reads values.size() elements, exactly except for integers beyond 2^53. Throws kUsage for a type
-/// that cannot be read or a wrong length.
-void read_values(DType dtype, std::span<const std::byte> bytes, std::span<double> values);
 
 }  // namespace regroup

@@ -15,41 +15,43 @@ namespace regroup {
 
 namespace {
 
-struct NumbersRow {
-  DType dtype;
-  TorchNumbers names;
-};
+constexpr std::array<TorchNumbers, 19> kNumbers{{
+    {DType::kF32, "FloatStorage"},
+    {DType::kF64, "DoubleStorage"},
+    {DType::kF16, "HalfStorage"},
+    {DType::kBF16, "BFloat16Storage"},
+    {DType::kI64, "LongStorage"},
+    {DType::kI32, "IntStorage"},
+    {DType::kI16, "ShortStorage"},
+    {DType::kI8, "CharStorage"},
+    {DType::kU8, "ByteStorage"},
+    {DType::kBool, "BoolStorage"},
+    {DType::kC64, "ComplexFloatStorage"},
+    {DType::kU16, "", "uint16"},
+    {DType::kU32, "", "uint32"},
+    {DType::kU64, "", "uint64"},
+    {DType::kF8E4M3, "", "float8_e4m3fn"},
+    {DType::kF8E5M2, "", "float8_e5m2"},
+    {DType::kF8E4M3Fnuz, "", "float8_e4m3fnuz"},
+    {DType::kF8E5M2Fnuz, "", "float8_e5m2fnuz"},
+    {DType::kF8E8M0, "", "float8_e8m0fnu"},
+}};
 
-constexpr std::array<NumbersRow, 19> kNumbers{{{DType::kF32, {"FloatStorage", ""}},
-                                               {DType::kF64, {"DoubleStorage", ""}},
-                                               {DType::kF16, {"HalfStorage", ""}},
-                                               {DType::kBF16, {"BFloat16Storage", ""}},
-                                               {DType::kI64, {"LongStorage", ""}},
-                                               {DType::kI32, {"IntStorage", ""}},
-                                               {DType::kI16, {"ShortStorage", ""}},
-                                               {DType::kI8, {"CharStorage", ""}},
-                                               {DType::kU8, {"ByteStorage", ""}},
-                                               {DType::kBool, {"BoolStorage", ""}},
-                                               {DType::kC64, {"ComplexFloatStorage", ""}},
-                                               {DType::kU16, {"", "uint16"}},
-                                               {DType::kU32, {"", "uint32"}},
-                                               {DType::kU64, {"", "uint64"}},
-                                               {DType::kF8E4M3, {"", "float8_e4m3fn"}},
-                                               {DType::kF8E5M2, {"", "float8_e5m2"}},
-                                               {DType::kF8E4M3Fnuz, {"", "float8_e4m3fnuz"}},
-                                               {DType::kF8E5M2Fnuz, {"", "float8_e5m2fnuz"}},
-                                               {DType::kF8E8M0, {"", "float8_e8m0fnu"}}}};
+// The row that has `name`, as storage class or as dtype; null if there is none.
+const TorchNumbers* numbers_named(std::string_view name, std::string_view TorchNumbers::* column) {
+  const auto* const row = std::ranges::find(kNumbers, name, column);
+  return row == kNumbers.end() ? nullptr : row;
+}
 
 DType dtype_of(const PickledTensor& pickled, const std::string& where) {
-  const auto row = std::ranges::find_if(kNumbers, [&](const NumbersRow& numbers) {
-    return pickled.dtype.empty() ? numbers.names.storage_class == pickled.storage_type
-                                 : numbers.names.dtype == pickled.dtype;
-  });
-  if (row == kNumbers.end()) {
-    throw_bad_input("{}: element type {} is unknown", where,
-                    printable(pickled.dtype.empty() ? pickled.storage_type : pickled.dtype));
+  const bool named = !pickled.dtype.empty();
+  const std::string_view name = named ? pickled.dtype : pickled.storage_type;
+  const TorchNumbers* numbers =
+      numbers_named(name, named ? &TorchNumbers::name : &TorchNumbers::storage_class);
+  if (numbers == nullptr) {
+    throw_bad_input("{}: element type {} is unknown", where, printable(name));
   }
-  return row->dtype;
+  return numbers->dtype;
 }
 
 std::uint64_t count_elements(const PickledTensor& tensor, const std::string& where) {
@@ -132,11 +134,24 @@ TensorInfo place_torch_tensor(const std::string& name, const PickledTensor& pick
   return tensor;
 }
 
+// Adds the tensors of a pickle in the order of their bytes. `storage_of` finds the bytes of a
+// storage by its key, and throws naming `where` if there are none.
+template <typename StorageOf>
+void place_tensors(Checkpoint::Part& part, const NamedPickledTensors& tensors,
+                   const StorageOf& storage_of) {
+  for (const auto& [name, tensor] : tensors) {
+    const std::string where = fmt::format("{}: tensor {}", part.file.where(), printable(name));
+    const StorageBytes storage = storage_of(std::string(tensor.storage_key), where);
+    part.tensors.push_back(place_torch_tensor(std::string(name), tensor, storage, where));
+  }
+  std::ranges::stable_sort(part.tensors, {}, &TensorInfo::begin);
+}
+
 }  // namespace
 
-TorchNumbers torch_numbers_of(DType dtype) {
-  const auto* const row = std::ranges::find(kNumbers, dtype, &NumbersRow::dtype);
-  return row == kNumbers.end() ? TorchNumbers{} : row->names;
+const TorchNumbers* torch_numbers_of(DType dtype) {
+  const auto* const row = std::ranges::find(kNumbers, dtype, &TorchNumbers::dtype);
+  return row == kNumbers.end() ? nullptr : row;
 }
 
 namespace {
@@ -174,10 +189,8 @@ std::uint64_t element_bytes(std::string_view storage_class) {
   if (storage_class == "UntypedStorage") {
     return 1;
   }
-  const auto row = std::ranges::find_if(kNumbers, [&](const NumbersRow& numbers) {
-    return numbers.names.storage_class == storage_class;
-  });
-  return row == kNumbers.end() ? 0 : bits_of(row->dtype) / 8;
+  const TorchNumbers* numbers = numbers_named(storage_class, &TorchNumbers::storage_class);
+  return numbers == nullptr ? 0 : bits_of(numbers->dtype) / 8;
 }
 
 // A storage as the pickle describes it. All mentions of it must agree.
@@ -255,16 +268,6 @@ StorageMap locate_storages(const File& file, std::uint64_t at, const std::vector
   return storages;
 }
 
-TensorInfo place_tensor(const std::string& name, const PickledTensor& pickled,
-                        const StorageMap& storages, const std::string& file) {
-  const std::string where = fmt::format("{}: tensor {}", file, printable(name));
-  const auto found = storages.find(std::string(pickled.storage_key));
-  if (found == storages.end()) {
-    throw_bad_input("{}: its storage {} is not in the file", where, printable(pickled.storage_key));
-  }
-  return place_torch_tensor(name, pickled, found->second, where);
-}
-
 }  // namespace
 
 Checkpoint::Part open_legacy_torch_checkpoint(const std::filesystem::path& path) {
@@ -281,10 +284,13 @@ Checkpoint::Part open_legacy_torch_checkpoint(const std::filesystem::path& path)
   const NamedPickledTensors tensors = tensors_of(pickles, root, where);  // texts: views of `bytes`
   const std::vector<std::string> keys = storage_keys(pickles, where);
   const StorageMap storages = locate_storages(part.file, pickles.position(), keys, claimed, where);
-  for (const auto& [name, tensor] : tensors) {
-    part.tensors.push_back(place_tensor(std::string(name), tensor, storages, where));
-  }
-  std::ranges::stable_sort(part.tensors, {}, &TensorInfo::begin);
+  place_tensors(part, tensors, [&](const std::string& key, const std::string& tensor) {
+    const auto found = storages.find(key);
+    if (found == storages.end()) {
+      throw_bad_input("{}: its storage {} is not in the file", tensor, printable(key));
+    }
+    return found->second;
+  });
   return part;
 }
 
@@ -292,56 +298,35 @@ namespace {
 
 constexpr std::uint64_t kMaxPickleBytes = 8U << 20;
 
+// By name, without the folder.
+using Archive = std::unordered_map<std::string, ZipEntry>;
+
 // The archive's entries, all in one folder that has the name of the saved file.
-class Archive {
- public:
-  Archive(const File& file, std::string where) : where_(std::move(where)) {
-    for (ZipEntry& entry : read_zip_directory(file)) {
-      const std::size_t slash = entry.name.find('/');
-      std::string folder = entry.name.substr(0, slash);
-      if (slash == std::string::npos || (!entries_.empty() && folder != folder_)) {
-        throw_bad_input(
-            "{}: ZIP entry {} lies outside the archive's folder; not a file of torch.save", where_,
-            printable(entry.name));
-      }
-      folder_ = std::move(folder);
-      std::string name = entry.name.substr(slash + 1);
-      entries_.emplace(std::move(name), std::move(entry));
+Archive entries_of(const File& file, const std::string& where) {
+  Archive entries;
+  std::string folder;
+  for (ZipEntry& entry : read_zip_directory(file)) {
+    const std::size_t slash = entry.name.find('/');
+    const std::string before = std::exchange(folder, entry.name.substr(0, slash));
+    if (slash == std::string::npos || (!entries.empty() && folder != before)) {
+      throw_bad_input(
+          "{}: ZIP entry {} lies outside the archive's folder; not a file of torch.save", where,
+          printable(entry.name));
     }
+    std::string name = entry.name.substr(slash + 1);
+    entries.emplace(std::move(name), std::move(entry));
   }
-
-  const ZipEntry& at(const std::string& name, const std::string& where) const {
-    const auto found = entries_.find(name);
-    if (found == entries_.end()) {
-      throw_bad_input("{}: the archive has no entry {}; not a file of torch.save", where,
-                      printable(name));
-    }
-    return found->second;
-  }
-
-  const ZipEntry* find(const std::string& name) const {
-    const auto found = entries_.find(name);
-    return found == entries_.end() ? nullptr : &found->second;
-  }
-
- private:
-  std::string where_;
-  std::string folder_;
-  std::unordered_map<std::string, ZipEntry> entries_;
-};
-
-TensorInfo place_tensor(const std::string& name, const PickledTensor& pickled,
-                        const Archive& archive, const std::string& file) {
-  const std::string where = fmt::format("{}: tensor {}", file, printable(name));
-  const ZipEntry& entry = archive.at("data/" + std::string(pickled.storage_key), where);
-  return place_torch_tensor(name, pickled, {entry.begin, entry.size}, where);
+  return entries;
 }
 
-void check_byte_order(const File& file, const Archive& archive, const std::string& where) {
-  const ZipEntry* entry = archive.find("byteorder");
-  if (entry != nullptr && read_zip_entry(file, *entry, 64) != "little") {
-    throw_bad_input("{}: its data is not little-endian", where);
+const ZipEntry& entry_at(const Archive& archive, const std::string& name,
+                         const std::string& where) {
+  const auto found = archive.find(name);
+  if (found == archive.end()) {
+    throw_bad_input("{}: the archive has no entry {}; not a file of torch.save", where,
+                    printable(name));
   }
+  return found->second;
 }
 
 }  // namespace
@@ -349,14 +334,19 @@ void check_byte_order(const File& file, const Archive& archive, const std::strin
 Checkpoint::Part open_torch_checkpoint(const std::filesystem::path& path) {
   Checkpoint::Part part{File::open(path), {}, {}};
   const std::string where = printable_path(path);
-  const Archive archive(part.file, where);
-  check_byte_order(part.file, archive, where);
-  const std::string pickle =
-      read_zip_entry(part.file, archive.at("data.pkl", where), kMaxPickleBytes);
-  for (const auto& [name, tensor] : read_state_dict(pickle, where)) {
-    part.tensors.push_back(place_tensor(std::string(name), tensor, archive, where));
+  const Archive archive = entries_of(part.file, where);
+  const auto byte_order = archive.find("byteorder");
+  if (byte_order != archive.end() &&
+      read_zip_entry(part.file, byte_order->second, 64) != "little") {
+    throw_bad_input("{}: its data is not little-endian", where);
   }
-  std::ranges::stable_sort(part.tensors, {}, &TensorInfo::begin);
+  const std::string pickle =
+      read_zip_entry(part.file, entry_at(archive, "data.pkl", where), kMaxPickleBytes);
+  place_tensors(part, read_state_dict(pickle, where),
+                [&](const std::string& key, const std::string& tensor) {
+                  const ZipEntry& entry = entry_at(archive, "data/" + key, tensor);
+                  return StorageBytes{entry.data_at, entry.size};
+                });
   return part;
 }
 

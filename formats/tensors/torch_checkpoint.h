@@ -12,12 +12,13 @@ namespace regroup {
 /// How torch names a dtype: by a storage class ("HalfStorage"), or if there is none by a
 /// torch.dtype ("float8_e4m3fn") on an UntypedStorage. Exactly one is set.
 struct TorchNumbers {
+  DType dtype;
   std::string_view storage_class;
-  std::string_view dtype;
+  std::string_view name = {};
 };
 
-/// Both empty if torch does not support the dtype.
-TorchNumbers torch_numbers_of(DType dtype);
+/// Null if torch does not support the dtype.
+const TorchNumbers* torch_numbers_of(DType dtype);
 
 // The torch.save format before 1.6: several pickles, then the data of each storage.
 

@@ -1,5 +1,3 @@
-#include "formats/tensors/torch_writer.h"
-
 #include <limits>
 
 #include <fmt/format.h>
@@ -7,7 +5,7 @@
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/tensors/checkpoint.h"
+#include "formats/tensors/checkpoint_writer.h"
 #include "formats/tensors/torch_checkpoint.h"
 
 namespace regroup {
@@ -66,15 +64,15 @@ std::string storage_of(const OutputTensor& tensor, const TorchNumbers& numbers, 
 
 // The call that rebuilds a tensor: storage, offset, shape, strides, no gradient, no hooks.
 std::string pickle_tensor(const OutputTensor& tensor, std::size_t key) {
-  const TorchNumbers numbers = torch_numbers_of(tensor.dtype);
-  const bool names_dtype = !numbers.dtype.empty();
-  if (!names_dtype && numbers.storage_class.empty()) {
+  const TorchNumbers* numbers = torch_numbers_of(tensor.dtype);
+  if (numbers == nullptr) {
     throw_usage("tensor {}: torch files hold no {}", printable(tensor.name), name_of(tensor.dtype));
   }
+  const bool names_dtype = !numbers->name.empty();
   return global("torch._utils", names_dtype ? "_rebuild_tensor_v3" : "_rebuild_tensor_v2") + "(" +
-         storage_of(tensor, numbers, key) + integer(0) + tuple_of(tensor.shape) +
+         storage_of(tensor, *numbers, key) + integer(0) + tuple_of(tensor.shape) +
          tuple_of(row_major_strides(tensor.shape)) + "\x89" + empty_dict() +
-         (names_dtype ? global("torch", numbers.dtype) : "") + "tR";
+         (names_dtype ? global("torch", numbers->name) : "") + "tR";
 }
 
 // A protocol 2 pickle, an OrderedDict in which tensor i is row-major in storage "i". Throws kUsage
@@ -147,7 +145,7 @@ void TorchWriter::write_trailer(const std::string& name, std::uint32_t crc32) {
   const EntryOfTensor& place = entries_.at(name);
   ZipLayout& layout = archives_[place.archive];
   layout.set_crc32(place.entry, crc32);
-  const ZipLayout::Entry& entry = layout.entry(place.entry);
+  const ZipEntry& entry = layout.entry(place.entry);
   file(place.archive).write_at(entry.data_at + entry.size, layout.trailer(place.entry));
 }
 

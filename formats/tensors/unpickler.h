@@ -113,8 +113,6 @@ class Unpickler {
   std::vector<Ref> memo_;  // by slot
 };
 
-// Reads the named tensors of a pickled state dict.
-
 using NamedPickledTensors = std::vector<std::pair<std::string_view, PickledTensor>>;
 
 /// Returns the tensors of a pickled state dict in order; names are views of `pickle`. Other entries

@@ -33,7 +33,7 @@ void put32(std::string& bytes, std::uint64_t number) {
 void put64(std::string& bytes, std::uint64_t number) { append_number(bytes, number); }
 
 // The ZIP64 extra field; empty where the plain fields suffice.
-std::string zip64_field(const ZipLayout::Entry& entry) {
+std::string zip64_field(const ZipEntry& entry) {
   std::string values;
   if (entry.size >= kMost32) {
     put64(values, entry.size);
@@ -50,15 +50,15 @@ std::string zip64_field(const ZipLayout::Entry& entry) {
   return field + values;
 }
 
-std::uint16_t flags_of(const ZipLayout::Entry& entry) {
+std::uint16_t flags_of(const ZipEntry& entry) {
   return entry.size > 0 ? kUtf8Names | kSizesFollow : kUtf8Names;
 }
 
-std::uint16_t version_of(const ZipLayout::Entry& entry) {
+std::uint16_t version_of(const ZipEntry& entry) {
   return zip64_field(entry).empty() ? kVersion : kVersion64;
 }
 
-void put_central_record(std::string& bytes, const ZipLayout::Entry& entry) {
+void put_central_record(std::string& bytes, const ZipEntry& entry) {
   const std::string zip64 = zip64_field(entry);
   bytes += "PK\x01\x02";
   put16(bytes, version_of(entry));  // made by
@@ -104,7 +104,7 @@ std::string end_records(std::uint64_t entries, std::uint64_t size, std::uint64_t
 }  // namespace
 
 std::size_t ZipLayout::add(std::string name, std::uint64_t size) {
-  Entry entry{std::move(name), end_, 0, size, 0};
+  ZipEntry entry{std::move(name), end_, 0, size, 0};
   const std::uint64_t unpadded =
       end_ + kLocalBytes + entry.name.size() + zip64_field(entry).size() + kExtraHeadBytes;
   entry.data_at = (unpadded + kAlignment - 1) / kAlignment * kAlignment;
@@ -114,7 +114,7 @@ std::size_t ZipLayout::add(std::string name, std::uint64_t size) {
 }
 
 std::string ZipLayout::header(std::size_t number) const {
-  const Entry& entry = entries_[number];
+  const ZipEntry& entry = entries_[number];
   const std::string zip64 = zip64_field(entry);
   const std::uint64_t extra = entry.data_at - entry.header_at - kLocalBytes - entry.name.size();
   const std::uint64_t padding = extra - zip64.size() - kExtraHeadBytes;
@@ -132,7 +132,7 @@ std::string ZipLayout::header(std::size_t number) const {
 }
 
 std::string ZipLayout::trailer(std::size_t number) const {
-  const Entry& entry = entries_[number];
+  const ZipEntry& entry = entries_[number];
   if (entry.size == 0) {
     return "";
   }
@@ -146,7 +146,7 @@ std::string ZipLayout::trailer(std::size_t number) const {
 
 std::string ZipLayout::directory() const {
   std::string bytes;
-  for (const Entry& entry : entries_) {
+  for (const ZipEntry& entry : entries_) {
     put_central_record(bytes, entry);
   }
   return bytes + end_records(entries_.size(), bytes.size(), end_);
@@ -253,12 +253,11 @@ class Zip64Values {
   std::string_view values_;
 };
 
-// One record of the central directory. `offset` is the position of its local header.
+// One record of the central directory.
 struct CentralRecord {
   ZipEntry entry;
   std::uint16_t flags = 0;
   std::uint16_t method = 0;
-  std::uint64_t offset = 0;
 };
 
 // Reads the numbers that the ZIP64 extra field may replace, and refuses what torch does not write.
@@ -281,7 +280,7 @@ void read_entry_sizes(CentralRecord& record, const File& file, std::string_view 
     throw_bad_input("{}: ZIP entry {} is encrypted", file.where(), name);
   }
   record.entry.size = *unpacked;
-  record.offset = *offset;
+  record.entry.header_at = *offset;
 }
 
 CentralRecord parse_central_record(const File& file, std::string_view directory,
@@ -313,11 +312,11 @@ CentralRecord parse_central_record(const File& file, std::string_view directory,
 // The beginning of the data, after the local header. The header must agree with the directory.
 std::uint64_t data_begin_of(const File& file, const CentralRecord& record) {
   const std::string name = printable(record.entry.name);
-  const std::string local = read_range(file, record.offset, kLocalBytes, "local header");
+  const std::string local = read_range(file, record.entry.header_at, kLocalBytes, "local header");
   const std::uint64_t name_size = number_at<std::uint16_t>(local, 26);
   const std::uint64_t extra_size = number_at<std::uint16_t>(local, 28);
-  const std::string rest =
-      read_range(file, record.offset + kLocalBytes, name_size + extra_size, "local header");
+  const std::string rest = read_range(file, record.entry.header_at + kLocalBytes,
+                                      name_size + extra_size, "local header");
   // Without them only the directory's are used.
   const bool holds_sizes = (record.flags & kSizesFollow) == 0;
   if (number_at<std::uint32_t>(local, 0) != kLocalSignature ||
@@ -334,25 +333,24 @@ std::uint64_t data_begin_of(const File& file, const CentralRecord& record) {
     throw_bad_input("{}: ZIP entry {}: its local header and the directory disagree on its size",
                     file.where(), name);
   }
-  return record.offset + kLocalBytes + name_size + extra_size;
+  return record.entry.header_at + kLocalBytes + name_size + extra_size;
 }
 
 // Checks for duplicate names and for overlap with another entry's local header or data. Sorts the
-// records by offset.
-void check_records(const File& file, std::vector<CentralRecord>& records) {
+// entries by offset.
+void check_entries(const File& file, std::vector<ZipEntry>& entries) {
   std::unordered_set<std::string_view> names;
-  for (const CentralRecord& record : records) {
-    if (!names.insert(record.entry.name).second) {
-      throw_bad_input("{}: two ZIP entries are named {}", file.where(),
-                      printable(record.entry.name));
+  for (const ZipEntry& entry : entries) {
+    if (!names.insert(entry.name).second) {
+      throw_bad_input("{}: two ZIP entries are named {}", file.where(), printable(entry.name));
     }
   }
-  std::ranges::sort(records, {}, &CentralRecord::offset);
-  for (std::size_t i = 1; i < records.size(); ++i) {
-    const ZipEntry& before = records[i - 1].entry;
-    if (records[i].offset < before.begin + before.size) {
+  std::ranges::sort(entries, {}, &ZipEntry::header_at);
+  for (std::size_t i = 1; i < entries.size(); ++i) {
+    const ZipEntry& before = entries[i - 1];
+    if (entries[i].header_at < before.data_at + before.size) {
       throw_bad_input("{}: ZIP entries {} and {} overlap", file.where(), printable(before.name),
-                      printable(records[i].entry.name));
+                      printable(entries[i].name));
     }
   }
 }
@@ -367,28 +365,23 @@ std::vector<ZipEntry> read_zip_directory(const File& file) {
                     kMaxDirectoryBytes);
   }
   const std::string bytes = read_range(file, directory.begin, directory.size, "directory");
-  std::vector<CentralRecord> records;
+  std::vector<ZipEntry> entries;
   std::uint64_t at = 0;
   for (std::uint64_t i = 0; i < directory.entries; ++i) {
     CentralRecord record = parse_central_record(file, bytes, at);
-    record.entry.begin = data_begin_of(file, record);
-    if (record.entry.begin > directory.begin ||
-        record.entry.size > directory.begin - record.entry.begin) {
+    ZipEntry& entry = record.entry;
+    entry.data_at = data_begin_of(file, record);
+    if (entry.data_at > directory.begin || entry.size > directory.begin - entry.data_at) {
       throw_bad_input("{}: ZIP entry {} reaches into the directory (truncated?)", file.where(),
-                      printable(record.entry.name));
+                      printable(entry.name));
     }
-    records.push_back(std::move(record));
+    entries.push_back(std::move(entry));
   }
   if (at != bytes.size()) {
     throw_bad_input("{}: {} bytes after the last record of the ZIP directory", file.where(),
                     bytes.size() - at);
   }
-  check_records(file, records);
-  std::vector<ZipEntry> entries;
-  entries.reserve(records.size());
-  for (CentralRecord& record : records) {
-    entries.push_back(std::move(record.entry));
-  }
+  check_entries(file, entries);
   return entries;
 }
 
@@ -397,7 +390,7 @@ std::string read_zip_entry(const File& file, const ZipEntry& entry, std::uint64_
     throw_bad_input("{}: ZIP entry {} has {} bytes, at most {} allowed", file.where(),
                     printable(entry.name), entry.size, max_bytes);
   }
-  std::string bytes = read_range(file, entry.begin, entry.size, "entry");
+  std::string bytes = read_range(file, entry.data_at, entry.size, "entry");
   if (crc32_of(std::as_bytes(std::span(bytes))) != entry.crc32) {
     throw_bad_input("{}: ZIP entry {}: its CRC is wrong (damaged?)", file.where(),
                     printable(entry.name));

@@ -9,30 +9,32 @@
 
 namespace regroup {
 
-// The layout of a ZIP archive to be written, the same as torch.save's. APPNOTE.TXT 6.3.10, sections
-// 4.3 and 4.5
+// ZIP archives as torch.save writes them: uncompressed entries, each a byte range of the file.
+// APPNOTE.TXT 6.3.10, sections 4.3 and 4.5
 
-/// Entries are uncompressed; a padding field in each header aligns the data. Sizes and CRC follow
-/// the data, so that headers can be written first. torch may compute offsets instead of reading
-/// them (get_record_offset_no_read), so this layout must match torch's exactly.
+struct ZipEntry {
+  std::string name;
+  std::uint64_t header_at = 0;  ///< offset of its header in the file
+  std::uint64_t data_at = 0;    ///< offset of its data in the file
+  std::uint64_t size = 0;       ///< of its data, in bytes
+  std::uint32_t crc32 = 0;
+};
+
+/// The layout of an archive to be written, the same as torch.save's. A padding field in each header
+/// aligns the data. Sizes and CRC follow the data, so that headers can be written first. torch may
+/// compute offsets instead of reading them (get_record_offset_no_read), so this layout must match
+/// torch's exactly.
 class ZipLayout {
  public:
   /// Alignment of every entry's data, in bytes.
   static constexpr std::uint64_t kAlignment = 64;
 
-  struct Entry {
-    std::string name;
-    std::uint64_t header_at = 0;
-    std::uint64_t data_at = 0;
-    std::uint64_t size = 0;
-    std::uint32_t crc32 = 0;  ///< set it before calling trailer() and directory()
-  };
-
   /// Appends an entry; returns its number.
   std::size_t add(std::string name, std::uint64_t size);
 
   std::size_t entry_count() const { return entries_.size(); }
-  const Entry& entry(std::size_t number) const { return entries_[number]; }
+  const ZipEntry& entry(std::size_t number) const { return entries_[number]; }
+  /// Call it before trailer() and directory().
   void set_crc32(std::size_t number, std::uint32_t crc32) { entries_[number].crc32 = crc32; }
 
   /// The bytes before the data, from header_at to data_at.
@@ -44,18 +46,8 @@ class ZipLayout {
   std::uint64_t directory_at() const { return end_; }
 
  private:
-  std::vector<Entry> entries_;
+  std::vector<ZipEntry> entries_;
   std::uint64_t end_ = 0;
-};
-
-// Reads the ZIP archives that torch.save writes: uncompressed entries, each a byte range of the
-// file. APPNOTE.TXT 6.3.10, sections 4.3 and 4.5
-
-struct ZipEntry {
-  std::string name;
-  std::uint64_t begin = 0;  ///< offset of its data in the file
-  std::uint64_t size = 0;   ///< bytes
-  std::uint32_t crc32 = 0;
 };
 
 /// Lists the entries of an archive. Throws kBadInput for anything torch does not write: compressed

@@ -1,20 +1,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
-#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
-#include <utility>
 
 #include "formats/base/error.h"
-#include "formats/base/printable.h"
 #include "formats/base/ranges.h"
 #include "formats/vocabulary/tokenizer_files.h"
-#include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
-
 namespace {
 
 // The sum of the squares of the tokens' lengths, which bounds the time and the bytes of all merges.
@@ -42,26 +36,21 @@ TokenScores normal_tokens(const Vocabulary& vocabulary, std::string_view where) 
   return tokens;
 }
 
-// Where `token` can be cut into two tokens, the longest first half first.
+// Where `token` can be cut into two tokens, the longest first half first. But two pairs that make
+// it can overlap in a text, as l m and m r in "l m r" with l m = m r: the left one is cut after a
+// period of the token, the right one as far from the other end. Then the left one comes first.
 std::vector<std::size_t> cuts_of(const TokenScores& tokens, std::string_view token) {
-  std::vector<std::size_t> cuts;
-  for (std::size_t cut = token.size(); cut-- > 1;) {
-    if (!continues_utf8(token[cut]) && tokens.contains(token.substr(0, cut)) &&
-        tokens.contains(token.substr(cut))) {
-      cuts.push_back(cut);
-    }
-  }
-  return cuts;
-}
-
-// Two pairs that make `token` can overlap in a text, as l m and m r in "l m r" with l m = m r. The
-// left one is cut after a period of the token, the right one as far from the other end. It must
-// come first.
-void put_leftmost_first(std::vector<std::size_t>& cuts, std::string_view token) {
   const auto is_period = [&](std::size_t length) {
     return token.substr(length) == token.substr(0, token.size() - length);
   };
-  const std::vector<std::size_t> before = cuts;
+  std::vector<std::size_t> before;
+  for (std::size_t cut = token.size(); cut-- > 1;) {
+    if (!continues_utf8(token[cut]) && tokens.contains(token.substr(0, cut)) &&
+        tokens.contains(token.substr(cut))) {
+      before.push_back(cut);
+    }
+  }
+  std::vector<std::size_t> cuts = before;
   for (std::size_t i = 0; i < before.size() && 2 * before[i] > token.size(); ++i) {
     const std::size_t mirrored = token.size() - before[i];
     const auto found =
@@ -71,6 +60,7 @@ void put_leftmost_first(std::vector<std::size_t>& cuts, std::string_view token) 
       std::swap(cuts[i], cuts[static_cast<std::size_t>(found - before.begin())]);
     }
   }
+  return cuts;
 }
 
 // The pairs of a token that can be made.
@@ -124,8 +114,7 @@ void append_tied(const std::vector<Makings>& tied, std::vector<Merge>& merges,
   }
   std::vector<Merge> of_runs;
   for (const Makings& each : tied) {
-    std::vector<Merge>& list = repeats_one_character(each.token) ? of_runs : merges;
-    list.insert(list.end(), each.pairs.begin(), each.pairs.end());
+    append(repeats_one_character(each.token) ? of_runs : merges, each.pairs);
   }
   std::ranges::stable_sort(of_runs, [](const Merge& one, const Merge& other) {
     return std::pair(one.first.size(), one.second.size()) >
@@ -133,52 +122,6 @@ void append_tied(const std::vector<Makings>& tied, std::vector<Merge>& merges,
   });
   append(merges, of_runs);
 }
-
-std::vector<Merge> pairs_of(const TokenScores& tokens, std::string_view token) {
-  std::vector<std::size_t> cuts = cuts_of(tokens, token);
-  put_leftmost_first(cuts, token);
-  std::vector<Merge> pairs;
-  for (const std::size_t cut : cuts) {
-    pairs.emplace_back(token.substr(0, cut), token.substr(cut));
-  }
-  return pairs;
-}
-
-}  // namespace
-
-bool repeats_one_character(std::string_view token) {
-  const std::string_view first = token.substr(0, std::max<std::size_t>(utf8_sequence(token), 1));
-  for (std::size_t at = first.size(); at < token.size(); at += first.size()) {
-    if (token.substr(at, first.size()) != first) {
-      return false;
-    }
-  }
-  return true;
-}
-
-std::vector<Merge> merges_by_score(const Vocabulary& vocabulary, std::string_view where) {
-  const TokenScores tokens = normal_tokens(vocabulary, where);
-  std::vector<std::pair<float, std::string_view>> order;
-  for (const auto& [text, score] : tokens) {
-    order.emplace_back(-score, text);
-  }
-  std::ranges::sort(order);
-  std::vector<Merge> merges;
-  std::vector<Makings> tied;
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    Makings makings{order[i].second, pairs_of(tokens, order[i].second)};
-    if (!makings.pairs.empty()) {
-      tied.push_back(std::move(makings));
-    }
-    if (i + 1 == order.size() || order[i + 1].first != order[i].first) {
-      append_tied(tied, merges, where);
-      tied.clear();
-    }
-  }
-  return merges;
-}
-
-namespace {
 
 // Roles of tokens and the keys of their ids. The format spells "seperator" this way.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kIds{{
@@ -201,17 +144,17 @@ constexpr std::size_t kMaxStoredTokens = 4U << 20;
 constexpr std::size_t kMaxStoredTokenBytes = 4096;
 constexpr std::size_t kMaxStoredBytes = 16U << 20;  // of all tokens
 
-// What llama.cpp assumes for a kind of vocabulary. Ids are -1 where it assumes none.
+// What llama.cpp assumes for a kind of vocabulary.
 struct KindOfVocabulary {
   std::string_view model;
-  std::int64_t bos, eos, unk, sep, pad, mask;
+  std::array<std::int64_t, kIds.size()> ids;  // of the roles in kIds; -1 for none
   bool scored, merged, adds_bos, adds_space;
 };
 constexpr std::array<KindOfVocabulary, 4> kKinds{{
-    {"llama", 1, 2, 0, -1, -1, -1, true, false, true, true},
-    {"gpt2", -1, -1, -1, -1, -1, -1, false, true, false, false},
-    {"t5", -1, 1, 2, -1, 0, -1, true, false, false, false},
-    {"bert", 101, -1, 100, 102, 0, 103, false, false, true, false},
+    {"llama", {1, 2, 0, -1, -1, -1, -1}, true, false, true, true},
+    {"gpt2", {-1, -1, -1, -1, -1, -1, -1}, false, true, false, false},
+    {"t5", {-1, 1, 2, -1, 0, -1, -1}, true, false, false, false},
+    {"bert", {101, -1, 100, 102, 0, 103, -1}, false, false, true, false},
 }};
 
 const KindOfVocabulary& kind_of(const GgufMetadata& metadata) {
@@ -319,24 +262,18 @@ void read_scores(Vocabulary& vocabulary, const GgufMetadata& metadata) {
 void read_special_ids(Vocabulary& vocabulary, const KindOfVocabulary& kind,
                       const GgufMetadata& metadata) {
   const auto count = static_cast<std::int64_t>(vocabulary.tokens.size());
-  const auto put = [&](const std::string& role, std::int64_t id) {
-    if (id >= 0 && id < count) {
-      vocabulary.special_ids.emplace(role, static_cast<std::uint32_t>(id));
-    }
-  };
   for (const auto& [role, id] : special_ids_in(metadata)) {
     if (id >= count) {
       throw_bad_input("{}: the {} token has the id {}, there are {} tokens", metadata.where(), role,
                       id, count);
     }
-    put(role, id);
+    vocabulary.special_ids.emplace(role, static_cast<std::uint32_t>(id));
   }
-  put("bos", kind.bos);
-  put("eos", kind.eos);
-  put("unk", kind.unk);
-  put("sep", kind.sep);
-  put("pad", kind.pad);
-  put("mask", kind.mask);
+  for (std::size_t i = 0; i < kIds.size(); ++i) {
+    if (kind.ids[i] >= 0 && kind.ids[i] < count) {
+      vocabulary.special_ids.emplace(kIds[i].first, static_cast<std::uint32_t>(kind.ids[i]));
+    }
+  }
 }
 
 void read_charsmap(Vocabulary& vocabulary, const GgufMetadata& metadata) {
@@ -355,6 +292,37 @@ void read_charsmap(Vocabulary& vocabulary, const GgufMetadata& metadata) {
 }
 
 }  // namespace
+
+bool repeats_one_character(std::string_view token) {
+  const std::size_t first = std::min(std::max<std::size_t>(utf8_sequence(token), 1), token.size());
+  return token.substr(first) == token.substr(0, token.size() - first);
+}
+
+std::vector<Merge> merges_by_score(const Vocabulary& vocabulary, std::string_view where) {
+  const TokenScores tokens = normal_tokens(vocabulary, where);
+  std::vector<std::pair<float, std::string_view>> order;
+  for (const auto& [text, score] : tokens) {
+    order.emplace_back(-score, text);
+  }
+  std::ranges::sort(order);
+  std::vector<Merge> merges;
+  std::vector<Makings> tied;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::string_view token = order[i].second;
+    std::vector<Merge> pairs;
+    for (const std::size_t cut : cuts_of(tokens, token)) {
+      pairs.emplace_back(token.substr(0, cut), token.substr(cut));
+    }
+    if (!pairs.empty()) {
+      tied.push_back({token, std::move(pairs)});
+    }
+    if (i + 1 == order.size() || order[i + 1].first != order[i].first) {
+      append_tied(tied, merges, where);
+      tied.clear();
+    }
+  }
+  return merges;
+}
 
 void set_vocabulary(GgufMetadata& metadata, const Vocabulary& vocabulary) {
   metadata.set_string("tokenizer.ggml.model", vocabulary.model);

@@ -1,14 +1,11 @@
 #include <algorithm>
 #include <array>
-#include <vector>
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "formats/vocabulary/tokenizer_files.h"
-#include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
-
 namespace {
 
 using Step = nlohmann::json;
@@ -117,28 +114,7 @@ constexpr auto kPreTokenizations = std::to_array<PreTokenization>({
     {.names = "default", .steps = llama_cpp},
 });
 
-}  // namespace
-
-const PreTokenization* find_pre_tokenization(std::string_view stored) {
-  const std::string wanted = fmt::format(" {} ", stored.empty() ? "default" : stored);
-  const auto* const found =
-      std::ranges::find_if(kPreTokenizations, [&](const PreTokenization& each) {
-        return fmt::format(" {} ", each.names).find(wanted) != std::string::npos;
-      });
-  return found == kPreTokenizations.end() ? nullptr : found;
-}
-
-std::string pre_tokenization_names() {
-  std::string names;
-  for (const PreTokenization& each : kPreTokenizations) {
-    names += (names.empty() ? "" : " ") + std::string(each.names);
-  }
-  return names;
-}
-
 // Finds llama.cpp's name for the way in which tokenizer.json splits text before BPE.
-
-namespace {
 
 // The steps of a pre-tokenizer. Sequences are flattened one level deep; no tokenizer nests them.
 std::vector<const SortedJson*> steps_of(const SortedJson& pre_tokenizer) {
@@ -193,15 +169,43 @@ bool is_bloom_pattern(std::string_view pattern) {
 }
 
 bool has_step(const std::vector<const SortedJson*>& steps, std::string_view type) {
-  for (const SortedJson* step : steps) {
-    if (token_text(*step, "type") == type) {
-      return true;
-    }
+  return std::ranges::any_of(
+      steps, [&](const SortedJson* step) { return token_text(*step, "type") == type; });
+}
+
+// Printable bytes of Latin-1 are the character of the same number. The others get the characters
+// from U+0100 on, in order.
+std::array<std::string, 256> characters_of_bytes() {
+  std::array<std::string, 256> characters;
+  unsigned next = 0x100;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
+    append_utf8(characters[byte], printable ? byte : next++);
   }
-  return false;
+  return characters;
 }
 
 }  // namespace
+
+bool is_listed(std::string_view name, std::string_view names) {
+  return fmt::format(" {} ", names).find(fmt::format(" {} ", name)) != std::string::npos;
+}
+
+const PreTokenization* find_pre_tokenization(std::string_view stored) {
+  const std::string_view wanted = stored.empty() ? "default" : stored;
+  const auto* const found = std::ranges::find_if(
+      kPreTokenizations,
+      [&](const PreTokenization& each) { return is_listed(wanted, each.names); });
+  return found == kPreTokenizations.end() ? nullptr : found;
+}
+
+std::string pre_tokenization_names() {
+  std::string names;
+  for (const PreTokenization& each : kPreTokenizations) {
+    names += fmt::format("{}{}", names.empty() ? "" : " ", each.names);
+  }
+  return names;
+}
 
 std::string pre_tokenizer_name(const SortedJson& tokenizer) {
   const std::vector<const SortedJson*> steps = steps_of(member_of(tokenizer, "pre_tokenizer"));
@@ -223,26 +227,6 @@ std::string pre_tokenizer_name(const SortedJson& tokenizer) {
   }
   return steps.size() == 2 && is_bloom_pattern(pattern_of(*steps.front())) ? "bloom" : "";
 }
-
-namespace {
-
-// Printable bytes of Latin-1 are the character of the same number. The others get the characters
-// from U+0100 on, in order. All are below U+0800: at most two bytes of UTF-8.
-std::array<std::string, 256> characters_of_bytes() {
-  std::array<std::string, 256> characters;
-  unsigned next = 0x100;
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    const bool printable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
-    const unsigned code = printable ? byte : next++;
-    if (code >= 0x80) {
-      characters[byte] += static_cast<char>(0xc0 | code >> 6);
-    }
-    characters[byte] += static_cast<char>(code < 0x80 ? code : 0x80 | (code & 0x3f));
-  }
-  return characters;
-}
-
-}  // namespace
 
 void append_byte_level(std::string_view text, std::string& result) {
   static const std::array<std::string, 256> characters = characters_of_bytes();

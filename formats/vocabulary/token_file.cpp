@@ -1,19 +1,14 @@
 #include "formats/vocabulary/token_file.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <cstddef>
 #include <regex>
-#include <string>
-#include <vector>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "formats/vocabulary/token_writer.h"
 
 namespace regroup {
-
 namespace {
 
 constexpr std::uint64_t kSample = 64U << 10;
@@ -22,38 +17,27 @@ constexpr std::uint64_t kSample = 64U << 10;
 // KiB of ids never do.
 constexpr std::size_t kFewestTextBytes = 8, kFewestIds = 32;
 
-std::uint8_t number_of(char byte) { return static_cast<std::uint8_t>(byte); }
-
-struct Range {
-  unsigned least = 0xffff, most = 0;
-
-  void add(unsigned value) {
-    least = std::min(least, value);
-    most = std::max(most, value);
-  }
-};
-
-// The lower and upper halves of possible 32-bit ids.
+// The largest lower and upper halves of possible 32-bit ids.
 struct Halves {
-  Range lower, upper;
+  unsigned lower = 0, upper = 0;
   unsigned lower_bytes = 0;  // bitwise or of the lower bytes of all 16-bit numbers
 };
 
 Halves halves_of(std::string_view sample) {
   Halves halves;
   for (std::size_t i = 0; i + 1 < sample.size(); i += 2) {
-    const unsigned low = number_of(sample[i]);
-    const unsigned id = low | static_cast<unsigned>(number_of(sample[i + 1])) << 8;
-    (i % 4 == 0 ? halves.lower : halves.upper).add(id);
-    halves.lower_bytes |= low;
+    const unsigned id = number_at<std::uint16_t>(sample, i);
+    unsigned& most = i % 4 == 0 ? halves.lower : halves.upper;
+    most = std::max(most, id);
+    halves.lower_bytes |= id & 0xff;
   }
   return halves;
 }
 
 bool has_32_bits(const Halves& halves) {
   constexpr unsigned kMostUpper = 16;  // allows vocabularies of a million
-  return (halves.upper.most == 0 && halves.lower.most > 0) ||
-         (halves.upper.most < kMostUpper && halves.lower.most >= 256);
+  return (halves.upper == 0 && halves.lower > 0) ||
+         (halves.upper < kMostUpper && halves.lower >= 256);
 }
 
 // Of what has 32 bits.
@@ -66,7 +50,7 @@ bool has_64_bits(std::string_view sample) {
 }
 
 bool is_big_endian(const Halves& halves) {
-  return halves.lower_bytes == 0 && std::max(halves.lower.most, halves.upper.most) > 0;
+  return halves.lower_bytes == 0 && std::max(halves.lower, halves.upper) > 0;
 }
 
 // The bytes of an id in a file without a header: 2, or 4 or 8 if the first 64 KiB have zeros where
@@ -127,14 +111,25 @@ class Column {
   std::vector<T> piece_;
 };
 
-struct MegatronTokens {
-  MegatronType type;
+// A type of ids, by what a header calls it.
+template <typename Name>
+struct StoredType {
+  Name name;
   std::int64_t bytes;
   std::string_view format;
 };
-constexpr std::array<MegatronTokens, 3> kMegatronTokens{{{MegatronType::kU8, 1, "Megatron u8"},
-                                                         {MegatronType::kI32, 4, "Megatron i32"},
-                                                         {MegatronType::kU16, 2, "Megatron u16"}}};
+
+constexpr auto kMegatronTypes =
+    std::to_array<StoredType<MegatronType>>({{MegatronType::kU8, 1, "Megatron u8"},
+                                             {MegatronType::kI32, 4, "Megatron i32"},
+                                             {MegatronType::kU16, 2, "Megatron u16"}});
+
+constexpr auto kNumpyTypes = std::to_array<StoredType<std::string_view>>({{"<u2", 2, "numpy u16"},
+                                                                          {"<u4", 4, "numpy u32"},
+                                                                          {"<i4", 4, "numpy i32"},
+                                                                          {"<i8", 8, "numpy i64"},
+                                                                          {"<u8", 8, "numpy u64"},
+                                                                          {"|u1", 1, "numpy u8"}});
 
 // A bad index is an error. Without it, the tokens would be read in another format.
 void check_magic(const File& file) {
@@ -154,22 +149,56 @@ bool is_named(const std::filesystem::path& path) {
          std::filesystem::file_type::not_found;
 }
 
-}  // namespace
+constexpr std::string_view kNumpyMagic{"\x93NUMPY", 6};
+constexpr std::uint64_t kLlmcHeader = 256 * sizeof(std::int32_t);
+constexpr std::int32_t kLlmcMagicNarrow = 20240520;  // version 1, u16
+constexpr std::int32_t kLlmcMagicWide = 20240801;    // version 7, u32
 
-std::optional<MegatronIndex> MegatronIndex::beside(const std::filesystem::path& path) {
-  std::filesystem::path index = path;
-  index.replace_extension(".idx");
-  if ((path.extension() != ".bin" && path.extension() != ".idx") || !is_named(index)) {
-    return std::nullopt;
-  }
-  File file = File::open(index);
-  check_magic(file);
-  MegatronIndex result(std::move(file));
-  result.read_header();
-  return result;
+template <typename T>
+void read_ids(const File& file, std::uint64_t offset, std::span<std::int64_t> ids) {
+  std::vector<T> stored(ids.size());
+  file.read_at(offset, std::as_writable_bytes(std::span(stored)));
+  std::copy(stored.begin(), stored.end(), ids.begin());
 }
 
-void MegatronIndex::read_header() {
+// The value of a key in numpy's header, a Python dict: {'descr': '<u2', 'shape': (10,), …}.
+std::string numpy_field(const std::string& header, const char* key, const char* value) {
+  std::smatch match;
+  const std::regex pattern(std::string("'") + key + "'\\s*:\\s*" + value);
+  return std::regex_search(header, match, pattern) ? match[1].str() : std::string();
+}
+
+// The product of "40, 64", or 0 for what is no such list or too large.
+std::int64_t elements_of_shape(const std::string& shape) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 56;
+  std::int64_t elements = shape.empty() ? 0 : 1;
+  const char* at = shape.data();
+  const char* const end = at + shape.size();
+  while (at != end && elements > 0) {
+    std::int64_t size = 0;
+    const auto [stopped, fault] = std::from_chars(at, end, size);
+    elements = fault == std::errc() && size > 0 && size <= kMost / elements ? elements * size : 0;
+    at = std::find_if(stopped, end, [](char letter) { return letter >= '0' && letter <= '9'; });
+  }
+  return elements;
+}
+
+}  // namespace
+
+std::optional<std::filesystem::path> index_beside(const std::filesystem::path& path) {
+  std::filesystem::path index = path;
+  index.replace_extension(".idx");
+  const bool may_have_one = path.extension() == ".bin" || path.extension() == ".idx";
+  return may_have_one && is_named(index) ? std::optional(index) : std::nullopt;
+}
+
+std::optional<MegatronIndex> MegatronIndex::beside(const std::filesystem::path& path) {
+  const auto index = index_beside(path);
+  return index ? std::optional(MegatronIndex(File::open(*index))) : std::nullopt;
+}
+
+MegatronIndex::MegatronIndex(File file) : file_(std::move(file)) {
+  check_magic(file_);
   if (file_.size() < kHeader) {
     throw_bad_input("{}: {} bytes, a Megatron index has {} or more", file_.where(), file_.size(),
                     kHeader);
@@ -179,9 +208,9 @@ void MegatronIndex::read_header() {
     throw_bad_input("{}: Megatron index of version {}, allowed is 1", file_.where(), version);
   }
   const auto type = read_number<std::uint8_t>(file_, 17);
-  const auto* const tokens =
-      std::ranges::find(kMegatronTokens, static_cast<MegatronType>(type), &MegatronTokens::type);
-  if (tokens == kMegatronTokens.end()) {
+  const auto* const tokens = std::ranges::find(kMegatronTypes, static_cast<MegatronType>(type),
+                                               &StoredType<MegatronType>::name);
+  if (tokens == kMegatronTypes.end()) {
     throw_bad_input("{}: tokens of Megatron's type {}, allowed are 1 (u8), 4 (i32) and 8 (u16)",
                     file_.where(), type);
   }
@@ -249,65 +278,19 @@ void MegatronIndex::for_each_document(const DocumentVisitor& visit) const {
   end_at(sequences_);
 }
 
-namespace {
-
-constexpr std::string_view kNumpyMagic{"\x93NUMPY", 6};
-constexpr std::uint64_t kLlmcHeader = 256 * sizeof(std::int32_t);
-constexpr std::int32_t kLlmcMagicNarrow = 20240520;  // version 1, u16
-constexpr std::int32_t kLlmcMagicWide = 20240801;    // version 7, u32
-
-template <typename T>
-void read_ids(const File& file, std::uint64_t offset, std::span<std::int64_t> ids) {
-  std::vector<T> stored(ids.size());
-  file.read_at(offset, std::as_writable_bytes(std::span(stored)));
-  std::copy(stored.begin(), stored.end(), ids.begin());
-}
-
-// The value of a key in numpy's header, a Python dict: {'descr': '<u2', 'shape': (10,), …}.
-std::string numpy_field(const std::string& header, const char* key, const char* value) {
-  std::smatch match;
-  const std::regex pattern(std::string("'") + key + "'\\s*:\\s*" + value);
-  return std::regex_search(header, match, pattern) ? match[1].str() : std::string();
-}
-
-struct NumpyType {
-  std::string_view descr;
-  std::int64_t bytes = 0;
-  std::string_view format;
-};
-
-constexpr auto kNumpyTypes = std::to_array<NumpyType>({{"<u2", 2, "numpy u16"},
-                                                       {"<u4", 4, "numpy u32"},
-                                                       {"<i4", 4, "numpy i32"},
-                                                       {"<i8", 8, "numpy i64"},
-                                                       {"<u8", 8, "numpy u64"},
-                                                       {"|u1", 1, "numpy u8"}});
-
-// The product of "40, 64", or 0 for what is no such list or too large.
-std::int64_t elements_of_shape(const std::string& shape) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 56;
-  std::int64_t elements = shape.empty() ? 0 : 1;
-  const char* at = shape.data();
-  const char* const end = at + shape.size();
-  while (at != end && elements > 0) {
-    std::int64_t size = 0;
-    const auto [stopped, fault] = std::from_chars(at, end, size);
-    elements = fault == std::errc() && size > 0 && size <= kMost / elements ? elements * size : 0;
-    at = std::find_if(stopped, end, [](char letter) { return letter >= '0' && letter <= '9'; });
-  }
-  return elements;
-}
-
-}  // namespace
-
 TokenFile TokenFile::open(const std::filesystem::path& path, std::string name) {
   std::optional<MegatronIndex> index = MegatronIndex::beside(path);
   std::filesystem::path data = path;
   TokenFile tokens(File::open(index ? data.replace_extension(".bin") : data));
   tokens.name_ = name.empty() ? printable_path(tokens.path()) : std::move(name);
   if (index) {
+    const std::int64_t count = index->count_tokens();
+    tokens.set_data(0, tokens.file_.size(), index->token_bytes(), index->format());
+    if (count != tokens.size_) {
+      throw_bad_input("{}: {} tokens, its index says {}", tokens.file_.where(), tokens.size_,
+                      count);
+    }
     tokens.index_ = std::move(index);
-    tokens.check_megatron_index();
   } else {
     tokens.read_header();
   }
@@ -318,24 +301,15 @@ TokenFile TokenFile::open(const std::filesystem::path& path, std::string name) {
 }
 
 void TokenFile::read_header() {
-  const File& file = file_;
-  const std::string start = read_start(file, kNumpyMagic.size());
+  const std::string start = read_start(file_, kNumpyMagic.size());
   const std::int32_t magic = start.size() < sizeof magic ? 0 : number_at<std::int32_t>(start);
   if (start == kNumpyMagic) {
     read_numpy_header();
   } else if (magic == kLlmcMagicNarrow || magic == kLlmcMagicWide) {
     read_llmc_header(magic == kLlmcMagicWide);
   } else {
-    const std::int64_t bytes = raw_token_bytes(file);
-    set_data(0, file.size(), bytes, bytes == 2 ? "raw u16" : bytes == 4 ? "raw u32" : "raw u64");
-  }
-}
-
-void TokenFile::check_megatron_index() {
-  const std::int64_t tokens = index_->count_tokens();
-  set_data(0, file_.size(), index_->token_bytes(), index_->format());
-  if (tokens != size_) {
-    throw_bad_input("{}: {} tokens, its index says {}", file_.where(), size_, tokens);
+    const std::int64_t bytes = raw_token_bytes(file_);
+    set_data(0, file_.size(), bytes, bytes == 2 ? "raw u16" : bytes == 4 ? "raw u32" : "raw u64");
   }
 }
 
@@ -380,7 +354,8 @@ void TokenFile::read_numpy_header() {
   const std::string header = read_bytes(file_, prefix, length);
   const std::string descr = numpy_field(header, "descr", "'([^']*)'");
   const std::string shape = numpy_field(header, "shape", "\\(([0-9, ]*)\\)");
-  const auto* const type = std::ranges::find(kNumpyTypes, descr, &NumpyType::descr);
+  const auto* const type =
+      std::ranges::find(kNumpyTypes, descr, &StoredType<std::string_view>::name);
   const std::int64_t elements = elements_of_shape(shape);
   const bool by_rows = shape.find_first_not_of(", ", shape.find(',')) == std::string::npos ||
                        !numpy_field(header, "fortran_order", "(False)").empty();
@@ -412,25 +387,32 @@ void TokenFile::read(std::int64_t begin, std::span<std::int64_t> ids) const {
   }
 }
 
-void TokenFile::check_vocabulary(std::int64_t vocab_size) const {
+void TokenFile::for_each_chunk(
+    const std::function<void(std::int64_t begin, std::span<const std::int64_t> ids)>& visit) const {
   constexpr std::int64_t kChunk = 1 << 18;
+  std::vector<std::int64_t> ids(std::min(kChunk, size_));
+  for (std::int64_t begin = 0; begin < size_; begin += kChunk) {
+    const auto chunk = std::span(ids).first(std::min(kChunk, size_ - begin));
+    read(begin, chunk);
+    visit(begin, chunk);
+  }
+}
+
+void TokenFile::check_vocabulary(std::int64_t vocab_size) const {
   if (token_bytes_ < 8 && vocab_size >= (std::int64_t{1} << (8 * token_bytes_))) {
     return;
   }
-  std::vector<std::int64_t> ids(std::min(kChunk, size_));
-  for (std::int64_t begin = 0; begin < size_; begin += kChunk) {
+  for_each_chunk([&](std::int64_t begin, std::span<const std::int64_t> ids) {
     check_stop();
-    const auto chunk = std::span(ids).first(std::min(kChunk, size_ - begin));
-    read(begin, chunk);
     const auto wrong =
-        std::ranges::find_if(chunk, [&](std::int64_t id) { return id < 0 || id >= vocab_size; });
-    if (wrong != chunk.end()) {
+        std::ranges::find_if(ids, [&](std::int64_t id) { return id < 0 || id >= vocab_size; });
+    if (wrong != ids.end()) {
       throw_bad_input(
           "{}: token {} is {}, the model's vocabulary ends at {}; tokenized for another "
           "model?",
-          file_.where(), begin + (wrong - chunk.begin()), *wrong, vocab_size - 1);
+          file_.where(), begin + (wrong - ids.begin()), *wrong, vocab_size - 1);
     }
-  }
+  });
 }
 
 void TokenFile::for_each_document(const std::optional<DocumentMark>& mark,
@@ -445,20 +427,16 @@ void TokenFile::for_each_document(const std::optional<DocumentMark>& mark,
         "that ends or begins them",
         file_.where());
   }
-  constexpr std::int64_t kChunk = 1 << 18;
-  std::vector<std::int64_t> ids(std::min(kChunk, size_));
   std::int64_t document = 0;
-  for (std::int64_t begin = 0; begin < size_; begin += kChunk) {
-    const auto chunk = std::span(ids).first(std::min(kChunk, size_ - begin));
-    read(begin, chunk);
-    for (std::size_t i = 0; i < chunk.size(); ++i) {
+  for_each_chunk([&](std::int64_t begin, std::span<const std::int64_t> ids) {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
       const std::int64_t next = begin + static_cast<std::int64_t>(i) + (mark->ends ? 1 : 0);
-      if (chunk[i] == mark->token && next > document) {
+      if (ids[i] == mark->token && next > document) {
         visit(document, next);
         document = next;
       }
     }
-  }
+  });
   if (document < size_) {
     visit(document, size_);
   }

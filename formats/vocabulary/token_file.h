@@ -29,11 +29,14 @@ enum class MegatronType : std::uint8_t { kU8 = 1, kI32 = 4, kU16 = 8 };
 /// Called with the index of a document's first token and the index past its last.
 using DocumentVisitor = std::function<void(std::int64_t begin, std::int64_t end)>;
 
+/// X.idx for X.bin or X.idx, if something has that name, even a link to nothing: without its index,
+/// the format of X.bin is unknown.
+std::optional<std::filesystem::path> index_beside(const std::filesystem::path& path);
+
 class MegatronIndex {
  public:
-  /// Opens the index for `path`, which is X.bin or X.idx. Returns none if there is no X.idx. Throws
-  /// kBadInput if the file is inconsistent or is not an index, because the format of X.bin is
-  /// unknown without it.
+  /// Opens index_beside(path), if there is one. Throws kBadInput if the file is inconsistent or is
+  /// not an index.
   static std::optional<MegatronIndex> beside(const std::filesystem::path& path);
 
   /// Bytes of one stored id: 1, 2 or 4.
@@ -50,8 +53,7 @@ class MegatronIndex {
   void for_each_document(const DocumentVisitor& visit) const;
 
  private:
-  explicit MegatronIndex(File file) : file_(std::move(file)) {}
-  void read_header();
+  explicit MegatronIndex(File file);
 
   File file_;
   std::int64_t token_bytes_ = 0;
@@ -85,9 +87,6 @@ class TokenFile {
   /// Tokens in the file.
   std::int64_t size() const { return size_; }
 
-  /// Bytes of one stored id: 1, 2, 4 or 8.
-  std::int64_t token_bytes() const { return token_bytes_; }
-
   const std::filesystem::path& path() const { return file_.path(); }
 
   /// For messages: printable.
@@ -111,18 +110,19 @@ class TokenFile {
 
  private:
   explicit TokenFile(File file) : file_(std::move(file)) {}
+  void for_each_chunk(const std::function<void(std::int64_t begin,
+                                               std::span<const std::int64_t> ids)>& visit) const;
   void read_header();
   void read_numpy_header();
   void read_llmc_header(bool wide);
-  void check_megatron_index();
   void set_data(std::uint64_t offset, std::uint64_t end, std::int64_t token_bytes,
                 std::string_view format);
 
   File file_;
   std::string name_;
   std::optional<MegatronIndex> index_;
-  std::uint64_t offset_ = 0;  // of the first token, in bytes
-  std::int64_t token_bytes_ = 2;
+  std::uint64_t offset_ = 0;      // of the first token, in bytes
+  std::int64_t token_bytes_ = 2;  // 1, 2, 4 or 8
   std::int64_t size_ = 0;
   std::string_view format_;
 };

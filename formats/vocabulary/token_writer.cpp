@@ -1,8 +1,9 @@
 #include "formats/vocabulary/token_writer.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
-#include <vector>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -13,7 +14,6 @@
 #include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
-
 namespace {
 
 // The record: the name, the parts, the bytes of the name (u32) and the magic.
@@ -29,55 +29,6 @@ std::string origin_record(const TokenOrigin& origin) {
   append_number(record, name_bytes);
   return record.append(kOriginMagic);
 }
-
-}  // namespace
-
-void TokenizerDigest::add(std::int64_t id, std::string_view text) {
-  if (text == fmt::format("[PAD{}]", id)) {
-    return;
-  }
-  const std::string token = fmt::format("{}:{}", id, with_plain_spaces(std::string(text)));
-  parts[static_cast<std::size_t>(id) % kParts] +=
-      static_cast<std::uint32_t>(xxh64(std::as_bytes(std::span(token))) >> 32);
-}
-
-std::size_t TokenizerDigest::equal_parts(const TokenizerDigest& other) const {
-  std::size_t equal = 0;
-  for (std::size_t i = 0; i < kParts; ++i) {
-    equal += parts[i] == other.parts[i] ? 1 : 0;
-  }
-  return equal;
-}
-
-std::optional<TokenOrigin> origin_at_end(const File& file, std::uint64_t& bytes) {
-  if (bytes < kOriginBytes) {
-    return std::nullopt;
-  }
-  if (read_bytes(file, bytes - kOriginMagic.size(), kOriginMagic.size()) != kOriginMagic) {
-    return std::nullopt;
-  }
-  const auto name_bytes =
-      read_number<std::uint32_t>(file, bytes - kOriginMagic.size() - sizeof(std::uint32_t));
-  if (name_bytes > kMostNameBytes || name_bytes > bytes - kOriginBytes) {
-    return std::nullopt;
-  }
-  bytes -= kOriginBytes + name_bytes;
-  using Parts = decltype(TokenizerDigest::parts);
-  return TokenOrigin{read_bytes(file, bytes, name_bytes),
-                     {read_number<Parts>(file, bytes + name_bytes)}};
-}
-
-std::optional<TokenOrigin> origin_of_tokens(const std::filesystem::path& path) {
-  std::filesystem::path index = path;
-  index.replace_extension(".idx");
-  const bool indexed =
-      (path.extension() == ".bin" || path.extension() == ".idx") && path_exists(index);
-  const File file = File::open(indexed ? index : path);
-  std::uint64_t bytes = file.size();
-  return origin_at_end(file, bytes);
-}
-
-namespace {
 
 namespace fs = std::filesystem;
 
@@ -140,6 +91,42 @@ void append_number(AppendedFile& file, T number) {
 }
 
 }  // namespace
+
+void TokenizerDigest::add(std::int64_t id, std::string_view text) {
+  if (text == fmt::format("[PAD{}]", id)) {
+    return;
+  }
+  const std::string token = fmt::format("{}:{}", id, with_plain_spaces(std::string(text)));
+  parts[static_cast<std::size_t>(id) % kParts] +=
+      static_cast<std::uint32_t>(xxh64(std::as_bytes(std::span(token))) >> 32);
+}
+
+std::size_t TokenizerDigest::equal_parts(const TokenizerDigest& other) const {
+  return std::inner_product(parts.begin(), parts.end(), other.parts.begin(), std::size_t{0},
+                            std::plus<>(), std::equal_to<>());
+}
+
+std::optional<TokenOrigin> origin_at_end(const File& file, std::uint64_t& bytes) {
+  if (bytes < kOriginBytes ||
+      read_bytes(file, bytes - kOriginMagic.size(), kOriginMagic.size()) != kOriginMagic) {
+    return std::nullopt;
+  }
+  const auto name_bytes =
+      read_number<std::uint32_t>(file, bytes - kOriginMagic.size() - sizeof(std::uint32_t));
+  if (name_bytes > kMostNameBytes || name_bytes > bytes - kOriginBytes) {
+    return std::nullopt;
+  }
+  bytes -= kOriginBytes + name_bytes;
+  using Parts = decltype(TokenizerDigest::parts);
+  return TokenOrigin{read_bytes(file, bytes, name_bytes),
+                     {read_number<Parts>(file, bytes + name_bytes)}};
+}
+
+std::optional<TokenOrigin> origin_of_tokens(const std::filesystem::path& path) {
+  const File file = File::open(index_beside(path).value_or(path));
+  std::uint64_t bytes = file.size();
+  return origin_at_end(file, bytes);
+}
 
 std::string_view name_of(TokenLayout layout) {
   return std::ranges::find(kLayouts, layout, &LayoutName::layout)->name;

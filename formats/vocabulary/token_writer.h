@@ -72,7 +72,7 @@ class TokenWriter {
   void write(std::span<const std::uint32_t> ids);
 
   /// Records which tokenizer made the tokens. Raw files have no place for it.
-  void set_origin(TokenOrigin origin) { origin_ = std::move(origin); }
+  void set_origin(std::optional<TokenOrigin> origin) { origin_ = std::move(origin); }
 
   /// Ends the current document. Empty documents are not recorded.
   void end_document();

@@ -1,25 +1,21 @@
 #include "formats/vocabulary/tokenizer_files.h"
 
-#include <map>
 #include <set>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
-#include "formats/base/json.h"
 
 namespace regroup {
 
 SortedJson read_json_if_there(const std::filesystem::path& directory, const std::string& name,
                               std::uint64_t max_bytes) {
   const std::filesystem::path file = directory / name;
-  if (!path_exists(file)) {
-    return nullptr;
-  }
-  return parse_sorted_json_object(read_text(file, max_bytes), printable_path(file));
+  return path_exists(file)
+             ? parse_sorted_json_object(read_text(file, max_bytes), printable_path(file))
+             : SortedJson();
 }
 
 std::optional<bool> flag_in(const SortedJson& object, std::string_view key) {
@@ -52,10 +48,6 @@ constexpr const char* kTokenizerConfigFile = "tokenizer_config.json";
 constexpr const char* kRolesFile = "special_tokens_map.json";
 constexpr const char* kAddedFile = "added_tokens.json";
 
-std::string shown_beside(const fs::path& directory, const char* name) {
-  return printable_path(directory / name);
-}
-
 [[noreturn]] void refuse_id(const std::string& id, const std::string& where) {
   throw_bad_input("{}: an added token has the id {}, a whole number is needed", where, id);
 }
@@ -68,9 +60,8 @@ std::int64_t whole_id(const SortedJson& id, const std::string& where) {
 }
 
 std::int64_t id_in_key(const std::string& digits, const std::string& where) {
-  const bool whole = !digits.empty() && digits.size() <= 9 &&
-                     digits.find_first_not_of("0123456789") == std::string::npos;
-  if (!whole) {
+  if (digits.empty() || digits.size() > 9 ||
+      digits.find_first_not_of("0123456789") != std::string::npos) {
     refuse_id(printable(digits, 60), where);
   }
   return std::stoll(digits);
@@ -83,8 +74,7 @@ void check_token(const SortedJson& token, std::string_view list, const std::stri
 }
 
 // The other members of a token's description.
-StoredAddedToken described_token(std::int64_t id, const SortedJson& token,
-                                 const std::string& where) {
+AddedToken described_token(std::int64_t id, const SortedJson& token, const std::string& where) {
   const auto flag = [&](const char* key) { return flag_in(token, key).value_or(false); };
   return {id,
           token_text(token, "content"),
@@ -94,14 +84,6 @@ StoredAddedToken described_token(std::int64_t id, const SortedJson& token,
           flag("lstrip"),
           flag("rstrip"),
           where};
-}
-
-void put_decoder(const SortedJson& decoder, const std::string& where,
-                 std::vector<StoredAddedToken>& tokens) {
-  for (const auto& [id, token] : decoder.items()) {
-    check_token(token, "added_tokens_decoder", where);
-    tokens.push_back(described_token(id_in_key(id, where), token, where));
-  }
 }
 
 // The texts of all tokens that a file names as special: those with roles, and lists of others.
@@ -118,9 +100,9 @@ void put_special_names(const SortedJson& file, std::set<std::string>& names) {
 }
 
 void put_undescribed(const SortedJson& added, const std::set<std::string>& special,
-                     const std::string& where, std::vector<StoredAddedToken>& tokens) {
+                     const std::string& where, std::vector<AddedToken>& tokens) {
   std::map<std::string, std::int64_t> known;
-  for (const StoredAddedToken& token : tokens) {
+  for (const AddedToken& token : tokens) {
     known.emplace(token.content, token.id);
   }
   for (const auto& [text, id] : added.items()) {
@@ -131,7 +113,7 @@ void put_undescribed(const SortedJson& added, const std::set<std::string>& speci
                       printable(text, 60), number, kTokenizerConfigFile, found->second);
     }
     if (is_new) {
-      StoredAddedToken token{.id = number, .content = text, .where = where};
+      AddedToken token{.id = number, .content = text, .where = where};
       token.special = special.contains(text);
       token.normalized = !token.special;
       tokens.push_back(std::move(token));
@@ -139,32 +121,46 @@ void put_undescribed(const SortedJson& added, const std::set<std::string>& speci
   }
 }
 
+constexpr auto kTemplateLeftOut = "the chat template {} is left out, one is kept";
+
+// The names of the templates that transformers writes next to chat_template.jinja.
+std::set<std::string> further_templates(const fs::path& directory) {
+  std::set<std::string> names;
+  std::error_code none;
+  for (const auto& entry : entries_in(directory / "additional_chat_templates", none)) {
+    if (entry.path().extension() == ".jinja") {
+      names.insert(entry.path().stem().string());
+    }
+  }
+  return names;
+}
+
 }  // namespace
 
-std::vector<StoredAddedToken> added_tokens_beside(const fs::path& directory) {
+std::vector<AddedToken> added_tokens_beside(const fs::path& directory) {
   const SortedJson config = read_json_if_there(directory, kTokenizerConfigFile);
-  std::vector<StoredAddedToken> tokens;
-  put_decoder(member_of(config, "added_tokens_decoder"),
-              shown_beside(directory, kTokenizerConfigFile), tokens);
+  const std::string where = printable_path(directory / kTokenizerConfigFile);
+  std::vector<AddedToken> tokens;
+  for (const auto& [id, token] : member_of(config, "added_tokens_decoder").items()) {
+    check_token(token, "added_tokens_decoder", where);
+    tokens.push_back(described_token(id_in_key(id, where), token, where));
+  }
   std::set<std::string> special;
   put_special_names(config, special);
   put_special_names(read_json_if_there(directory, kRolesFile), special);
   put_undescribed(read_json_if_there(directory, kAddedFile), special,
-                  shown_beside(directory, kAddedFile), tokens);
+                  printable_path(directory / kAddedFile), tokens);
   return tokens;
 }
 
-StoredAddedToken listed_token(const SortedJson& token, const std::string& where) {
+AddedToken listed_token(const SortedJson& token, const std::string& where) {
   check_token(token, "added_tokens", where);
   return described_token(whole_id(member_of(token, "id"), where), token, where);
 }
 
-nlohmann::json json_of(const StoredAddedToken& token) {
-  nlohmann::json id = token.id;
-  if (token.id >= 0) {
-    id = static_cast<std::uint64_t>(token.id);  // as the parser has it
-  }
-  return {{"id", std::move(id)},
+nlohmann::json json_of(const AddedToken& token) {
+  const auto unsigned_id = static_cast<std::uint64_t>(token.id);  // as the parser has it
+  return {{"id", token.id < 0 ? nlohmann::json(token.id) : nlohmann::json(unsigned_id)},
           {"content", token.content},
           {"special", token.special},
           {"normalized", token.normalized},
@@ -188,6 +184,16 @@ std::string chat_template_in(const fs::path& directory, const SortedJson& tokeni
   const SortedJson& stated = member_of(tokenizer_config, "chat_template");
   constexpr std::uint64_t kMaxTemplateBytes = 4U << 20;
   const fs::path file = directory / "chat_template.jinja";
+  for (const std::string& name : further_templates(directory)) {
+    notes.push_back(fmt::format(kTemplateLeftOut, printable(name, 60)));
+  }
+  if (path_exists(file)) {  // comes before the config, as in transformers 5
+    if (!leads_out(file)) {
+      return read_text(file, kMaxTemplateBytes);
+    }
+    notes.emplace_back(
+        "chat_template.jinja is left out: it is a link to outside the model's directory");
+  }
   if (stated.is_string()) {
     return stated.get<std::string>();
   }
@@ -197,21 +203,12 @@ std::string chat_template_in(const fs::path& directory, const SortedJson& tokeni
       if (token_text(named, "name") == "default") {
         standard = token_text(named, "template");
       } else {
-        notes.push_back(fmt::format("the chat template {} is left out, one is kept",
-                                    printable(token_text(named, "name"), 60)));
+        notes.push_back(fmt::format(kTemplateLeftOut, printable(token_text(named, "name"), 60)));
       }
     }
     return standard;
   }
-  if (!path_exists(file)) {
-    return token_text(read_json_if_there(directory, "chat_template.json"), "chat_template");
-  }
-  if (leads_out(file)) {
-    notes.emplace_back(
-        "chat_template.jinja is left out: it is a link to outside the model's directory");
-    return "";
-  }
-  return read_text(file, kMaxTemplateBytes);
+  return token_text(read_json_if_there(directory, "chat_template.json"), "chat_template");
 }
 
 }  // namespace regroup

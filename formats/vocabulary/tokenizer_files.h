@@ -38,23 +38,25 @@ nlohmann::json tokenizer_json_from(const std::filesystem::path& file);
 
 // Tokens that other files add to a tokenizer: tokenizer_config.json and added_tokens.json.
 
-struct StoredAddedToken {
+struct AddedToken {
   std::int64_t id = 0;
   std::string content;
-  bool special = false;
-  bool normalized = false, single_word = false, lstrip = false, rstrip = false;
-  std::string where;  ///< the file, for messages
+  bool special = false;                 ///< not a part of text
+  bool normalized = false;              ///< looked for after normalization
+  bool single_word = false;             ///< only between characters that are not part of a word
+  bool lstrip = false, rstrip = false;  ///< takes the white space there, too
+  std::string where;                    ///< the file, for messages
 };
 
 /// The tokens of "added_tokens_decoder" in `directory`/tokenizer_config.json, with the flags there,
 /// and those of added_tokens.json that it does not have. The latter are special if a config names
 /// them as a special token. Throws kBadInput for malformed files, and for a token with two ids.
-std::vector<StoredAddedToken> added_tokens_beside(const std::filesystem::path& directory);
+std::vector<AddedToken> added_tokens_beside(const std::filesystem::path& directory);
 
 /// An entry of tokenizer.json's "added_tokens" as a token, and a token as an entry. The former
 /// throws kBadInput for what is no token.
-StoredAddedToken listed_token(const SortedJson& token, const std::string& where);
-nlohmann::json json_of(const StoredAddedToken& token);
+AddedToken listed_token(const SortedJson& token, const std::string& where);
+nlohmann::json json_of(const AddedToken& token);
 
 /// The text of the token with a role ("bos", "eos", …) that tokenizer_config.json or
 /// special_tokens_map.json names; empty for none. Throws kBadInput for malformed files.
@@ -83,6 +85,9 @@ struct PreTokenization {
   bool whole_words = false;             ///< words of the vocabulary are not merged
   bool adds_bos = false;                ///< if the file does not say
 };
+
+/// Whether `name` is one of `names`, which are separated by spaces.
+bool is_listed(std::string_view name, std::string_view names);
 
 /// The one with that name, or null. Without a name it is llama.cpp's default.
 const PreTokenization* find_pre_tokenization(std::string_view name);

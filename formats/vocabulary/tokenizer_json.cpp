@@ -2,15 +2,13 @@
 // that belong to it.
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <unordered_set>
-#include <utility>
 
 #include "formats/base/error.h"
-#include "formats/base/printable.h"
 #include "formats/vocabulary/tokenizer_files.h"
 
 namespace regroup {
-
 namespace {
 
 using nlohmann::json;
@@ -181,7 +179,7 @@ json scored_parts(const Vocabulary& vocabulary, std::string_view where) {
                    {{"type", "ByteFallback"}},
                    {{"type", "Fuse"}}};
   if (prefix) {
-    decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+    decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1U}, {"stop", 0U}});
   }
   return {{"normalizer", {{"type", "Sequence"}, {"normalizers", std::move(steps)}}},
           {"pre_tokenizer", nullptr},
@@ -219,11 +217,6 @@ json word_piece_parts(Vocabulary& vocabulary, std::string_view where) {
   return parts;
 }
 
-std::string text_of_role(const Vocabulary& vocabulary, const std::string& role) {
-  const auto id = vocabulary.special_id(role);
-  return id ? vocabulary.tokens[*id] : "";
-}
-
 json added_tokens_of(const Vocabulary& vocabulary) {
   json added = json::array();
   for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
@@ -240,39 +233,30 @@ json added_tokens_of(const Vocabulary& vocabulary) {
 }
 
 json parts_of(Vocabulary& vocabulary, std::string_view where) {
-  if (vocabulary.model == "gpt2") {
-    return byte_level_parts(vocabulary, where);
-  }
-  if (vocabulary.model == "llama") {
-    return scored_parts(vocabulary, where);
-  }
-  return vocabulary.model == "t5" ? unigram_parts(vocabulary, where)
-                                  : word_piece_parts(vocabulary, where);
+  return vocabulary.model == "gpt2"    ? byte_level_parts(vocabulary, where)
+         : vocabulary.model == "llama" ? scored_parts(vocabulary, where)
+         : vocabulary.model == "t5"    ? unigram_parts(vocabulary, where)
+                                       : word_piece_parts(vocabulary, where);
 }
 
-// The token before a document and the token after it, as the file says; empty for none.
-struct EdgeTokens {
-  std::string first, last;
-};
-
-EdgeTokens edge_tokens_of(const Vocabulary& vocabulary) {
-  EdgeTokens edges;
+// Adds the tokens before and after a document that the file names.
+json post_processor_of(const Vocabulary& vocabulary) {
+  const auto text_of_role = [&](const std::string& role) {
+    const auto id = vocabulary.special_id(role);
+    return id ? vocabulary.tokens[*id] : "";
+  };
   const bool bert = vocabulary.model == "bert";
+  std::string first, last;
   if (vocabulary.add_bos.value_or(false)) {
-    edges.first = text_of_role(vocabulary, bert && vocabulary.special_id("cls") ? "cls" : "bos");
+    first = text_of_role(bert && vocabulary.special_id("cls") ? "cls" : "bos");
   }
   if (vocabulary.add_eos.value_or(bert || vocabulary.model == "t5")) {
-    edges.last = text_of_role(vocabulary, bert ? "sep" : "eos");
+    last = text_of_role(bert ? "sep" : "eos");
   }
-  return edges;
-}
-
-json post_processor_of(const Vocabulary& vocabulary) {
-  const EdgeTokens edges = edge_tokens_of(vocabulary);
-  if (edges.first.empty() && edges.last.empty()) {
+  if (first.empty() && last.empty()) {
     return nullptr;
   }
-  json single = json::array(), pair = json::array(), special = json::object();
+  json single = json::array(), pair, special = json::object();
   const auto put = [&](json& list, const std::string& token, int sequence) {
     if (!token.empty()) {
       list.push_back({{"SpecialToken", {{"id", token}, {"type_id", sequence}}}});
@@ -285,18 +269,87 @@ json post_processor_of(const Vocabulary& vocabulary) {
   const auto put_text = [](json& list, const char* name, int sequence) {
     list.push_back({{"Sequence", {{"id", name}, {"type_id", sequence}}}});
   };
-  put(single, edges.first, 0);
+  put(single, first, 0);
   put_text(single, "A", 0);
-  put(single, edges.last, 0);
+  put(single, last, 0);
   pair = single;
-  const bool bert = vocabulary.model == "bert";
-  put(pair, bert ? "" : edges.first, 1);
+  put(pair, bert ? "" : first, 1);
   put_text(pair, "B", 1);
-  put(pair, edges.last, 1);
+  put(pair, last, 1);
   return {{"type", "TemplateProcessing"},
           {"single", std::move(single)},
           {"pair", std::move(pair)},
           {"special_tokens", std::move(special)}};
+}
+
+// The class is the generic one: a model's own class would build a tokenizer anew from parts.
+json tokenizer_config_of(const Vocabulary& vocabulary) {
+  json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                 {"clean_up_tokenization_spaces", false}};
+  for (const auto& [role, id] : vocabulary.special_ids) {
+    config[role + "_token"] = vocabulary.tokens[id];
+  }
+  if (vocabulary.add_bos) {
+    config["add_bos_token"] = *vocabulary.add_bos;
+  }
+  if (vocabulary.add_eos) {
+    config["add_eos_token"] = *vocabulary.add_eos;
+  }
+  if (!vocabulary.chat_template.empty()) {
+    config["chat_template"] = vocabulary.chat_template;
+  }
+  return config;
+}
+
+json generation_config_of(const Vocabulary& vocabulary, const GgufMetadata& metadata) {
+  json config = json::object();
+  for (const char* role : {"bos", "eos", "pad"}) {
+    if (const auto id = vocabulary.special_id(role)) {
+      config[fmt::format("{}_token_id", role)] = *id;
+    }
+  }
+  json ends = json::array();
+  if (config.contains("eos_token_id")) {
+    ends.push_back(config["eos_token_id"]);
+  }
+  // The other tokens that end a generation, such as the end of a turn.
+  for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
+    const auto id = metadata.count(key);
+    const bool known = id && *id < static_cast<std::int64_t>(vocabulary.tokens.size());
+    if (known && std::find(ends.begin(), ends.end(), json(*id)) == ends.end()) {
+      ends.push_back(*id);
+    }
+  }
+  if (ends.size() > 1) {
+    config["eos_token_id"] = std::move(ends);
+  }
+  return config;
+}
+
+// The shortest text of a number that is nearest to it. The one of nlohmann::json may end in another
+// digit, which the tokenizers package reads as another double: that decides between equal paths.
+std::string nearest_text(double number) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.begin(), text.end(), number).ptr;
+  const std::string spelled(text.begin(), end);
+  return spelled + (spelled.find_first_of(".e") == spelled.npos ? ".0" : "");
+}
+
+// The text of value.dump(2), with each number written by nearest_text(). `line` begins a line.
+std::string text_of(const json& value, const std::string& line = "\n") {
+  if (value.is_number_float()) {
+    return nearest_text(value.get<double>());
+  }
+  if (!value.is_structured() || value.empty()) {
+    return value.dump();
+  }
+  std::string text;
+  for (const auto& [key, item] : value.items()) {
+    text += (text.empty() ? "" : ",") + line + "  ";
+    text += value.is_object() ? json(key).dump() + ": " : "";
+    text += text_of(item, line + "  ");
+  }
+  return (value.is_object() ? "{" : "[") + text + line + (value.is_object() ? "}" : "]");
 }
 
 }  // namespace
@@ -338,64 +391,12 @@ json tokenizer_json_of(const Vocabulary& stored, std::string_view where) {
   return tokenizer;
 }
 
-namespace {
-
-// The keys of the other tokens that end a generation, such as the end of a turn.
-constexpr std::array<std::string_view, 2> kMoreEnds{"tokenizer.ggml.eot_token_id",
-                                                    "tokenizer.ggml.eom_token_id"};
-
-// The class is the generic one: a model's own class would build a tokenizer anew from parts.
-json tokenizer_config_of(const Vocabulary& vocabulary) {
-  json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
-                 {"clean_up_tokenization_spaces", false}};
-  for (const auto& [role, id] : vocabulary.special_ids) {
-    config[role + "_token"] = vocabulary.tokens[id];
-  }
-  if (vocabulary.add_bos) {
-    config["add_bos_token"] = *vocabulary.add_bos;
-  }
-  if (vocabulary.add_eos) {
-    config["add_eos_token"] = *vocabulary.add_eos;
-  }
-  if (!vocabulary.chat_template.empty()) {
-    config["chat_template"] = vocabulary.chat_template;
-  }
-  return config;
-}
-
-json generation_config_of(const Vocabulary& vocabulary, const GgufMetadata& metadata) {
-  json config = json::object();
-  for (const char* role : {"bos", "eos", "pad"}) {
-    if (const auto id = vocabulary.special_id(role)) {
-      config[fmt::format("{}_token_id", role)] = *id;
-    }
-  }
-  json ends = json::array();
-  if (config.contains("eos_token_id")) {
-    ends.push_back(config["eos_token_id"]);
-  }
-  for (const std::string_view key : kMoreEnds) {
-    const auto id = metadata.count(key);
-    const bool known = id && *id < static_cast<std::int64_t>(vocabulary.tokens.size());
-    if (known && std::find(ends.begin(), ends.end(), json(*id)) == ends.end()) {
-      ends.push_back(*id);
-    }
-  }
-  if (ends.size() > 1) {
-    config["eos_token_id"] = std::move(ends);
-  }
-  return config;
-}
-
-}  // namespace
-
 std::vector<NamedText> tokenizer_files_of(const GgufMetadata& metadata) {
   const Vocabulary vocabulary = vocabulary_in(metadata);
   const json tokenizer = tokenizer_json_of(vocabulary, metadata.where());
-  const auto text_of = [](const json& value) { return value.dump(2) + "\n"; };
-  return {{"tokenizer.json", text_of(tokenizer)},
-          {"tokenizer_config.json", text_of(tokenizer_config_of(vocabulary))},
-          {"generation_config.json", text_of(generation_config_of(vocabulary, metadata))}};
+  return {{"tokenizer.json", text_of(tokenizer) + "\n"},
+          {"tokenizer_config.json", text_of(tokenizer_config_of(vocabulary)) + "\n"},
+          {"generation_config.json", text_of(generation_config_of(vocabulary, metadata)) + "\n"}};
 }
 
 }  // namespace regroup

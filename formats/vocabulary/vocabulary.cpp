@@ -1,7 +1,6 @@
 #include "formats/vocabulary/vocabulary.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <unordered_map>
 
@@ -24,28 +23,57 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kMaxSentencePieceBytes = 256U << 20;
-
 // The scores of placeholder tokens, and of tokens added to a SentencePiece model.
 constexpr float kPlaceholderScore = -10000.0F;
 constexpr float kAddedScore = -1000.0F;
-
-constexpr std::array<std::string_view, 6> kRoles{"bos", "eos", "unk", "sep", "pad", "mask"};
 
 // Builds a vocabulary with a fixed number of ids.
 class VocabularyBuilder {
  public:
   // Every id starts as a placeholder. `scored`: whether tokens have scores.
-  VocabularyBuilder(std::int64_t rows, bool scored);
+  VocabularyBuilder(std::int64_t rows, bool scored) : taken_(static_cast<std::size_t>(rows)) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      vocabulary.tokens.push_back(fmt::format("[PAD{}]", i));
+    }
+    vocabulary.types.assign(taken_.size(), static_cast<std::int32_t>(TokenType::kUnused));
+    vocabulary.scores.assign(scored ? taken_.size() : 0, kPlaceholderScore);
+  }
 
   // Sets the token with that id. Ids beyond the rows are counted and dropped. Throws kBadInput
   // naming `where` for a duplicate id.
-  void put(std::int64_t id, std::string text, TokenType type, float score, std::string_view where);
+  void put(std::int64_t id, std::string text, TokenType type, float score, std::string_view where) {
+    const auto at = static_cast<std::size_t>(id);
+    if (!has_row(id, "token", text, where)) {
+      return;
+    }
+    if (taken_[at]) {
+      throw_bad_input("{}: tokens {} and {} have the same id {}", where,
+                      printable(vocabulary.tokens[at], 60), printable(text, 60), id);
+    }
+    place(at, type == TokenType::kUserDefined ? with_plain_spaces(text) : std::move(text), type,
+          score);
+  }
 
   // Adds one of the added tokens. Special ones become control tokens, others user-defined with
   // literal spaces. Replaces the token with that id, unless it has the same text and is special
   // already.
-  void put_added(std::int64_t id, std::string text, bool special, std::string_view where);
+  void put_added(const AddedToken& token) {
+    const auto at = static_cast<std::size_t>(token.id);
+    if (!has_row(token.id, "added token", token.content, token.where)) {
+      return;
+    }
+    if (token.lstrip || token.rstrip || token.single_word) {
+      bound_.insert(printable(token.content, 60));
+    }
+    const TokenType type = vocabulary.type(at);
+    const bool special =
+        type == TokenType::kUnknown || type == TokenType::kControl || type == TokenType::kByte;
+    if (taken_[at] && special && vocabulary.tokens[at] == token.content) {
+      return;
+    }
+    place(at, token.special ? token.content : with_plain_spaces(token.content),
+          token.special ? TokenType::kControl : TokenType::kUserDefined, kAddedScore);
+  }
 
   // The id of the token with that text.
   std::optional<std::uint32_t> find(const std::string& text) const {
@@ -53,103 +81,59 @@ class VocabularyBuilder {
     return found == places_.end() ? std::nullopt : std::optional(found->second);
   }
 
-  // The finished vocabulary, with a note on dropped tokens.
-  Vocabulary finish();
+  // The finished vocabulary, with notes on dropped tokens and on those that are found otherwise.
+  Vocabulary finish() {
+    if (!left_out_.empty()) {
+      vocabulary.notes.push_back(
+          fmt::format("{} tokens beyond the {} rows of the token embedding are left out",
+                      left_out_.size(), taken_.size()));
+    }
+    if (!bound_.empty()) {
+      vocabulary.notes.push_back(fmt::format(
+          "GGUF has no key for added tokens that take the spaces around them or are whole words "
+          "only, so text with them may be split differently: {}",
+          first_of({bound_.begin(), bound_.end()}, 5)));
+    }
+    return std::move(vocabulary);
+  }
 
   Vocabulary vocabulary;
 
  private:
   bool has_row(std::int64_t id, std::string_view kind, std::string_view text,
-               std::string_view where);
-  void place(std::int64_t id, std::string text, TokenType type, float score);
-
-  std::unordered_map<std::string, std::uint32_t> places_;
-  std::vector<bool> taken_;  // whether an id is more than a placeholder
-  std::int64_t rows_;
-  std::set<std::int64_t> left_out_;  // ids beyond the rows
-};
-
-VocabularyBuilder::VocabularyBuilder(std::int64_t rows, bool scored) : rows_(rows) {
-  const auto count = static_cast<std::size_t>(rows);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    vocabulary.tokens.push_back(fmt::format("[PAD{}]", i));
+               std::string_view where) {
+    if (id < 0) {
+      throw_bad_input("{}: {} {} has the id {}", where, kind, printable(text, 60), id);
+    }
+    if (id >= std::ssize(taken_)) {
+      left_out_.insert(id);
+    }
+    return id < std::ssize(taken_);
   }
-  vocabulary.types.assign(count, static_cast<std::int32_t>(TokenType::kUnused));
-  vocabulary.scores.assign(scored ? count : 0, kPlaceholderScore);
-  taken_.assign(count, false);
-}
 
-bool VocabularyBuilder::has_row(std::int64_t id, std::string_view kind, std::string_view text,
-                                std::string_view where) {
-  if (id < 0) {
-    throw_bad_input("{}: {} {} has the id {}", where, kind, printable(text, 60), id);
-  }
-  if (id >= rows_) {
-    left_out_.insert(id);
-  }
-  return id < rows_;
-}
-
-void VocabularyBuilder::place(std::int64_t id, std::string text, TokenType type, float score) {
-  const auto at = static_cast<std::size_t>(id);
-  if (taken_[at]) {
-    const auto old = places_.find(vocabulary.tokens[at]);
+  void place(std::size_t at, std::string text, TokenType type, float score) {
+    const auto old = taken_[at] ? places_.find(vocabulary.tokens[at]) : places_.end();
     if (old != places_.end() && old->second == at) {
       places_.erase(old);
     }
+    taken_[at] = true;
+    places_.try_emplace(text, static_cast<std::uint32_t>(at));
+    vocabulary.tokens[at] = std::move(text);
+    vocabulary.set_type(at, type);
+    if (!vocabulary.scores.empty()) {
+      vocabulary.scores[at] = score;
+    }
   }
-  taken_[at] = true;
-  places_.try_emplace(text, static_cast<std::uint32_t>(id));
-  vocabulary.tokens[at] = std::move(text);
-  vocabulary.types[at] = static_cast<std::int32_t>(type);
-  if (!vocabulary.scores.empty()) {
-    vocabulary.scores[at] = score;
-  }
-}
 
-void VocabularyBuilder::put(std::int64_t id, std::string text, TokenType type, float score,
-                            std::string_view where) {
-  if (!has_row(id, "token", text, where)) {
-    return;
-  }
-  if (taken_[static_cast<std::size_t>(id)]) {
-    throw_bad_input("{}: tokens {} and {} have the same id {}", where,
-                    printable(vocabulary.tokens[static_cast<std::size_t>(id)], 60),
-                    printable(text, 60), id);
-  }
-  place(id, type == TokenType::kUserDefined ? with_plain_spaces(text) : std::move(text), type,
-        score);
-}
-
-void VocabularyBuilder::put_added(std::int64_t id, std::string text, bool special,
-                                  std::string_view where) {
-  if (!has_row(id, "added token", text, where)) {
-    return;
-  }
-  const auto at = static_cast<std::size_t>(id);
-  const TokenType type = vocabulary.type(at);
-  const bool known = taken_[at] && vocabulary.tokens[at] == text;
-  if (known &&
-      (type == TokenType::kUnknown || type == TokenType::kControl || type == TokenType::kByte)) {
-    return;
-  }
-  place(id, special ? std::move(text) : with_plain_spaces(text),
-        special ? TokenType::kControl : TokenType::kUserDefined, kAddedScore);
-}
-
-Vocabulary VocabularyBuilder::finish() {
-  if (!left_out_.empty()) {
-    vocabulary.notes.push_back(
-        fmt::format("{} tokens beyond the {} rows of the token embedding are left out",
-                    left_out_.size(), rows_));
-  }
-  return std::move(vocabulary);
-}
+  std::unordered_map<std::string, std::uint32_t> places_;
+  std::vector<bool> taken_;          // of each row, whether it is more than a placeholder
+  std::set<std::int64_t> left_out_;  // ids beyond the rows
+  std::set<std::string> bound_;      // added tokens with rules of what is around them, printable
+};
 
 VocabularyBuilder read_sentencepiece(const fs::path& file, std::int64_t rows) {
   const std::string where = printable_path(file);
-  SentencePieceModel model =
-      parse_sentencepiece_model(read_text(file, kMaxSentencePieceBytes), where);
+  SentencePieceModel model = parse_sentencepiece_model(read_text(file, kMaxTokenizerBytes), where);
   VocabularyBuilder builder(rows, true);
   for (std::size_t id = 0; id < model.pieces.size(); ++id) {
     SentencePiece& piece = model.pieces[id];
@@ -215,26 +199,22 @@ void put_vocab(VocabularyBuilder& builder, const SortedJson& vocab, const std::s
   }
 }
 
-bool is_byte_token(std::string_view text) {
-  return text.size() == 6 && text.starts_with("<0x") && text.ends_with('>');
-}
+// The token that "left right" makes.
+std::string made_by(std::string merge) { return merge.erase(merge.find(' '), 1); }
 
 // A SentencePiece model that was converted to BPE in tokenizer.json has lost its scores. Earlier
 // merges get higher scores, which restores the order.
 void score_by_merges(VocabularyBuilder& builder, const std::vector<std::string>& merges) {
-  const auto worst = -static_cast<float>(merges.size());
-  const auto tokens = static_cast<std::uint32_t>(builder.vocabulary.tokens.size());
-  for (std::uint32_t id = 0; id < tokens; ++id) {
-    if (builder.vocabulary.type(id) == TokenType::kNormal) {
-      builder.vocabulary.scores[id] = worst;
+  Vocabulary& vocabulary = builder.vocabulary;
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    if (vocabulary.type(id) == TokenType::kNormal) {
+      vocabulary.scores[id] = -static_cast<float>(merges.size());
     }
   }
   for (std::size_t rank = merges.size(); rank-- > 0;) {  // the best score is set last and stays
-    const std::size_t space = merges[rank].find(' ');
-    std::string whole = merges[rank];
-    const auto id = builder.find(whole.erase(space, 1));
-    if (id && builder.vocabulary.type(*id) == TokenType::kNormal) {
-      builder.vocabulary.scores[*id] = -static_cast<float>(rank);
+    const auto id = builder.find(made_by(merges[rank]));
+    if (id && vocabulary.type(*id) == TokenType::kNormal) {
+      vocabulary.scores[*id] = -static_cast<float>(rank);
     }
   }
 }
@@ -242,24 +222,24 @@ void score_by_merges(VocabularyBuilder& builder, const std::vector<std::string>&
 // What each merge makes. Runs of one character are left out: their order is not that of scores.
 std::vector<std::string> made_tokens(const std::vector<std::string>& merges) {
   std::vector<std::string> tokens;
-  for (std::string merge : merges) {
-    merge.erase(merge.find(' '), 1);
-    if (!repeats_one_character(merge)) {
-      tokens.push_back(std::move(merge));
+  for (const std::string& merge : merges) {
+    if (std::string made = made_by(merge); !repeats_one_character(made)) {
+      tokens.push_back(std::move(made));
     }
   }
   return tokens;
 }
 
 void mark_bytes_and_unknown(VocabularyBuilder& builder, const std::string& unknown) {
-  const std::vector<std::string>& tokens = builder.vocabulary.tokens;
-  for (std::uint32_t id = 0; id < tokens.size(); ++id) {
-    if (is_byte_token(tokens[id])) {
-      builder.vocabulary.set_type(id, TokenType::kByte);
+  Vocabulary& vocabulary = builder.vocabulary;
+  for (std::size_t id = 0; id < vocabulary.tokens.size(); ++id) {
+    const std::string& text = vocabulary.tokens[id];
+    if (text.size() == 6 && text.starts_with("<0x") && text.ends_with('>')) {
+      vocabulary.set_type(id, TokenType::kByte);
     }
   }
   if (const auto id = builder.find(unknown)) {
-    builder.vocabulary.set_type(*id, TokenType::kUnknown);
+    vocabulary.set_type(*id, TokenType::kUnknown);
   }
 }
 
@@ -320,28 +300,18 @@ void note_other_merges(Vocabulary& vocabulary, const SortedJson& tokenizer,
   }
 }
 
-// Special and added tokens, which several files may define.
-
 // The tokens listed in tokenizer.json's "added_tokens", added_tokens.json and
 // tokenizer_config.json's "added_tokens_decoder".
 void put_added_tokens(VocabularyBuilder& builder, const fs::path& directory,
                       const SortedJson& tokenizer) {
-  const auto put = [&](const StoredAddedToken& token) {
-    builder.put_added(token.id, token.content, token.special, token.where);
-  };
   if (const SortedJson& listed = member_of(tokenizer, "added_tokens"); listed.is_array()) {
     const std::string where = printable_path(directory / "tokenizer.json");
     for (const SortedJson& token : listed) {
-      put(listed_token(token, where));
+      builder.put_added(listed_token(token, where));
     }
   }
-  std::ranges::for_each(added_tokens_beside(directory), put);
-}
-
-// Sets a flag if the config does.
-void set_flag(std::optional<bool>& flag, const SortedJson& config, std::string_view key) {
-  if (const auto stated = flag_in(config, key)) {
-    flag = stated;
+  for (const AddedToken& token : added_tokens_beside(directory)) {
+    builder.put_added(token);
   }
 }
 
@@ -367,6 +337,21 @@ void read_post_processor(Vocabulary& vocabulary, const VocabularyBuilder& builde
     const auto ends = matches(single.back(), "eos");
     vocabulary.add_bos = begins ? begins : vocabulary.add_bos;
     vocabulary.add_eos = ends ? ends : vocabulary.add_eos;
+  } else if (type == "BertProcessing" || type == "RobertaProcessing") {
+    const SortedJson& first = member_of(processor, "cls");  // its text and id
+    const auto id = vocabulary.special_id("bos");
+    vocabulary.add_bos = id && first.is_array() && !first.empty() && first[0].is_string() &&
+                         builder.find(first[0].get<std::string>()) == id;
+  }
+}
+
+// Llama 3's files in Meta's form name no tokens with a role.
+void find_edges_of_text(const VocabularyBuilder& builder, Vocabulary& vocabulary) {
+  for (const auto& [role, text] :
+       {std::pair("bos", "<|begin_of_text|>"), {"eos", "<|end_of_text|>"}}) {
+    if (const auto id = builder.find(text)) {
+      vocabulary.special_ids.emplace(role, *id);
+    }
   }
 }
 
@@ -378,8 +363,7 @@ void read_special_tokens(VocabularyBuilder& builder, const fs::path& directory,
   const SortedJson tokenizer_config = read_json_if_there(directory, "tokenizer_config.json");
   const SortedJson config = read_json_if_there(directory, "config.json");
   const SortedJson generation = read_json_if_there(directory, "generation_config.json");
-  for (const std::string_view view : kRoles) {
-    const std::string role(view);
+  for (const std::string role : {"bos", "eos", "unk", "sep", "pad", "mask"}) {
     const std::string named = named_token(directory, role);
     std::optional<std::uint32_t> id = named.empty() ? std::nullopt : builder.find(named);
     // A token of the vocabulary with a role is never part of text, even if nothing says so.
@@ -395,23 +379,18 @@ void read_special_tokens(VocabularyBuilder& builder, const fs::path& directory,
       vocabulary.special_ids.emplace(role, *id);
     }
   }
-  set_flag(vocabulary.add_bos, tokenizer_config, "add_bos_token");
-  set_flag(vocabulary.add_eos, tokenizer_config, "add_eos_token");
-  if (vocabulary.model == "llama") {  // byte-level loaders never add one
-    set_flag(vocabulary.add_space_prefix, tokenizer_config, "add_prefix_space");
+  find_edges_of_text(builder, vocabulary);
+  vocabulary.add_bos = flag_in(tokenizer_config, "add_bos_token");
+  if (!vocabulary.add_bos && !tokenizer.is_null()) {
+    vocabulary.add_bos = false;  // only its post-processor adds one; loaders of GGUF assume one
+  }
+  vocabulary.add_eos = flag_in(tokenizer_config, "add_eos_token");
+  const auto prefix = flag_in(tokenizer_config, "add_prefix_space");
+  if (prefix && vocabulary.model == "llama") {  // byte-level loaders never add one
+    vocabulary.add_space_prefix = prefix;
   }
   read_post_processor(vocabulary, builder, member_of(tokenizer, "post_processor"));
   vocabulary.chat_template = chat_template_in(directory, tokenizer_config, vocabulary.notes);
-}
-
-// Llama 3's files in Meta's form name no tokens with a role.
-void find_edges_of_text(VocabularyBuilder& builder) {
-  for (const auto& [role, text] :
-       {std::pair("bos", "<|begin_of_text|>"), {"eos", "<|end_of_text|>"}}) {
-    if (const auto id = builder.find(text)) {
-      builder.vocabulary.special_ids.emplace(role, *id);
-    }
-  }
 }
 
 Vocabulary absent(const std::string& why) {
@@ -449,7 +428,6 @@ Vocabulary read_vocabulary(const fs::path& directory, std::int64_t rows) {
   }
   put_added_tokens(*builder, directory, tokenizer);
   read_special_tokens(*builder, directory, tokenizer);
-  find_edges_of_text(*builder);
   Vocabulary vocabulary = builder->finish();
   if (!sentencepiece) {
     note_other_merges(vocabulary, tokenizer, where);

@@ -2,21 +2,15 @@
 #include <array>
 #include <cctype>
 #include <charconv>
-#include <cstdint>
+#include <set>
 #include <tuple>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
-#include "formats/base/json.h"
-#include "formats/base/printable.h"
 #include "formats/vocabulary/tokenizer_files.h"
-#include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
-
 namespace {
 
 namespace fs = std::filesystem;
@@ -26,29 +20,17 @@ constexpr std::uint64_t kMaxFileBytes = 64U << 20;
 
 // What transformers adds to such files for a class of tokenizers.
 struct TokenizerClass {
-  std::string_view name;  // the class without "Tokenizer", or the model_type, of letters and digits
-  std::string_view pre;   // see find_pre_tokenization(); empty: WordPiece
-  std::string_view first;  // before a document; empty for none
-  std::string_view last;
+  // The class without "Tokenizer", or the model_type, of letters and digits; separated by spaces.
+  std::string_view names;
+  std::string_view pre;          // see find_pre_tokenization(); empty: WordPiece
+  std::string_view first, last;  // before and after a document; empty for none
 };
 
 constexpr auto kClasses = std::to_array<TokenizerClass>({
-    {"gpt2", "gpt-2", "", ""},
-    {"gptneo", "gpt-2", "", ""},
-    {"gptj", "gpt-2", "", ""},
-    {"gptbigcode", "gpt-2", "", ""},
-    {"opt", "gpt-2", "", ""},
-    {"codegen", "gpt-2", "", ""},
-    {"phi", "gpt-2", "", ""},
+    {"gpt2 gptneo gptj gptbigcode opt codegen phi", "gpt-2", "", ""},
     {"qwen2", "qwen2", "", ""},
-    {"roberta", "gpt-2", "<s>", "</s>"},
-    {"bart", "gpt-2", "<s>", "</s>"},
-    {"longformer", "gpt-2", "<s>", "</s>"},
-    {"bert", "", "[CLS]", "[SEP]"},
-    {"distilbert", "", "[CLS]", "[SEP]"},
-    {"electra", "", "[CLS]", "[SEP]"},
-    {"mobilebert", "", "[CLS]", "[SEP]"},
-    {"nomicbert", "", "[CLS]", "[SEP]"},
+    {"roberta bart longformer", "gpt-2", "<s>", "</s>"},
+    {"bert distilbert electra mobilebert nomicbert", "", "[CLS]", "[SEP]"},
 });
 
 std::string letters_and_digits(std::string_view name) {
@@ -71,7 +53,7 @@ const TokenizerClass& class_of(const fs::path& file, const SortedJson& config) {
   }
   const std::string wanted = name.empty() ? words ? "bert" : "gpt2" : letters_and_digits(name);
   const auto* const found = std::ranges::find_if(kClasses, [&](const TokenizerClass& each) {
-    return each.name == wanted && each.pre.empty() == words;
+    return is_listed(wanted, each.names) && each.pre.empty() == words;
   });
   if (found == kClasses.end()) {
     throw_usage(
@@ -83,23 +65,20 @@ const TokenizerClass& class_of(const fs::path& file, const SortedJson& config) {
 }
 
 json entry_of(std::int64_t id, std::string text) {
-  return json_of(
-      StoredAddedToken{.id = id, .content = std::move(text), .special = true, .where = {}});
+  return json_of(AddedToken{.id = id, .content = std::move(text), .special = true, .where = {}});
 }
 
 // The special tokens of the vocabulary: those with a role.
 json special_tokens_of(const fs::path& directory, const json& vocab, const TokenizerClass& kind) {
-  std::vector<std::string> names{"<|endoftext|>", std::string(kind.first), std::string(kind.last)};
-  if (!kind.first.empty()) {
-    const bool bert = kind.pre.empty();
-    names.insert(names.end(),
-                 {bert ? "[PAD]" : "<pad>", bert ? "[UNK]" : "<unk>", bert ? "[MASK]" : "<mask>"});
+  std::set<std::string> names{"<|endoftext|>", std::string(kind.first), std::string(kind.last)};
+  if (kind.first == "[CLS]") {
+    names.insert({"[PAD]", "[UNK]", "[MASK]"});
+  } else if (!kind.first.empty()) {
+    names.insert({"<pad>", "<unk>", "<mask>"});
   }
   for (const char* role : {"bos", "eos", "unk", "sep", "pad", "cls", "mask"}) {
-    names.push_back(named_token(directory, role));
+    names.insert(named_token(directory, role));
   }
-  std::ranges::sort(names);
-  names.erase(std::unique(names.begin(), names.end()), names.end());
   json special = json::array();
   for (const std::string& name : names) {
     const auto id = vocab.find(name);
@@ -192,12 +171,7 @@ constexpr std::string_view kTextBegin = "<|begin_of_text|>", kTextEnd = "<|end_o
 
 using Ranks = std::unordered_map<std::string, std::uint32_t>;
 
-struct Ranked {
-  std::string token;
-  std::uint32_t rank = 0;
-};
-
-std::optional<Ranked> ranked_in(std::string_view line) {
+std::optional<Ranks::value_type> ranked_in(std::string_view line) {
   const std::size_t space = line.find(' ');
   if (space == std::string_view::npos) {
     return std::nullopt;
@@ -210,15 +184,15 @@ std::optional<Ranked> ranked_in(std::string_view line) {
       stopped != end) {
     return std::nullopt;
   }
-  return Ranked{std::move(*token), rank};
+  return Ranks::value_type{std::move(*token), rank};
 }
 
 Ranks ranks_in(const fs::path& file) {
   Ranks ranks;
   const std::string where = printable_path(file);
   for (const std::string& line : lines_of(file)) {
-    auto found = ranked_in(line);
-    if (!found || found->rank >= kMostTokens || !ranks.emplace(found->token, found->rank).second) {
+    const auto found = ranked_in(line);
+    if (!found || found->second >= kMostTokens || !ranks.insert(*found).second) {
       throw_bad_input("{}: the line {} is no new token in Base64 with a rank below {}", where,
                       printable(line, 60), kMostTokens);
     }

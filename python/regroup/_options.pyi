@@ -155,6 +155,7 @@ class CalibrateOptions(ProgramOptions, total=False):
     max_tokens: int | None
     batch: int | None
     device: str | None
+    dtype: Literal["fp32", "bf16"] | None
     threads: int | None
     allow_any_text: bool | None
 

@@ -110,13 +110,17 @@ TEST_CASE("a config file alone does not start the computing program", "[end_to_e
 
 TEST_CASE("the computing program gets all arguments and LibTorch's libraries", "[end_to_end]") {
   const Lone program;
-  put_file(program.path("regroup-compute"), "#!/bin/sh\necho $* $LD_LIBRARY_PATH\n");
+  put_file(program.path("regroup-compute"),
+           "#!/bin/sh\necho $* $LD_LIBRARY_PATH, $GOMP_SPINCOUNT\n");
   fs::permissions(program.path("regroup-compute"), fs::perms::owner_all);
   ::setenv("LibTorch_ROOT", "/some/torch", 1);
+  ::unsetenv("OMP_WAIT_POLICY");
+  ::unsetenv("GOMP_SPINCOUNT");
   CHECK(program.run("eval") == 0);
   CHECK(program.output().starts_with("eval /some/torch/lib"));
   CHECK(program.run("convert " + llama() + " there --kv-heads 2 --measure") == 0);
   CHECK_THAT(program.output(), ContainsSubstring("there --kv-heads 2 --measure"));
+  CHECK_THAT(program.output(), ContainsSubstring(", 1000"));
   ::unsetenv("LibTorch_ROOT");
 }
 

@@ -5,7 +5,7 @@
 
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/tokens/sentencepiece_builder.h"
-#include "tokens/tokenizer_kinds.h"
+#include "tokens/tokenizer.h"
 
 namespace regroup {
 namespace {

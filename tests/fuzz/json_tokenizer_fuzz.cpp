@@ -7,7 +7,7 @@
 #include "tests/fuzz/encode_twice.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tokens/text_stream.h"
-#include "tokens/tokenizer_kinds.h"
+#include "tokens/tokenizer.h"
 
 namespace regroup {
 namespace {

@@ -10,10 +10,10 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     std::uint64_t end = 0;
     for (const regroup::ZipEntry& entry : regroup::read_zip_directory(file)) {
       // Entries do not overlap, so that an archive never unpacks to more than its own size.
-      if (entry.begin < end || entry.begin + entry.size > file.size()) {
+      if (entry.data_at < end || entry.data_at + entry.size > file.size()) {
         ::abort();
       }
-      end = entry.begin + entry.size;
+      end = entry.data_at + entry.size;
       regroup::refuse_or_read([&] { regroup::read_zip_entry(file, entry, 256); });
     }
   });

@@ -111,13 +111,13 @@ def auto_class(config):
     return transformers.AutoModelForMaskedLM if encoder_only else transformers.AutoModelForCausalLM
 
 
-def random_model(config, seed, std=0.3, untie=False):
+def random_model(config, seed, std=0.3, untie=False, cls=None):
     """A model with random values in every parameter, also in norms and biases, which HF initialises to ones and zeros.
 
     RandomState, because its stream is frozen across numpy versions. Names are sorted, because the order in which
     modules are declared may change.
     """
-    cls = auto_class(config)
+    cls = cls or auto_class(config)
     options = {"attn_implementation": "eager"}
     model = (cls.from_config if hasattr(cls, "from_config") else cls._from_config)(config, **options).eval()
     if untie:  # its own output projection; transformers ties every model's

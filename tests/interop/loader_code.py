@@ -316,6 +316,56 @@ def check_tokenizers(regroup, scratch):
         expect(text in found.decode(expected), f"{name}: decoded as {found.decode(expected)}")
 
 
+OTHER = ["", "SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice"]
+OTHER += ["NextSentencePrediction", "PreTraining", "CausalLM"]
+# Classes whose tensors have names that regroup refuses.
+NOT_READ = [(t5, kind) for t5 in ("t5", "mt5", "umt5") for kind in ("SequenceClassification", "TokenClassification")]
+NOT_READ += [("modernbert", kind) for kind in OTHER]
+NOT_READ += [(name, "QuestionAnswering") for name in ("llama", "qwen2", "qwen3", "smollm3", "qwen3_moe", "nemotron")]
+
+
+def first_output(model, tokens):
+    tokens, inputs = torch.tensor(tokens), {}
+    if model.config.is_encoder_decoder:
+        tokens[:, -1] = model.config.eos_token_id  # where BART's classifiers look
+        inputs = {"decoder_input_ids": tokens} if type(model).__name__.endswith("Model") else {}
+    with torch.no_grad():
+        return model(input_ids=tokens[:, None] if "MultipleChoice" in type(model).__name__ else tokens, **inputs)[0].numpy()
+
+
+def check_other_class(regroup, scratch, name, config, kv_heads, auto):
+    """What the source's `architectures` names, such as a classifier, is loaded by its own AutoModel."""
+    what = f"{name}, {auto.__name__}"
+    source, result, expanded = (scratch / f"{what} {kind}" for kind in ("source", "result", "expanded"))
+    stock = checkpoints.random_model(config, len(what), cls=auto)
+    stock.save_pretrained(source)
+    options = ["--attention", "self,cross,encoder"] if config.is_encoder_decoder else []
+    regroup.convert(source, result, kv_heads, *options)
+    regroup.run("expand", result, expanded, "--kv-heads", 6)
+    model, info = auto.from_pretrained(result, trust_remote_code=True, output_loading_info=True)
+    expect(type(model).__name__ == "Regroup" + type(stock).__name__, f"{what}: loaded as {type(model).__name__}")
+    expect(not any(info.values()), f"{what}: loaded with {info}")
+    tokens = 2 + checkpoints.random_tokens(62, 1, 12, seed=4)
+    expected = first_output(auto.from_pretrained(expanded).eval(), tokens)
+    expect_same_logits(first_output(model.eval(), tokens), expected, what)
+    model.save_pretrained(again := scratch / f"{what} saved")
+    saved = auto.from_pretrained(again, trust_remote_code=True).eval()
+    expect_same_logits(first_output(saved, tokens), expected, f"{what}, saved again")
+
+
+def check_other_classes(regroup, scratch):
+    models = {name: (config, kv_heads) for name, (config, kv_heads, _) in MODELS.items() if "," not in name}
+    models |= {f"{name}, heads per layer": (config, DIFFERENT) for name, config in MODELS_OF_LAYERS.items()}
+    del models["whisper"]  # reads spectra
+    for name, (config, kv_heads) in models.items():
+        usual = checkpoints.auto_class(config)._model_mapping[type(config)]  # check_model() has it
+        for kind in OTHER:
+            auto = getattr(transformers, "AutoModel" + ("For" + kind if kind else ""))
+            has_class = type(config) in auto._model_mapping and auto._model_mapping[type(config)] is not usual
+            if has_class and (config.model_type, kind) not in NOT_READ and not (kind == "CausalLM" and config.is_encoder_decoder):
+                check_other_class(regroup, scratch, name, config, kv_heads, auto)
+
+
 def check_uptrained(regroup, scratch):
     """uptrain keeps the code, and converting again adds it to a result without."""
     source, plain, result, trained = (scratch / f"to train, {kind}" for kind in ("source", "plain", "result", "trained"))
@@ -334,6 +384,7 @@ def check_uptrained(regroup, scratch):
 def check(regroup, scratch):
     check_uptrained(regroup, scratch)
     check_tokenizers(regroup, scratch)
+    check_other_classes(regroup, scratch)
     for name, config in MODELS_OF_LAYERS.items():
         check_model(regroup, scratch, f"{name}, heads per layer", "contiguous", (config, DIFFERENT, name != "gemma2"))
     for name, model in MODELS.items():

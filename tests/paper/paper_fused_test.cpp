@@ -2,6 +2,7 @@
 // device, and the check that decides whether a device's kernels are used.
 #include "tests/paper/paper_fused.h"
 
+#include <array>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -29,6 +30,11 @@
 
 namespace regroup {
 namespace {
+
+constexpr std::array kFusedKernels = {FusedKernel::kRotation, FusedKernel::kGatedActivation,
+                                      FusedKernel::kRmsNorm, FusedKernel::kCrossEntropy,
+                                      FusedKernel::kAdamW};
+static_assert(kFusedKernels.size() == static_cast<std::size_t>(FusedKernel::kAdamW) + 1);
 
 // No kernels once the test is over.
 struct PaperKernels {

@@ -28,6 +28,10 @@ class LateWork : public c10d::Work {
   bool waited_ = false;
 };
 
+// Where the groups that a thread makes note what they do: one record a rank, since all ranks call
+// collectives at once while they connect.
+thread_local RankRecord* own_record = nullptr;
+
 // Notes what is called and does nothing.
 class RecordingBackend : public c10d::Backend {
  public:
@@ -91,17 +95,18 @@ void train(const UptrainSettings& settings, ProcessGroup& group, RankRecord& rec
 RankRecord rank_alone(const UptrainSettings& settings, int rank) {
   const auto ranks = static_cast<int>(settings.ranks);
   const int port = free_port();
-  RankRecord record;
+  std::vector<RankRecord> records(settings.ranks);
   register_backend(paper_device().type(),
-                   [&](const auto& /*store*/, int own, int size, c10::Device /*device*/,
-                       auto /*timeout*/) -> c10::intrusive_ptr<c10d::Backend> {
-                     return c10::make_intrusive<RecordingBackend>(own, size, record);
+                   [](const auto& /*store*/, int own, int size, c10::Device /*device*/,
+                      auto /*timeout*/) -> c10::intrusive_ptr<c10d::Backend> {
+                     return c10::make_intrusive<RecordingBackend>(own, size, *own_record);
                    });
   // The others only meet it.
   std::vector<std::unique_ptr<ProcessGroup>> groups(settings.ranks);
   std::vector<std::future<void>> meeting;
   for (int each = 0; each < ranks; ++each) {
     meeting.push_back(std::async(std::launch::async, [&, each] {
+      own_record = &records[each];
       groups[each] = std::make_unique<ProcessGroup>(launch_of(each, ranks, port), paper_device(),
                                                     std::chrono::seconds(60));
       groups[each]->divide(static_cast<int>(settings.sharding.copies));
@@ -112,8 +117,9 @@ RankRecord rank_alone(const UptrainSettings& settings, int rank) {
     each.get();
   }
   c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
-  train(settings, *groups[rank], record);
+  train(settings, *groups[rank], records[rank]);
   c10::AutogradState::get_tls_state().set_multithreading_enabled(true);
+  RankRecord record = std::move(records[rank]);
   meeting.clear();
   for (auto& group : groups) {
     meeting.push_back(std::async(std::launch::async, [&group] { group.reset(); }));

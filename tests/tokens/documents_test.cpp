@@ -113,10 +113,18 @@ TEST_CASE("JSON is recognised by its content", "[tokens]") {
   CHECK(read("{\"text\": \"" + std::string(200'000, 'x') + "\"}\n") ==
         Texts{std::string(200'000, 'x')});
   CHECK(read(line) == Texts{"one"});  // NaN as Python writes it
-  for (const std::string text : {"{}", "{ return \"x\"; }", "[1] a note", "{\"a\": 1} is JSON",
-                                 "[\"a\"] is JSON", "[link](x)", "{\"a\", \"b\"}"}) {
+  for (const std::string text :
+       {"{}", "{ return \"x\"; }", "[1] a note", "{\"a\": 1} is JSON", "[\"a\"] is JSON",
+        "[link](x)", "{\"a\", \"b\"}", "[[1], [2]]", "[[\"Heroes\" (album)]]\nby David Bowie"}) {
     CAPTURE(text);
     CHECK(read(text) == Texts{text});
+  }
+  for (const auto& [text, place, words] :
+       {std::tuple{"[[\"a\", \"b\"], [\"c\"]]", "/a.json:1", "JSON array"},
+        {"[\"a\"]\nmore", "/a.json:2", "after the end of the list"},
+        {"{\"text\": \"a\"}\nmore", "/a.json:2", "not valid JSON"}}) {
+    CAPTURE(text);
+    CHECK_THAT(refusal_of([&, text = text] { read(text); }), is_bad_input(place, words));
   }
   put_file(directory / "p", plain_line);
   CHECK(is_json(directory / "p", {}) == true);
@@ -204,6 +212,9 @@ TEST_CASE("containers are refused with their name, replaced bytes or not", "[tok
         {"\xfd\x37zXZ" + some, "xz data", "xzcat FILE | regroup"},
         {"\xff\xfet\0e\0" + some, "text in UTF-16", "iconv -f UTF-16"},
         {std::string("\xff\xfe\0\0t\0\0\0", 8), "text in UTF-32", "iconv -f UTF-32"},
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "a git-LFS pointer",
+         "pull"},
+        {"\x1e{\"text\": \"a\"}\n", "JSON text sequences", "tr -d '\\036' < FILE | regroup"},
         {"GGUF" + some, "a GGUF file", ""}}) {
     CAPTURE(name);
     CHECK_THAT(refusal(bytes), is_bad_input("/a: " + std::string(name), reader));
@@ -234,6 +245,7 @@ TEST_CASE("invalid documents are refused with their line", "[tokens]") {
   CHECK_THAT(refusal("\n\nplain text\n"), is_bad_input("a.jsonl:3", "not valid JSON"));
   CHECK_THAT(refusal("3"), is_bad_input("a.jsonl:1", "object is needed"));
   CHECK_THAT(refusal("[\"text\"] x"), is_bad_input("a.jsonl:1", "not valid JSON"));
+  CHECK_THAT(refusal("[\"a\", 1]\n[\"b\", 2]"), is_bad_input("a.jsonl:1", "JSON array"));
   CHECK_THAT(refusal("{\"text\": \"a\", \"text\": \"b\"}"), is_bad_input("duplicate key"));
   CHECK_THAT(refusal("{\"text\": \"\\ud800\"}"), is_bad_input("a.jsonl:1"));
   CHECK_THAT(refusal("{\"text\": \"\xff\"}"), is_bad_input("a.jsonl:1"));

@@ -8,7 +8,7 @@
 #include "tests/gguf_builder.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
-#include "tokens/tokenizer_kinds.h"
+#include "tokens/tokenizer.h"
 
 namespace regroup {
 namespace {
@@ -69,6 +69,22 @@ TEST_CASE("a GGUF file's byte-level BPE encodes text", "[tokens]") {
   CHECK(tokenizer->ends().eos == 3);
   CHECK(tokenizer->ends().add_eos);
   CHECK_FALSE(tokenizer->ends().add_bos);
+}
+
+TEST_CASE("a GGUF file's SentencePiece tokens are decoded without the space before a text",
+          "[tokens]") {
+  Vocabulary vocabulary;
+  vocabulary.model = "llama";
+  vocabulary.tokens = {"<unk>", "\u2581a", "b", "!", "\u2581"};
+  vocabulary.types = {2, 1, 1, 1, 1};
+  vocabulary.scores = {0, -1, -2, -3, -4};
+  vocabulary.special_ids = {{"unk", 0}};
+  const std::vector<std::uint32_t> ids{1, 2, 3, 4, 1};
+  for (const bool prefix : {true, false}) {
+    vocabulary.add_space_prefix = prefix;
+    const auto tokenizer = make_json_tokenizer(tokenizer_json_of(vocabulary, ""), "");
+    CHECK(tokenizer->decode(ids) == (prefix ? "ab!  a" : " ab!  a"));
+  }
 }
 
 TEST_CASE("a GGUF file says whether documents get BOS and EOS", "[tokens]") {

@@ -255,7 +255,7 @@ TEST_CASE("unusable SentencePiece models are refused", "[tokens]") {
   const BuiltSentencePiece good = llama_like(kPieces);
   CHECK_THAT(refusal(""), is_bad_input("tokenizer.model", "no pieces"));
   CHECK_THAT(refusal("version https://git-lfs.github.com/spec/v1"),
-             is_bad_input("tokenizer.model"));
+             is_bad_input("tokenizer.model", "git lfs pull"));
   CHECK_THAT(refusal(good.bytes().substr(0, 100)), is_bad_input("tokenizer.model", "cut short"));
   BuiltSentencePiece twice = good;
   twice.pieces.back().text = "a";

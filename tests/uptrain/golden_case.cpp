@@ -41,6 +41,18 @@ at::Tensor logits_of(const ModelSpec& spec, const Parameters& parameters,
   return window_logits(Transformer(spec, parameters), tokens);
 }
 
+std::vector<std::string> golden_cases() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(golden("llama").parent_path())) {
+    if (path_exists(entry.path() / "expected.safetensors") &&
+        open_model(entry.path()).spec.not_computable.empty()) {
+      names.push_back(entry.path().filename());
+    }
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
 TokenFile put_tokens_of(const GoldenCase& golden, const std::filesystem::path& path) {
   const at::Tensor flat = golden.tokens.flatten().contiguous();
   const auto* ids = flat.const_data_ptr<std::int64_t>();

@@ -22,6 +22,9 @@ struct GoldenCase {
 
 GoldenCase load_golden_case(const std::string& name);
 
+/// The names of all cases, in alphabetical order.
+std::vector<std::string> golden_cases();
+
 /// Reads one tensor of a safetensors file unchanged.
 at::Tensor read_tensor(const std::filesystem::path& file, const std::string& name);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <unordered_set>
-#include <utility>
 
 #include "formats/base/printable.h"
 #include "tokens/hf/unicode.h"
@@ -48,10 +47,7 @@ std::size_t spaces_before(std::string_view text, std::size_t end, std::size_t le
 std::size_t spaces_after(std::string_view text, std::size_t begin, std::size_t known) {
   begin = std::max(begin, known);
   const std::size_t first = begin;
-  for (std::size_t at = begin; at < text.size();) {
-    if (!is_white_space(next_character(text, at))) {
-      break;
-    }
+  for (std::size_t at = begin; at < text.size() && is_white_space(next_character(text, at));) {
     begin = at;
   }
   Work::of_thread().step(begin - first, "the white space that added tokens take");
@@ -71,14 +67,14 @@ std::vector<AddedToken> read_added_tokens(const JsonFields& tokenizer) {
   std::unordered_set<std::string> contents;
   for (const JsonFields& fields : tokenizer.objects("added_tokens")) {
     fields.allow({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-    AddedToken token;
-    token.id = fields.count("id");
-    token.content = fields.text("content");
-    token.special = fields.flag("special");
-    token.normalized = fields.flag("normalized");
-    token.single_word = fields.flag("single_word");
-    token.strips_left = fields.flag("lstrip");
-    token.strips_right = fields.flag("rstrip");
+    AddedToken token{.id = fields.count("id"),
+                     .content = fields.text("content"),
+                     .special = fields.flag("special"),
+                     .normalized = fields.flag("normalized"),
+                     .single_word = fields.flag("single_word"),
+                     .lstrip = fields.flag("lstrip"),
+                     .rstrip = fields.flag("rstrip"),
+                     .where = fields.where()};
     if (token.content.empty() || token.content.size() > kMaxContent) {
       fields.refuse("content", "a text of 1 to 1,000 bytes");
     }
@@ -110,12 +106,12 @@ const AddedToken* AddedTokenFinder::longest_at(std::string_view text, std::size_
   return token;
 }
 
-void AddedTokenFinder::for_each_section(std::string_view text,
-                                        const std::function<void(const Section&)>& found) const {
+void AddedTokenFinder::encode(std::string_view text, std::vector<std::uint32_t>& ids,
+                              const Between& between) const {
   std::size_t done = 0, spaces_end = 0;
-  const auto report = [&](std::size_t begin, std::size_t end, const AddedToken* token) {
-    if (begin < end) {
-      found({text.substr(begin, end - begin), token});
+  const auto encode_until = [&](std::size_t end) {
+    if (done < end) {
+      between(text.substr(done, end - done), done == 0);
     }
   };
   for (std::size_t at = 0; at < text.size() && !tokens_.empty();) {
@@ -132,15 +128,12 @@ void AddedTokenFinder::for_each_section(std::string_view text,
         (token->single_word && (word_ends_at(text, begin) || word_begins_at(text, at)))) {
       continue;
     }
-    const std::size_t first =
-        token->strips_left ? spaces_before(text, begin, std::min(done, begin)) : begin;
-    report(done, std::max(first, done), nullptr);
-    const std::size_t end = token->strips_right ? spaces_after(text, at, spaces_end) : at;
-    spaces_end = token->strips_right ? end : spaces_end;
-    report(first, end, token);
-    done = end;
+    encode_until(token->lstrip ? spaces_before(text, begin, std::min(done, begin)) : begin);
+    ids.push_back(static_cast<std::uint32_t>(token->id));
+    done = token->rstrip ? spaces_after(text, at, spaces_end) : at;
+    spaces_end = token->rstrip ? done : spaces_end;
   }
-  report(done, text.size(), nullptr);
+  encode_until(text.size());
 }
 
 }  // namespace regroup

@@ -8,20 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "formats/vocabulary/tokenizer_files.h"
 #include "tokens/hf/json_fields.h"
 #include "tokens/hf/pieces.h"
 
 namespace regroup {
-
-struct AddedToken {
-  std::uint32_t id = 0;
-  std::string content;
-  bool special =
-      false;  ///< found in a text only after find_special(); it keeps its place in the search
-  bool normalized = false;   ///< looked for after normalization
-  bool single_word = false;  ///< only between characters that are not part of a word
-  bool strips_left = false, strips_right = false;  ///< takes the white space there, too
-};
 
 /// The tokens in the list "added_tokens". Throws kBadInput for malformed or repeated ones.
 std::vector<AddedToken> read_added_tokens(const JsonFields& tokenizer);
@@ -35,20 +26,17 @@ class AddedTokenFinder {
   AddedTokenFinder() = default;
   explicit AddedTokenFinder(const std::vector<Sought>& sought);
 
-  /// From now on, special tokens are found, too.
+  /// From now on, special tokens are found, too. Until then they are passed over at their places.
   void find_special() { finds_special_ = true; }
 
   bool empty() const { return tokens_.empty(); }
 
-  /// A section of a text: between tokens, or one of them.
-  struct Section {
-    std::string_view text;
-    const AddedToken* token = nullptr;
-  };
+  /// Encodes what is between tokens. `first`: the text begins with it.
+  using Between = std::function<void(std::string_view section, bool first)>;
 
-  /// Calls `found` for each section of `text`, in order. Empty sections are skipped.
-  void for_each_section(std::string_view text,
-                        const std::function<void(const Section&)>& found) const;
+  /// Appends the ids of the tokens in `text` to `ids`, and calls `between` for each section without
+  /// one, in order. Empty sections are skipped.
+  void encode(std::string_view text, std::vector<std::uint32_t>& ids, const Between& between) const;
 
  private:
   const AddedToken* longest_at(std::string_view text, std::size_t& length) const;

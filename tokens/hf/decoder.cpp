@@ -3,17 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <optional>
-#include <string_view>
 #include <unordered_map>
-#include <utility>
 
 #include <fmt/ranges.h>
 
-#include "formats/base/printable.h"
 #include "formats/vocabulary/tokenizer_files.h"
-#include "tokens/hf/json_fields.h"
-#include "tokens/hf/pieces.h"
 #include "tokens/hf/steps.h"
 
 namespace regroup {
@@ -54,8 +48,9 @@ std::string lossy_utf8(std::string_view bytes) {
   return text;
 }
 
-// The byte that each character of a byte-level vocabulary stands for.
-const std::unordered_map<std::string, char>& bytes_of_characters() {
+// The bytes that the characters of a byte-level token stand for. Tokens with another character stay
+// as they are: they were added as plain text.
+std::string bytes_of(const std::string& token) {
   static const auto kBytes = [] {
     std::unordered_map<std::string, char> bytes;
     for (int byte = 0; byte < 256; ++byte) {
@@ -64,16 +59,11 @@ const std::unordered_map<std::string, char>& bytes_of_characters() {
     }
     return bytes;
   }();
-  return kBytes;
-}
-
-// Tokens with another character stay as they are: they were added as plain text.
-std::string bytes_of(const std::string& token) {
   std::string bytes;
   for (std::size_t at = 0; at < token.size();) {
     const std::size_t length = std::max<std::size_t>(1, utf8_sequence(token, at));
-    const auto found = bytes_of_characters().find(token.substr(at, length));
-    if (found == bytes_of_characters().end()) {
+    const auto found = kBytes.find(token.substr(at, length));
+    if (found == kBytes.end()) {
       return token;
     }
     bytes += found->second;

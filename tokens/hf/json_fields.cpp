@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
-#include "formats/vocabulary/vocabulary.h"
 
 namespace regroup {
 namespace {

@@ -1,15 +1,8 @@
-#include <cstdint>
 #include <cstring>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string_view>
 #include <unordered_map>
-#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
-#include "formats/base/printable.h"
 #include "formats/vocabulary/sentencepiece.h"
 #include "formats/vocabulary/tokenizer_files.h"
 #include "tokens/hf/regex.h"
@@ -18,7 +11,6 @@
 #include "tokens/hf/work.h"
 
 namespace regroup {
-
 namespace {
 
 // Keeps each character, replaces it or leaves it out. `change` returns what becomes of it; nothing
@@ -75,80 +67,10 @@ std::string with_spaces_around_chinese(const std::string& text) {
   return spaced;
 }
 
-struct BertSettings {
-  bool clean = true, spaces = true, strip = true, lower = true;
-};
-
-void apply_bert(const BertSettings& settings, NormalText& text) {
-  if (settings.clean) {
-    map_characters(text, clean_character);
-  }
-  if (settings.spaces) {
-    text.text = with_spaces_around_chinese(text.text);
-  }
-  if (settings.strip) {
-    text.text = normal_form(text.text, NormalForm::kNfd);
-    map_characters(text, [](char32_t character) {
-      return is_nonspacing_mark(character) ? std::nullopt : std::optional(character);
-    });
-  }
-  if (settings.lower) {
-    text.text = lower_case(text.text);
-  }
-}
-
-BertSettings bert_settings(const JsonFields& fields) {
-  fields.allow({"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
-  BertSettings settings;
-  settings.clean = fields.flag("clean_text");
-  settings.spaces = fields.flag("handle_chinese_chars");
-  settings.lower = fields.flag("lowercase");
-  settings.strip = fields.flag("strip_accents", settings.lower);
-  return settings;
-}
-
-// A part that continues a document keeps the white space at its beginning.
-void strip(NormalText& text, bool left, bool right) {
-  std::size_t begin = 0, end = text.text.size();
-  for (std::size_t at = 0; left && !text.origin.continues && at < end;) {
-    if (!is_white_space(next_character(text.text, at))) {
-      break;
-    }
-    begin = at;
-  }
-  std::size_t kept = begin;
-  for (std::size_t at = begin; right && at < end;) {
-    kept = is_white_space(next_character(text.text, at)) ? kept : at;
-  }
-  end = right ? kept : end;
-  text.origin.at_start = text.origin.at_start && begin == 0;
-  text.text = text.text.substr(begin, end - begin);
-}
-
-void replace(const Regex& pattern, const std::string& content, NormalText& text) {
-  const Work& work = Work::of_thread();
-  std::string replaced;
-  std::size_t done = 0;
-  pattern.for_each_match(text.text, [&](std::size_t begin, std::size_t end) {
-    replaced.append(text.text, done, begin - done);
-    replaced += content;
-    done = end;
-    work.check_size(replaced.size());
-  });
-  if (done > 0 || !replaced.empty()) {
-    text.text = replaced.append(text.text, done);
-  }
-}
-
-void prepend(const std::string& prefix, NormalText& text) {
-  if (!text.text.empty() && !text.origin.continues) {
-    text.text.insert(0, prefix);
-  }
-}
-
-void remove_marks(NormalText& text) {
-  map_characters(text, [](char32_t character) {
-    return is_mark(character) ? std::nullopt : std::optional(character);
+// Leaves out the characters for which `drops` is true.
+void drop_characters(NormalText& text, bool (*drops)(char32_t)) {
+  map_characters(text, [&](char32_t character) {
+    return drops(character) ? std::nullopt : std::optional(character);
   });
 }
 
@@ -165,30 +87,74 @@ Maker form_maker(NormalForm form) {
   return without_settings([form](NormalText& text) { text.text = normal_form(text.text, form); });
 }
 
+Normalizer read_bert_normalizer(const JsonFields& fields) {
+  fields.allow({"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
+  const bool cleans = fields.flag("clean_text"), spaces = fields.flag("handle_chinese_chars");
+  const bool lowers = fields.flag("lowercase"), strips = fields.flag("strip_accents", lowers);
+  return [=](NormalText& text) {
+    if (cleans) {
+      map_characters(text, clean_character);
+    }
+    if (spaces) {
+      text.text = with_spaces_around_chinese(text.text);
+    }
+    if (strips) {
+      text.text = normal_form(text.text, NormalForm::kNfd);
+      drop_characters(text, is_nonspacing_mark);
+    }
+    if (lowers) {
+      text.text = lower_case(text.text);
+    }
+  };
+}
+
+// A part that continues a document keeps the white space at its beginning.
 Normalizer read_strip(const JsonFields& fields) {
   fields.allow({"type", "strip_left", "strip_right"});
   return [left = fields.flag("strip_left"), right = fields.flag("strip_right")](NormalText& text) {
-    strip(text, left, right);
+    std::size_t begin = 0, end = text.text.size();
+    for (std::size_t at = 0; left && !text.origin.continues && at < end;) {
+      if (!is_white_space(next_character(text.text, at))) {
+        break;
+      }
+      begin = at;
+    }
+    std::size_t kept = begin;
+    for (std::size_t at = begin; right && at < end;) {
+      kept = is_white_space(next_character(text.text, at)) ? kept : at;
+    }
+    end = right ? kept : end;
+    text.origin.at_start = text.origin.at_start && begin == 0;
+    text.text = text.text.substr(begin, end - begin);
   };
 }
 
 Normalizer read_replace(const JsonFields& fields) {
   fields.allow({"type", "pattern", "content"});
   const auto pattern = read_pattern(fields.object("pattern"));
-  std::string content = fields.short_text("content");
-  return [pattern, content = std::move(content)](NormalText& text) {
-    replace(*pattern, content, text);
+  return [pattern, content = fields.short_text("content")](NormalText& text) {
+    const Work& work = Work::of_thread();
+    std::string replaced;
+    std::size_t done = 0;
+    pattern->for_each_match(text.text, [&](std::size_t begin, std::size_t end) {
+      replaced.append(text.text, done, begin - done);
+      replaced += content;
+      done = end;
+      work.check_size(replaced.size());
+    });
+    if (done > 0 || !replaced.empty()) {
+      text.text = replaced.append(text.text, done);
+    }
   };
 }
 
 Normalizer read_prepend(const JsonFields& fields) {
   fields.allow({"type", "prepend"});
-  std::string prefix = fields.short_text("prepend");
-  return [prefix = std::move(prefix)](NormalText& text) { prepend(prefix, text); };
-}
-
-Normalizer read_bert_normalizer(const JsonFields& fields) {
-  return [settings = bert_settings(fields)](NormalText& text) { apply_bert(settings, text); };
+  return [prefix = fields.short_text("prepend")](NormalText& text) {
+    if (!text.text.empty() && !text.origin.continues) {
+      text.text.insert(0, prefix);
+    }
+  };
 }
 
 // The normalizer "Precompiled": SentencePiece's rules as a double-array trie, applied as the
@@ -294,14 +260,16 @@ Normalizer read_charsmap(const JsonFields& fields) {
   return [charsmap](NormalText& text) { charsmap->apply(text); };
 }
 
-const std::unordered_map<std::string, Maker>& makers() {
+}  // namespace
+
+void read_normalizer(const JsonFields& fields, std::vector<Normalizer>& normalizers) {
   static const std::unordered_map<std::string, Maker> makers{
       {"NFC", form_maker(NormalForm::kNfc)},
       {"NFD", form_maker(NormalForm::kNfd)},
       {"NFKC", form_maker(NormalForm::kNfkc)},
       {"NFKD", form_maker(NormalForm::kNfkd)},
       {"Lowercase", without_settings([](NormalText& text) { text.text = lower_case(text.text); })},
-      {"StripAccents", without_settings(remove_marks)},
+      {"StripAccents", without_settings([](NormalText& text) { drop_characters(text, is_mark); })},
       {"Nmt", without_settings([](NormalText& text) { map_characters(text, nmt_character); })},
       {"ByteLevel",
        without_settings([](NormalText& text) { text.text = byte_level_text(text.text); })},
@@ -311,13 +279,7 @@ const std::unordered_map<std::string, Maker>& makers() {
       {"Prepend", read_prepend},
       {"Precompiled", read_charsmap},
   };
-  return makers;
-}
-
-}  // namespace
-
-void read_normalizer(const JsonFields& fields, Normalizers& normalizers) {
-  read_steps(fields, "normalizers", "a normalizer that regroup supports", makers(), normalizers);
+  read_steps(fields, "normalizers", "a normalizer that regroup supports", makers, normalizers);
 }
 
 }  // namespace regroup

@@ -1,19 +1,18 @@
-#include <cstdint>
-#include <string>
-#include <vector>
+#include <algorithm>
 
 #include "tokens/hf/steps.h"
 
 namespace regroup {
-
 namespace {
+
+bool is_id(const nlohmann::json& value) {
+  return value.is_number_unsigned() && value.get<std::uint64_t>() <= 0x7fffffff;
+}
 
 // ["[SEP]", 102]
 std::uint32_t id_of_pair(const JsonFields& fields, const char* key) {
   const nlohmann::json& pair = fields.at(key);
-  const bool whole = pair.is_array() && pair.size() == 2 && pair[0].is_string() &&
-                     pair[1].is_number_unsigned() && pair[1].get<std::uint64_t>() <= 0x7fffffff;
-  if (!whole) {
+  if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string() || !is_id(pair[1])) {
     fields.refuse(key, "a token and its id");
   }
   return pair[1].get<std::uint32_t>();
@@ -24,17 +23,10 @@ std::vector<std::uint32_t> template_ids(const JsonFields& fields, const std::str
   const JsonFields token = fields.object("special_tokens").object(name);
   token.allow({"id", "ids", "tokens"});
   const nlohmann::json& listed = token.at("ids");
-  if (!listed.is_array()) {
+  if (!listed.is_array() || !std::ranges::all_of(listed, is_id)) {
     token.refuse("ids", "a list of ids");
   }
-  std::vector<std::uint32_t> ids;
-  for (const nlohmann::json& id : listed) {
-    if (!id.is_number_unsigned() || id.get<std::uint64_t>() > 0x7fffffff) {
-      token.refuse("ids", "a list of ids");
-    }
-    ids.push_back(id.get<std::uint32_t>());
-  }
-  return ids;
+  return listed.get<std::vector<std::uint32_t>>();
 }
 
 EndTokens read_template(const JsonFields& fields) {

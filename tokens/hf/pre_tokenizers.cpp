@@ -1,10 +1,6 @@
-#include <string>
-#include <string_view>
 #include <unordered_map>
-#include <utility>
 
 #include "formats/vocabulary/tokenizer_files.h"
-#include "tokens/hf/pieces.h"
 #include "tokens/hf/regex.h"
 #include "tokens/hf/steps.h"
 #include "tokens/hf/unicode.h"
@@ -25,6 +21,18 @@ FindParts parts_by(std::shared_ptr<const Regex> regex, bool inverted) {
       parts.push_back({begin, end, !inverted});  // even if it is empty
     });
     append_until(parts, piece.size(), inverted);
+  };
+}
+
+// Parts by a text.
+FindParts parts_by(const std::string& sought) {
+  return [sought](std::string_view piece, std::vector<Part>& parts) {
+    for (std::size_t at = piece.find(sought); at != std::string_view::npos;
+         at = piece.find(sought, at + sought.size())) {
+      append_until(parts, at, false);
+      append_until(parts, at + sought.size(), true);
+    }
+    append_until(parts, piece.size(), false);
   };
 }
 
@@ -135,15 +143,7 @@ PreTokenizer read_metaspace(const JsonFields& fields) {
   }
   const Prepend prepend = prepend_in(fields);
   const bool split = fields.flag("split", true);
-  const FindParts find = [mark](std::string_view piece, std::vector<Part>& parts) {
-    for (std::size_t at = piece.find(mark); at != std::string_view::npos;
-         at = piece.find(mark, at + mark.size())) {
-      append_until(parts, at, false);
-      append_until(parts, at + mark.size(), true);
-    }
-    append_until(parts, piece.size(), false);
-  };
-  return [=](Pieces& pieces) {
+  return [=, find = parts_by(mark)](Pieces& pieces) {
     mark_spaces(pieces, mark, prepend);
     if (split) {
       split_pieces(pieces, SplitBehavior::kMergedWithNext, find);
@@ -172,9 +172,7 @@ PreTokenizer read_punctuation(const JsonFields& fields) {
 
 PreTokenizer read_delimiter(const JsonFields& fields) {
   fields.allow({"type", "delimiter"});
-  const std::string pattern = literal_pattern(character_in(fields, "delimiter"));
-  return splitter(SplitBehavior::kRemoved,
-                  parts_by(std::make_shared<const Regex>(pattern, fields.where()), false));
+  return splitter(SplitBehavior::kRemoved, parts_by(character_in(fields, "delimiter")));
 }
 
 PreTokenizer read_white_space(const JsonFields& fields) {
@@ -213,7 +211,7 @@ PreTokenizer read_bert(const JsonFields& fields) {
 
 }  // namespace
 
-void read_pre_tokenizer(const JsonFields& fields, PreTokenizers& pre_tokenizers) {
+void read_pre_tokenizer(const JsonFields& fields, std::vector<PreTokenizer>& pre_tokenizers) {
   static const std::unordered_map<std::string, PreTokenizer (*)(const JsonFields&)> readers{
       {"BertPreTokenizer", read_bert},
       {"ByteLevel", read_byte_level},

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -35,19 +34,8 @@ constexpr std::array<std::string_view, 20> kScripts{
     "Arabic",   "Armenian", "Bengali",  "Cyrillic", "Devanagari", "Ethiopic", "Georgian",
     "Greek",    "Gujarati", "Gurmukhi", "Han",      "Hangul",     "Hebrew",   "Hiragana",
     "Katakana", "Khmer",    "Latin",    "Tamil",    "Telugu",     "Thai"};
-constexpr std::array<std::pair<char, std::string_view>, 8> kControls{{{'n', R"(\n)"},
-                                                                      {'r', R"(\r)"},
-                                                                      {'t', R"(\t)"},
-                                                                      {'f', R"(\f)"},
-                                                                      {'v', R"(\x0b)"},
-                                                                      {'a', R"(\x07)"},
-                                                                      {'e', R"(\x1b)"},
-                                                                      {'0', R"(\x00)"}}};
-
-template <typename Names>
-bool lists(const Names& names, std::string_view name) {
-  return contains(names, name);
-}
+// The letters of escapes, and the characters that they mean.
+constexpr std::string_view kControlLetters = "nrtfvae0", kControls{"\n\r\t\f\v\a\x1b\0", 8};
 
 class Translator {
  public:
@@ -162,11 +150,10 @@ class Translator {
     if (letter == 'x' || letter == 'u') {
       return code_point(letter);
     }
-    for (const auto& [name, written] : kControls) {
-      if (name == letter &&
-          !(name == '0' && !rest_.empty() && rest_[0] >= '0' && rest_[0] <= '7')) {
-        return std::string(written);
-      }
+    const bool octal = letter == '0' && !rest_.empty() && rest_[0] >= '0' && rest_[0] <= '7';
+    const std::size_t control = kControlLetters.find(letter);
+    if (control != std::string_view::npos && !octal) {
+      return fmt::format("\\x{{{:x}}}", kControls[control]);
     }
     if (kPunctuation.find(letter) == std::string_view::npos) {
       refuse(fmt::format("\\{}", letter));
@@ -199,8 +186,8 @@ class Translator {
   }
 
   std::string property(std::string_view name) const {
-    const bool script = lists(kScripts, name);
-    if (!script && !lists(kCategories, name)) {
+    const bool script = contains(kScripts, name);
+    if (!script && !contains(kCategories, name)) {
       refuse(fmt::format("\\p{{{}}}", name));
     }
     return fmt::format("\\p{{{}{}}}", script ? "sc:" : "", name) + newer_characters(name);
@@ -246,10 +233,9 @@ class Translator {
 
   void class_escape() {
     const char letter = take_byte("a backslash at its end");
-    switch (letter) {
-      case 's': result_ += kSpaces; return;
-      case 'S': result_ += kOtherThanSpaces; return;
-      default: break;
+    if (letter == 's' || letter == 'S') {
+      result_ += letter == 's' ? kSpaces : kOtherThanSpaces;
+      return;
     }
     const std::string set = set_of(letter);
     if (!set.empty() && negated_) {

@@ -49,22 +49,14 @@ void read_steps(const JsonFields& fields, std::string_view members, std::string_
 /// Changes a text. Thread-safe.
 using Normalizer = std::function<void(NormalText&)>;
 
-/// Applied one after another.
-using Normalizers = std::vector<Normalizer>;
-
-/// Appends what a "normalizer" object describes, and the members of sequences. Throws kBadInput for
-/// kinds and settings that are not supported.
-void read_normalizer(const JsonFields& fields, Normalizers& normalizers);
-
 /// Splits or rewrites pieces. Thread-safe.
 using PreTokenizer = std::function<void(Pieces&)>;
 
-/// Applied one after another.
-using PreTokenizers = std::vector<PreTokenizer>;
-
-/// Appends what a "pre_tokenizer" object describes, and the members of sequences. Throws kBadInput
-/// for kinds and settings that are not supported.
-void read_pre_tokenizer(const JsonFields& fields, PreTokenizers& pre_tokenizers);
+/// Append what a "normalizer" or a "pre_tokenizer" object describes, and the members of sequences,
+/// to steps that are applied one after another. Throw kBadInput for kinds and settings that are not
+/// supported.
+void read_normalizer(const JsonFields& fields, std::vector<Normalizer>& normalizers);
+void read_pre_tokenizer(const JsonFields& fields, std::vector<PreTokenizer>& pre_tokenizers);
 
 /// The tokens before and after a document.
 struct EndTokens {

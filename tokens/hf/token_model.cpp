@@ -13,7 +13,6 @@
 #include "tokens/hf/work.h"
 
 namespace regroup {
-
 namespace {
 
 // Throws kBadInput if the texts of a vocabulary have more than 16 MiB: a trie needs up to 64 bytes
@@ -25,67 +24,8 @@ void check_vocabulary_bytes(const JsonFields& model, std::size_t bytes) {
   }
 }
 
-}  // namespace
-
-TokenModel::TokenModel(TokenIds ids) : ids_(std::move(ids)) {
-  for (const auto& [text, id] : ids_) {
-    largest_ = std::max(largest_, id);
-  }
-}
-
-std::optional<std::uint32_t> TokenModel::id_of(std::string_view token) const {
-  const auto found = ids_.find(token);
-  return found == ids_.end() ? std::nullopt : std::optional(found->second);
-}
-
-void TokenModel::for_each_token(const TokenVisitor& visit) const {
-  for (const auto& [text, id] : ids_) {
-    visit(id, text);
-  }
-}
-
-TokenIds read_vocabulary_ids(const JsonFields& model) {
-  constexpr std::size_t kMaxTokens = 4U << 20;
-  const JsonFields vocabulary = model.object("vocab");
-  const nlohmann::json& listed = vocabulary.json();
-  if (listed.empty() || listed.size() > kMaxTokens) {
-    model.refuse("vocab", "an object of 1 to 4,194,304 tokens");
-  }
-  TokenIds ids;
-  ids.reserve(listed.size());
-  std::size_t bytes = 0;
-  for (const auto& [text, id] : listed.items()) {
-    ids.emplace(text, vocabulary.count(text));
-    bytes += text.size();
-  }
-  check_vocabulary_bytes(model, bytes);
-  return ids;
-}
-
-ByteIds byte_ids_in(const TokenIds& ids) {
-  ByteIds bytes;
-  for (int byte = 0; byte < 256; ++byte) {
-    const auto found = ids.find(fmt::format("<0x{:02X}>", byte));
-    if (found != ids.end()) {
-      bytes[byte] = found->second;
-    }
-  }
-  return bytes;
-}
-
-bool append_byte_ids(const ByteIds& bytes, std::string_view text, std::vector<std::uint32_t>& ids) {
-  const auto id_of = [&](char byte) { return bytes[static_cast<unsigned char>(byte)]; };
-  const bool whole = std::ranges::all_of(text, [&](char byte) { return id_of(byte).has_value(); });
-  for (const char byte : whole ? text : std::string_view()) {
-    ids.push_back(*id_of(byte));
-  }
-  return whole;
-}
-
 // WordPiece: a word is cut into the longest pieces of the vocabulary, from left to right.
 // WordLevel: each word is a token.
-
-namespace {
 
 // The tokens that are found in text.
 std::vector<ByteTrie::Key> ordinary_tokens(const TokenIds& ids, const TokenTexts& special) {
@@ -110,9 +50,6 @@ class WordModel : public TokenModel {
   }
 
  protected:
-  std::uint32_t unknown() const { return unknown_; }
-
- private:
   std::uint32_t unknown_ = 0;
 };
 
@@ -140,7 +77,7 @@ class WordPieceModel : public WordModel {
     const std::size_t count = ids.size();
     if (is_too_long(word) || !append_pieces(word, ids)) {
       ids.resize(count);
-      ids.push_back(unknown());
+      ids.push_back(unknown_);
     }
     return 0;
   }
@@ -183,7 +120,7 @@ class WordLevelModel : public WordModel {
   WordLevelModel(const JsonFields& fields, const TokenTexts& special)
       : WordModel(fields), special_(special) {}
   std::size_t encode(std::string_view word, std::vector<std::uint32_t>& ids) const override {
-    ids.push_back(special_.contains(word) ? unknown() : id_of(word).value_or(unknown()));
+    ids.push_back(special_.contains(word) ? unknown_ : id_of(word).value_or(unknown_));
     return 0;
   }
 
@@ -284,16 +221,63 @@ class UnigramModel : public TokenModel {
         fields.refuse("unk_id", "an id of the vocabulary");
       }
     }
-    bytes_ = fields.flag("byte_fallback", false) ? byte_ids_in(ids_) : ByteIds{};
+    bytes_ = fields.flag("byte_fallback", false) ? byte_ids() : ByteIds{};
     trie_ = ByteTrie(ordinary_tokens(ids_, special));
   }
 
-  std::size_t encode(std::string_view word, std::vector<std::uint32_t>& ids) const override;
+  std::size_t encode(std::string_view word, std::vector<std::uint32_t>& ids) const override {
+    const std::vector<BestStep> steps = best_steps(word);
+    std::vector<std::pair<std::size_t, std::uint32_t>> path;  // the pieces, last first
+    for (std::size_t end = word.size(); end > 0; end = steps[end].begin) {
+      path.emplace_back(end, steps[end].id);
+    }
+    std::size_t begin = 0;
+    for (std::size_t i = path.size(); i-- > 0;) {
+      const auto [end, id] = path[i];
+      if (id == unknown_ && i > 0 && path[i - 1].second == unknown_) {
+        continue;  // neighbours are one unknown
+      }
+      if (id != unknown_ || !append_byte_ids(bytes_, word.substr(begin, end - begin), ids)) {
+        ids.push_back(id);
+      }
+      begin = end;
+    }
+    return 0;
+  }
 
   std::size_t size() const override { return scores_.size(); }
 
  private:
-  std::vector<BestStep> best_steps(std::string_view word) const;
+  // The best step to each place of the word (Viterbi's algorithm).
+  std::vector<BestStep> best_steps(std::string_view word) const {
+    Work& work = Work::of_thread();
+    work.check_memory((word.size() + 1) * sizeof(BestStep));
+    std::vector<BestStep> steps(word.size() + 1);
+    const auto reach = [&](std::size_t begin, std::size_t end, double score, std::uint32_t id) {
+      BestStep& step = steps[end];
+      if (step.begin == kNowhere || score > step.score) {
+        step = {score, begin, id};
+      }
+    };
+    for (std::size_t at = 0; at < word.size();) {
+      std::size_t next = at;
+      next_character(word, next);
+      const double here = steps[at].score;
+      bool has_character = false;
+      const std::size_t looked =
+          trie_.for_each_prefix(word.substr(at), [&](std::size_t length, std::uint32_t id) {
+            reach(at, at + length, scores_[id] + here, id);
+            has_character = has_character || at + length == next;
+          });
+      work.step(looked, "Unigram");
+      if (!has_character) {
+        reach(at, next, unknown_score_ + here, unknown());
+      }
+      at = next;
+    }
+    return steps;
+  }
+
   std::uint32_t unknown() const {
     if (!unknown_) {
       throw_bad_input("{}: a text has characters without a token, and model.unk_id is missing",
@@ -301,7 +285,6 @@ class UnigramModel : public TokenModel {
     }
     return *unknown_;
   }
-  void append_unknown(std::string_view text, std::vector<std::uint32_t>& ids) const;
 
   std::string where_;
   std::vector<double> scores_;
@@ -311,68 +294,64 @@ class UnigramModel : public TokenModel {
   ByteTrie trie_;
 };
 
-// The best step to each place of the word (Viterbi's algorithm).
-std::vector<BestStep> UnigramModel::best_steps(std::string_view word) const {
-  Work& work = Work::of_thread();
-  work.check_memory((word.size() + 1) * sizeof(BestStep));
-  std::vector<BestStep> steps(word.size() + 1);
-  const auto reach = [&](std::size_t begin, std::size_t end, double score, std::uint32_t id) {
-    BestStep& step = steps[end];
-    if (step.begin == kNowhere || score > step.score) {
-      step = {score, begin, id};
-    }
-  };
-  for (std::size_t at = 0; at < word.size();) {
-    std::size_t next = at;
-    next_character(word, next);
-    const double here = steps[at].score;
-    bool has_character = false;
-    const std::size_t looked =
-        trie_.for_each_prefix(word.substr(at), [&](std::size_t length, std::uint32_t id) {
-          reach(at, at + length, scores_[id] + here, id);
-          has_character = has_character || at + length == next;
-        });
-    work.step(looked, "Unigram");
-    if (!has_character) {
-      reach(at, next, unknown_score_ + here, unknown());
-    }
-    at = next;
-  }
-  return steps;
-}
-
-void UnigramModel::append_unknown(std::string_view text, std::vector<std::uint32_t>& ids) const {
-  if (!append_byte_ids(bytes_, text, ids)) {
-    ids.push_back(unknown());
-  }
-}
-
-std::size_t UnigramModel::encode(std::string_view word, std::vector<std::uint32_t>& ids) const {
-  const std::vector<BestStep> steps = best_steps(word);
-  std::vector<std::pair<std::size_t, std::uint32_t>> path;  // the pieces, last first
-  for (std::size_t end = word.size(); end > 0; end = steps[end].begin) {
-    path.emplace_back(end, steps[end].id);
-  }
-  std::size_t begin = 0;
-  for (std::size_t i = path.size(); i-- > 0;) {
-    const auto [end, id] = path[i];
-    if (id != unknown_) {
-      ids.push_back(id);
-      begin = end;
-    } else if (i == 0 || path[i - 1].second != unknown_) {
-      append_unknown(word.substr(begin, end - begin), ids);  // neighbours are one unknown
-      begin = end;
-    }
-  }
-  return 0;
-}
-
 std::unique_ptr<TokenModel> read_unigram(const JsonFields& fields, const TokenTexts& special) {
   fields.allow({"type", "unk_id", "vocab", "byte_fallback"});
   return std::make_unique<UnigramModel>(fields, read_pieces(fields), special);
 }
 
 }  // namespace
+
+TokenModel::TokenModel(TokenIds ids) : ids_(std::move(ids)) {
+  for (const auto& [text, id] : ids_) {
+    largest_ = std::max(largest_, id);
+  }
+}
+
+std::optional<std::uint32_t> TokenModel::id_of(std::string_view token) const {
+  const auto found = ids_.find(token);
+  return found == ids_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void TokenModel::for_each_token(const TokenVisitor& visit) const {
+  for (const auto& [text, id] : ids_) {
+    visit(id, text);
+  }
+}
+
+TokenIds read_vocabulary_ids(const JsonFields& model) {
+  constexpr std::size_t kMaxTokens = 4U << 20;
+  const JsonFields vocabulary = model.object("vocab");
+  const nlohmann::json& listed = vocabulary.json();
+  if (listed.empty() || listed.size() > kMaxTokens) {
+    model.refuse("vocab", "an object of 1 to 4,194,304 tokens");
+  }
+  TokenIds ids;
+  ids.reserve(listed.size());
+  std::size_t bytes = 0;
+  for (const auto& [text, id] : listed.items()) {
+    ids.emplace(text, vocabulary.count(text));
+    bytes += text.size();
+  }
+  check_vocabulary_bytes(model, bytes);
+  return ids;
+}
+
+ByteIds TokenModel::byte_ids() const {
+  ByteIds bytes;
+  for (int byte = 0; byte < 256; ++byte) {
+    bytes[byte] = id_of(fmt::format("<0x{:02X}>", byte));
+  }
+  return bytes;
+}
+
+bool append_byte_ids(const ByteIds& bytes, std::string_view text, std::vector<std::uint32_t>& ids) {
+  const auto id_of = [&](char byte) { return bytes[static_cast<unsigned char>(byte)]; };
+  const bool whole = std::ranges::all_of(text, [&](char byte) { return id_of(byte).has_value(); });
+  for (const char byte : whole ? text : std::string_view()) {
+    ids.push_back(*id_of(byte));
+  }
+  return whole;
+}
 
 std::unique_ptr<TokenModel> read_token_model(const JsonFields& fields, const TokenTexts& special) {
   static const std::unordered_map<std::string, decltype(&read_bpe)> readers{

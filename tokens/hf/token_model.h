@@ -28,6 +28,8 @@ struct TextHash {
 using TokenIds = std::unordered_map<std::string, std::uint32_t, TextHash, std::equal_to<>>;
 using TokenTexts = std::unordered_set<std::string, TextHash, std::equal_to<>>;
 
+using ByteIds = std::array<std::optional<std::uint32_t>, 256>;
+
 /// A vocabulary, and how words become its tokens. Thread-safe.
 class TokenModel {
  public:
@@ -54,6 +56,9 @@ class TokenModel {
   std::uint32_t largest_id() const { return largest_; }
 
  protected:
+  /// The id of "<0x41>" for each byte, as far as the vocabulary has it.
+  ByteIds byte_ids() const;
+
   const TokenIds ids_;
 
  private:
@@ -70,10 +75,6 @@ std::unique_ptr<TokenModel> read_bpe(const JsonFields& fields, const TokenTexts&
 /// The object "vocab" of texts and ids. Throws kBadInput if it is empty or too large, or if an id
 /// is no id.
 TokenIds read_vocabulary_ids(const JsonFields& model);
-
-/// The id of "<0x41>" for each byte, as far as the vocabulary has it.
-using ByteIds = std::array<std::optional<std::uint32_t>, 256>;
-ByteIds byte_ids_in(const TokenIds& ids);
 
 /// Appends the ids of the bytes of `text`; false, and nothing appended, unless all have one.
 bool append_byte_ids(const ByteIds& bytes, std::string_view text, std::vector<std::uint32_t>& ids);

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <span>
 #include <utf8proc.h>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,17 +14,44 @@
 #include "formats/base/printable.h"
 
 namespace regroup {
-
 namespace {
 
-// Tables of ranges are in order.
 struct Range {
   char32_t first = 0, last = 0;
 };
 
-struct NewerRange {
-  char32_t first = 0, last = 0;
-  std::string_view category;
+// Ranges of characters, in order, from a text such as "7fd 890-891".
+class Ranges {
+ public:
+  constexpr explicit Ranges(std::string_view text) {
+    for (; !text.empty(); text.remove_prefix(text.starts_with(' ') ? 1 : 0)) {
+      const char32_t first = taken_number(text);
+      const bool single = !text.starts_with('-');
+      text.remove_prefix(single ? 0 : 1);
+      list_[size_++] = {first, single ? first : taken_number(text)};
+    }
+  }
+
+  constexpr const Range* begin() const { return list_.data(); }
+  constexpr const Range* end() const { return list_.data() + size_; }
+
+  bool contains(char32_t character) const {
+    const Range* const found = std::lower_bound(
+        begin(), end(), character, [](const Range& range, char32_t c) { return range.last < c; });
+    return found != end() && character >= found->first;
+  }
+
+ private:
+  static constexpr char32_t taken_number(std::string_view& text) {
+    char32_t number = 0;
+    for (; !text.empty() && text[0] != ' ' && text[0] != '-'; text.remove_prefix(1)) {
+      number = 16 * number + static_cast<char32_t>(text[0] - (text[0] < 'a' ? '0' : 'a' - 10));
+    }
+    return number;
+  }
+
+  std::array<Range, 131> list_{};
+  std::size_t size_ = 0;
 };
 
 // Characters on which the libraries here and those of Python's `tokenizers` disagree, because each
@@ -33,161 +60,94 @@ struct NewerRange {
 // All tables are measured: each character went through the tokenizers package (0.23) and through
 // the libraries of Debian 12.
 
-// Characters that Unicode 15 and 16 added. PCRE2 10.42 knows Unicode 14, utf8proc 2.8 Unicode 15.
-constexpr std::array kNewer = std::to_array<NewerRange>(
-    {{0x897, 0x897, "Mn"},     {0xcf3, 0xcf3, "Mc"},     {0xece, 0xece, "Mn"},
-     {0x1b4e, 0x1b4f, "Po"},   {0x1b7f, 0x1b7f, "Po"},   {0x1c89, 0x1c89, "Lu"},
-     {0x1c8a, 0x1c8a, "Ll"},   {0x2427, 0x2429, "So"},   {0x2ffc, 0x2fff, "So"},
-     {0x31e4, 0x31e5, "So"},   {0x31ef, 0x31ef, "So"},   {0xa7cb, 0xa7cc, "Lu"},
-     {0xa7cd, 0xa7cd, "Ll"},   {0xa7da, 0xa7da, "Lu"},   {0xa7db, 0xa7db, "Ll"},
-     {0xa7dc, 0xa7dc, "Lu"},   {0x105c0, 0x105f3, "Lo"}, {0x10d40, 0x10d49, "Nd"},
-     {0x10d4a, 0x10d4d, "Lo"}, {0x10d4e, 0x10d4e, "Lm"}, {0x10d4f, 0x10d4f, "Lo"},
-     {0x10d50, 0x10d65, "Lu"}, {0x10d69, 0x10d6d, "Mn"}, {0x10d6e, 0x10d6e, "Pd"},
-     {0x10d6f, 0x10d6f, "Lm"}, {0x10d70, 0x10d85, "Ll"}, {0x10d8e, 0x10d8f, "Sm"},
-     {0x10ec2, 0x10ec4, "Lo"}, {0x10efc, 0x10eff, "Mn"}, {0x1123f, 0x11240, "Lo"},
-     {0x11241, 0x11241, "Mn"}, {0x11380, 0x11389, "Lo"}, {0x1138b, 0x1138b, "Lo"},
-     {0x1138e, 0x1138e, "Lo"}, {0x11390, 0x113b5, "Lo"}, {0x113b7, 0x113b7, "Lo"},
-     {0x113b8, 0x113ba, "Mc"}, {0x113bb, 0x113c0, "Mn"}, {0x113c2, 0x113c2, "Mc"},
-     {0x113c5, 0x113c5, "Mc"}, {0x113c7, 0x113ca, "Mc"}, {0x113cc, 0x113cd, "Mc"},
-     {0x113ce, 0x113ce, "Mn"}, {0x113cf, 0x113cf, "Mc"}, {0x113d0, 0x113d0, "Mn"},
-     {0x113d1, 0x113d1, "Lo"}, {0x113d2, 0x113d2, "Mn"}, {0x113d3, 0x113d3, "Lo"},
-     {0x113d4, 0x113d5, "Po"}, {0x113d7, 0x113d8, "Po"}, {0x113e1, 0x113e2, "Mn"},
-     {0x116d0, 0x116e3, "Nd"}, {0x11b00, 0x11b09, "Po"}, {0x11bc0, 0x11be0, "Lo"},
-     {0x11be1, 0x11be1, "Po"}, {0x11bf0, 0x11bf9, "Nd"}, {0x11f00, 0x11f01, "Mn"},
-     {0x11f02, 0x11f02, "Lo"}, {0x11f03, 0x11f03, "Mc"}, {0x11f04, 0x11f10, "Lo"},
-     {0x11f12, 0x11f33, "Lo"}, {0x11f34, 0x11f35, "Mc"}, {0x11f36, 0x11f3a, "Mn"},
-     {0x11f3e, 0x11f3f, "Mc"}, {0x11f40, 0x11f40, "Mn"}, {0x11f41, 0x11f41, "Mc"},
-     {0x11f42, 0x11f42, "Mn"}, {0x11f43, 0x11f4f, "Po"}, {0x11f50, 0x11f59, "Nd"},
-     {0x11f5a, 0x11f5a, "Mn"}, {0x1342f, 0x1342f, "Lo"}, {0x13439, 0x1343f, "Cf"},
-     {0x13440, 0x13440, "Mn"}, {0x13441, 0x13446, "Lo"}, {0x13447, 0x13455, "Mn"},
-     {0x13460, 0x143fa, "Lo"}, {0x16100, 0x1611d, "Lo"}, {0x1611e, 0x16129, "Mn"},
-     {0x1612a, 0x1612c, "Mc"}, {0x1612d, 0x1612f, "Mn"}, {0x16130, 0x16139, "Nd"},
-     {0x16d40, 0x16d42, "Lm"}, {0x16d43, 0x16d6a, "Lo"}, {0x16d6b, 0x16d6c, "Lm"},
-     {0x16d6d, 0x16d6f, "Po"}, {0x16d70, 0x16d79, "Nd"}, {0x18cff, 0x18cff, "Lo"},
-     {0x1b132, 0x1b132, "Lo"}, {0x1b155, 0x1b155, "Lo"}, {0x1cc00, 0x1ccef, "So"},
-     {0x1ccf0, 0x1ccf9, "Nd"}, {0x1cd00, 0x1ceb3, "So"}, {0x1d2c0, 0x1d2d3, "No"},
-     {0x1df25, 0x1df2a, "Ll"}, {0x1e030, 0x1e06d, "Lm"}, {0x1e08f, 0x1e08f, "Mn"},
-     {0x1e4d0, 0x1e4ea, "Lo"}, {0x1e4eb, 0x1e4eb, "Lm"}, {0x1e4ec, 0x1e4ef, "Mn"},
-     {0x1e4f0, 0x1e4f9, "Nd"}, {0x1e5d0, 0x1e5ed, "Lo"}, {0x1e5ee, 0x1e5ef, "Mn"},
-     {0x1e5f0, 0x1e5f0, "Lo"}, {0x1e5f1, 0x1e5fa, "Nd"}, {0x1e5ff, 0x1e5ff, "Po"},
-     {0x1f6dc, 0x1f6dc, "So"}, {0x1f774, 0x1f776, "So"}, {0x1f77b, 0x1f77f, "So"},
-     {0x1f7d9, 0x1f7d9, "So"}, {0x1f8b2, 0x1f8bb, "So"}, {0x1f8c0, 0x1f8c1, "So"},
-     {0x1fa75, 0x1fa77, "So"}, {0x1fa87, 0x1fa89, "So"}, {0x1fa8f, 0x1fa8f, "So"},
-     {0x1faad, 0x1faaf, "So"}, {0x1fabb, 0x1fabf, "So"}, {0x1fac6, 0x1fac6, "So"},
-     {0x1face, 0x1facf, "So"}, {0x1fada, 0x1fadc, "So"}, {0x1fadf, 0x1fadf, "So"},
-     {0x1fae8, 0x1fae9, "So"}, {0x1faf7, 0x1faf8, "So"}, {0x1fbcb, 0x1fbef, "So"},
-     {0x2b739, 0x2b739, "Lo"}, {0x2ebf0, 0x2ee5d, "Lo"}, {0x31350, 0x323af, "Lo"}});
+// Characters that Unicode 15 and 16 added, by category. PCRE2 10.42 knows Unicode 14, utf8proc 2.8
+// Unicode 15.
+constexpr auto kNewer = std::to_array<std::pair<std::string_view, Ranges>>({
+    {"Cf", Ranges("13439-1343f")},
+    {"Ll", Ranges("1c8a a7cd a7db 10d70-10d85 1df25-1df2a")},
+    {"Lm", Ranges("10d4e 10d6f 16d40-16d42 16d6b-16d6c 1e030-1e06d 1e4eb")},
+    {"Lo", Ranges("105c0-105f3 10d4a-10d4d 10d4f 10ec2-10ec4 1123f-11240 11380-11389 1138b 1138e "
+                  "11390-113b5 113b7 113d1 113d3 11bc0-11be0 11f02 11f04-11f10 11f12-11f33 1342f "
+                  "13441-13446 13460-143fa 16100-1611d 16d43-16d6a 18cff 1b132 1b155 1e4d0-1e4ea "
+                  "1e5d0-1e5ed 1e5f0 2b739 2ebf0-2ee5d 31350-323af")},
+    {"Lu", Ranges("1c89 a7cb-a7cc a7da a7dc 10d50-10d65")},
+    {"Mc", Ranges("cf3 113b8-113ba 113c2 113c5 113c7-113ca 113cc-113cd 113cf 11f03 11f34-11f35 "
+                  "11f3e-11f3f 11f41 1612a-1612c")},
+    {"Mn",
+     Ranges("897 ece 10d69-10d6d 10efc-10eff 11241 113bb-113c0 113ce 113d0 113d2 113e1-113e2 "
+            "11f00-11f01 11f36-11f3a 11f40 11f42 11f5a 13440 13447-13455 1611e-16129 1612d-1612f "
+            "1e08f 1e4ec-1e4ef 1e5ee-1e5ef")},
+    {"Nd",
+     Ranges("10d40-10d49 116d0-116e3 11bf0-11bf9 11f50-11f59 16130-16139 16d70-16d79 1ccf0-1ccf9 "
+            "1e4f0-1e4f9 1e5f1-1e5fa")},
+    {"No", Ranges("1d2c0-1d2d3")},
+    {"Pd", Ranges("10d6e")},
+    {"Po",
+     Ranges("1b4e-1b4f 1b7f 113d4-113d5 113d7-113d8 11b00-11b09 11be1 11f43-11f4f 16d6d-16d6f "
+            "1e5ff")},
+    {"Sm", Ranges("10d8e-10d8f")},
+    {"So",
+     Ranges("2427-2429 2ffc-2fff 31e4-31e5 31ef 1cc00-1ccef 1cd00-1ceb3 1f6dc 1f774-1f776 "
+            "1f77b-1f77f 1f7d9 1f8b2-1f8bb 1f8c0-1f8c1 1fa75-1fa77 1fa87-1fa89 1fa8f 1faad-1faaf "
+            "1fabb-1fabf 1fac6 1face-1facf 1fada-1fadc 1fadf 1fae8-1fae9 1faf7-1faf8 1fbcb-1fbef")},
+});
 
 // Marks, signs and control characters that are newer than Unicode 8, which BERT's normalizer and
 // pre-tokenizer know: for them they have no category.
-constexpr std::array kUnknownToBert = std::to_array<Range>(
-    {{0x61d, 0x61d},     {0x7fd, 0x7fd},     {0x890, 0x891},     {0x897, 0x89f},
-     {0x8ca, 0x8e2},     {0x9fd, 0x9fe},     {0xa76, 0xa76},     {0xafa, 0xaff},
-     {0xb55, 0xb55},     {0xc04, 0xc04},     {0xc3c, 0xc3c},     {0xc77, 0xc77},
-     {0xc84, 0xc84},     {0xd00, 0xd00},     {0xd3b, 0xd3c},     {0xd81, 0xd81},
-     {0xeba, 0xeba},     {0xece, 0xece},     {0x180f, 0x180f},   {0x1885, 0x1886},
-     {0x1abf, 0x1ace},   {0x1b4e, 0x1b4f},   {0x1b7d, 0x1b7f},   {0x1df6, 0x1dfb},
-     {0x2e43, 0x2e4f},   {0x2e52, 0x2e5d},   {0xa82c, 0xa82c},   {0xa8c5, 0xa8c5},
-     {0xa8ff, 0xa8ff},   {0xa9bd, 0xa9bd},   {0x10d24, 0x10d27}, {0x10d69, 0x10d6e},
-     {0x10eab, 0x10ead}, {0x10efc, 0x10eff}, {0x10f46, 0x10f50}, {0x10f55, 0x10f59},
-     {0x10f82, 0x10f89}, {0x11070, 0x11070}, {0x11073, 0x11074}, {0x110c2, 0x110c2},
-     {0x110cd, 0x110cd}, {0x111c9, 0x111c9}, {0x111cf, 0x111cf}, {0x1123e, 0x1123e},
-     {0x11241, 0x11241}, {0x1133b, 0x1133b}, {0x113bb, 0x113c0}, {0x113ce, 0x113ce},
-     {0x113d0, 0x113d0}, {0x113d2, 0x113d2}, {0x113d4, 0x113d5}, {0x113d7, 0x113d8},
-     {0x113e1, 0x113e2}, {0x11438, 0x1143f}, {0x11442, 0x11444}, {0x11446, 0x11446},
-     {0x1144b, 0x1144f}, {0x1145a, 0x1145b}, {0x1145d, 0x1145e}, {0x11660, 0x1166c},
-     {0x116b9, 0x116b9}, {0x1182f, 0x11837}, {0x11839, 0x1183b}, {0x1193b, 0x1193c},
-     {0x1193e, 0x1193e}, {0x11943, 0x11946}, {0x119d4, 0x119d7}, {0x119da, 0x119db},
-     {0x119e0, 0x119e0}, {0x119e2, 0x119e2}, {0x11a01, 0x11a0a}, {0x11a33, 0x11a38},
-     {0x11a3b, 0x11a47}, {0x11a51, 0x11a56}, {0x11a59, 0x11a5b}, {0x11a8a, 0x11a96},
-     {0x11a98, 0x11a9c}, {0x11a9e, 0x11aa2}, {0x11b00, 0x11b09}, {0x11be1, 0x11be1},
-     {0x11c30, 0x11c36}, {0x11c38, 0x11c3d}, {0x11c3f, 0x11c3f}, {0x11c41, 0x11c45},
-     {0x11c70, 0x11c71}, {0x11c92, 0x11ca7}, {0x11caa, 0x11cb0}, {0x11cb2, 0x11cb3},
-     {0x11cb5, 0x11cb6}, {0x11d31, 0x11d36}, {0x11d3a, 0x11d3a}, {0x11d3c, 0x11d3d},
-     {0x11d3f, 0x11d45}, {0x11d47, 0x11d47}, {0x11d90, 0x11d91}, {0x11d95, 0x11d95},
-     {0x11d97, 0x11d97}, {0x11ef3, 0x11ef4}, {0x11ef7, 0x11ef8}, {0x11f00, 0x11f01},
-     {0x11f36, 0x11f3a}, {0x11f40, 0x11f40}, {0x11f42, 0x11f4f}, {0x11f5a, 0x11f5a},
-     {0x11fff, 0x11fff}, {0x12ff1, 0x12ff2}, {0x13430, 0x13440}, {0x13447, 0x13455},
-     {0x1611e, 0x16129}, {0x1612d, 0x1612f}, {0x16d6d, 0x16d6f}, {0x16e97, 0x16e9a},
-     {0x16f4f, 0x16f4f}, {0x16fe2, 0x16fe2}, {0x16fe4, 0x16fe4}, {0x1cf00, 0x1cf2d},
-     {0x1cf30, 0x1cf46}, {0x1e000, 0x1e006}, {0x1e008, 0x1e018}, {0x1e01b, 0x1e021},
-     {0x1e023, 0x1e024}, {0x1e026, 0x1e02a}, {0x1e08f, 0x1e08f}, {0x1e130, 0x1e136},
-     {0x1e2ae, 0x1e2ae}, {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef}, {0x1e5ee, 0x1e5ef},
-     {0x1e5ff, 0x1e5ff}, {0x1e944, 0x1e94a}, {0x1e95e, 0x1e95f}});
+constexpr Ranges kUnknownToBert(
+    "61d 7fd 890-891 897-89f 8ca-8e2 9fd-9fe a76 afa-aff b55 c04 c3c c77 c84 d00 d3b-d3c d81 eba "
+    "ece 180f 1885-1886 1abf-1ace 1b4e-1b4f 1b7d-1b7f 1df6-1dfb 2e43-2e4f 2e52-2e5d a82c a8c5 "
+    "a8ff a9bd 10d24-10d27 10d69-10d6e 10eab-10ead 10efc-10eff 10f46-10f50 10f55-10f59 "
+    "10f82-10f89 11070 11073-11074 110c2 110cd 111c9 111cf 1123e 11241 1133b 113bb-113c0 113ce "
+    "113d0 113d2 113d4-113d5 113d7-113d8 113e1-113e2 11438-1143f 11442-11444 11446 1144b-1144f "
+    "1145a-1145b 1145d-1145e 11660-1166c 116b9 1182f-11837 11839-1183b 1193b-1193c 1193e "
+    "11943-11946 119d4-119d7 119da-119db 119e0 119e2 11a01-11a0a 11a33-11a38 11a3b-11a47 "
+    "11a51-11a56 11a59-11a5b 11a8a-11a96 11a98-11a9c 11a9e-11aa2 11b00-11b09 11be1 11c30-11c36 "
+    "11c38-11c3d 11c3f 11c41-11c45 11c70-11c71 11c92-11ca7 11caa-11cb0 11cb2-11cb3 11cb5-11cb6 "
+    "11d31-11d36 11d3a 11d3c-11d3d 11d3f-11d45 11d47 11d90-11d91 11d95 11d97 11ef3-11ef4 "
+    "11ef7-11ef8 11f00-11f01 11f36-11f3a 11f40 11f42-11f4f 11f5a 11fff 12ff1-12ff2 13430-13440 "
+    "13447-13455 1611e-16129 1612d-1612f 16d6d-16d6f 16e97-16e9a 16f4f 16fe2 16fe4 1cf00-1cf2d "
+    "1cf30-1cf46 1e000-1e006 1e008-1e018 1e01b-1e021 1e023-1e024 1e026-1e02a 1e08f 1e130-1e136 "
+    "1e2ae 1e2ec-1e2ef 1e4ec-1e4ef 1e5ee-1e5ef 1e5ff 1e944-1e94a 1e95e-1e95f");
 
 // Characters that are newer than the normal forms of the tokenizers package (Unicode 10 to 12): for
 // them they are no marks and do not decompose.
-constexpr std::array kUnknownToNormalForms = std::to_array<Range>(
-    {{0x7fd, 0x7fd},     {0x897, 0x89f},     {0x8ca, 0x8d3},     {0x9fe, 0x9fe},
-     {0xafa, 0xaff},     {0xb55, 0xb55},     {0xc04, 0xc04},     {0xc3c, 0xc3c},
-     {0xcf3, 0xcf3},     {0xd00, 0xd00},     {0xd3b, 0xd3c},     {0xd81, 0xd81},
-     {0xeba, 0xeba},     {0xece, 0xece},     {0x1715, 0x1715},   {0x180f, 0x180f},
-     {0x1abf, 0x1ace},   {0x1cf7, 0x1cf7},   {0x1df6, 0x1dfa},   {0x32ff, 0x32ff},
-     {0xa7f2, 0xa7f4},   {0xa82c, 0xa82c},   {0xa8ff, 0xa8ff},   {0xab69, 0xab69},
-     {0x10781, 0x10785}, {0x10787, 0x107b0}, {0x107b2, 0x107ba}, {0x10d24, 0x10d27},
-     {0x10d69, 0x10d6d}, {0x10eab, 0x10eac}, {0x10efc, 0x10eff}, {0x10f46, 0x10f50},
-     {0x10f82, 0x10f85}, {0x11070, 0x11070}, {0x11073, 0x11074}, {0x110c2, 0x110c2},
-     {0x11145, 0x11146}, {0x111c9, 0x111c9}, {0x111ce, 0x111cf}, {0x11241, 0x11241},
-     {0x1133b, 0x1133b}, {0x113b8, 0x113c0}, {0x113c2, 0x113c2}, {0x113c5, 0x113c5},
-     {0x113c7, 0x113ca}, {0x113cc, 0x113d0}, {0x113d2, 0x113d2}, {0x113e1, 0x113e2},
-     {0x1145e, 0x1145e}, {0x1182c, 0x1183a}, {0x11930, 0x11935}, {0x11937, 0x11938},
-     {0x1193b, 0x1193e}, {0x11940, 0x11940}, {0x11942, 0x11943}, {0x119d1, 0x119d7},
-     {0x119da, 0x119e0}, {0x119e4, 0x119e4}, {0x11a01, 0x11a0a}, {0x11a33, 0x11a39},
-     {0x11a3b, 0x11a3e}, {0x11a47, 0x11a47}, {0x11a51, 0x11a5b}, {0x11a8a, 0x11a99},
-     {0x11d31, 0x11d36}, {0x11d3a, 0x11d3a}, {0x11d3c, 0x11d3d}, {0x11d3f, 0x11d45},
-     {0x11d47, 0x11d47}, {0x11d8a, 0x11d8e}, {0x11d90, 0x11d91}, {0x11d93, 0x11d97},
-     {0x11ef3, 0x11ef6}, {0x11f00, 0x11f01}, {0x11f03, 0x11f03}, {0x11f34, 0x11f3a},
-     {0x11f3e, 0x11f42}, {0x11f5a, 0x11f5a}, {0x13440, 0x13440}, {0x13447, 0x13455},
-     {0x1611e, 0x1612f}, {0x16f4f, 0x16f4f}, {0x16f7f, 0x16f87}, {0x16fe4, 0x16fe4},
-     {0x16ff0, 0x16ff1}, {0x1cf00, 0x1cf2d}, {0x1cf30, 0x1cf46}, {0x1e030, 0x1e06d},
-     {0x1e08f, 0x1e08f}, {0x1e130, 0x1e136}, {0x1e2ae, 0x1e2ae}, {0x1e2ec, 0x1e2ef},
-     {0x1e4ec, 0x1e4ef}, {0x1e5ee, 0x1e5ef}, {0x1f16c, 0x1f16c}, {0x1fbf0, 0x1fbf9}});
+constexpr Ranges kUnknownToNormalForms(
+    "7fd 897-89f 8ca-8d3 9fe afa-aff b55 c04 c3c cf3 d00 d3b-d3c d81 eba ece 1715 180f 1abf-1ace "
+    "1cf7 1df6-1dfa 32ff a7f2-a7f4 a82c a8ff ab69 10781-10785 10787-107b0 107b2-107ba "
+    "10d24-10d27 10d69-10d6d 10eab-10eac 10efc-10eff 10f46-10f50 10f82-10f85 11070 11073-11074 "
+    "110c2 11145-11146 111c9 111ce-111cf 11241 1133b 113b8-113c0 113c2 113c5 113c7-113ca "
+    "113cc-113d0 113d2 113e1-113e2 1145e 1182c-1183a 11930-11935 11937-11938 1193b-1193e 11940 "
+    "11942-11943 119d1-119d7 119da-119e0 119e4 11a01-11a0a 11a33-11a39 11a3b-11a3e 11a47 "
+    "11a51-11a5b 11a8a-11a99 11d31-11d36 11d3a 11d3c-11d3d 11d3f-11d45 11d47 11d8a-11d8e "
+    "11d90-11d91 11d93-11d97 11ef3-11ef6 11f00-11f01 11f03 11f34-11f3a 11f3e-11f42 11f5a 13440 "
+    "13447-13455 1611e-1612f 16f4f 16f7f-16f87 16fe4 16ff0-16ff1 1cf00-1cf2d 1cf30-1cf46 "
+    "1e030-1e06d 1e08f 1e130-1e136 1e2ae 1e2ec-1e2ef 1e4ec-1e4ef 1e5ee-1e5ef 1f16c 1fbf0-1fbf9");
 
-constexpr std::array<Range, 3> kNewerHan{
-    {{0x2b739, 0x2b739}, {0x2ebf0, 0x2ee5d}, {0x31350, 0x323af}}};
-
-// The range that holds the character, or null.
-template <typename Ranges>
-const typename Ranges::value_type* range_of(const Ranges& ranges, char32_t character) {
-  const auto found =
-      std::lower_bound(ranges.begin(), ranges.end(), character,
-                       [](const auto& range, char32_t value) { return range.last < value; });
-  return found != ranges.end() && character >= found->first ? &*found : nullptr;
-}
-
-template <typename Ranges>
-bool is_in(const Ranges& ranges, char32_t character) {
-  return range_of(ranges, character) != nullptr;
-}
+constexpr Ranges kNewerHan("2b739 2ebf0-2ee5d 31350-323af");
 
 // Symbols (So) that are alphabetic: letters in circles and squares.
-constexpr std::array<Range, 4> kLetterSymbols{
-    {{0x24b6, 0x24e9}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}}};
-constexpr std::array<Range, 8> kChinese{{{0x3400, 0x4dbf},
-                                         {0x4e00, 0x9fff},
-                                         {0xf900, 0xfaff},
-                                         {0x20000, 0x2a6df},
-                                         {0x2a700, 0x2b73f},
-                                         {0x2b740, 0x2b81f},
-                                         {0x2b920, 0x2ceaf},
-                                         {0x2f800, 0x2fa1f}}};
+constexpr Ranges kLetterSymbols("24b6-24e9 1f130-1f149 1f150-1f169 1f170-1f189");
+constexpr Ranges kChinese(
+    "3400-4dbf 4e00-9fff f900-faff 20000-2a6df 2a700-2b73f 2b740-2b81f 2b920-2ceaf 2f800-2fa1f");
 
 // Two letters, such as "Lu".
 std::string_view category_of(char32_t character) {
   const auto code_point = static_cast<utf8proc_int32_t>(character);
   if (utf8proc_category(code_point) == UTF8PROC_CATEGORY_CN) {
-    const NewerRange* range = range_of(kNewer, character);
-    return range == nullptr ? std::string_view() : range->category;
+    const auto* const newer = std::ranges::find_if(
+        kNewer, [&](const auto& each) { return each.second.contains(character); });
+    return newer == kNewer.end() ? std::string_view() : newer->first;
   }
   return utf8proc_category_string(code_point);
 }
 
 utf8proc_option_t options_of(NormalForm form) {
-  int options = UTF8PROC_STABLE;
-  options |=
-      form == NormalForm::kNfc || form == NormalForm::kNfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
-  options |= form == NormalForm::kNfkc || form == NormalForm::kNfkd ? UTF8PROC_COMPAT : 0;
-  return static_cast<utf8proc_option_t>(options);
+  const bool composes = form == NormalForm::kNfc || form == NormalForm::kNfkc;
+  const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
+  return static_cast<utf8proc_option_t>(UTF8PROC_STABLE |
+                                        (composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
+                                        (compatible ? UTF8PROC_COMPAT : 0));
 }
 
 void append_normal_form(std::string& result, std::string_view text, NormalForm form) {
@@ -206,12 +166,7 @@ void append_normal_form(std::string& result, std::string_view text, NormalForm f
 // one that utf8proc 2.8 takes for a final consonant of Hangul and drops.
 bool is_inert(char32_t character) {
   constexpr char32_t kBeforeFinalConsonants = 0x11a7;
-  return character == kBeforeFinalConsonants || is_in(kUnknownToNormalForms, character);
-}
-
-std::string class_range(char32_t first, char32_t last) {
-  return fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", static_cast<std::uint32_t>(first),
-                     static_cast<std::uint32_t>(last));
+  return character == kBeforeFinalConsonants || kUnknownToNormalForms.contains(character);
 }
 
 }  // namespace
@@ -243,7 +198,7 @@ bool is_word_character(char32_t character) {
   const std::string_view category = category_of(character);
   return category.starts_with('L') || category.starts_with('M') || category == "Nd" ||
          category == "Nl" || category == "Pc" || character == 0x200c || character == 0x200d ||
-         is_in(kLetterSymbols, character);
+         kLetterSymbols.contains(character);
 }
 
 bool is_numeric(char32_t character) { return category_of(character).starts_with('N'); }
@@ -255,19 +210,19 @@ bool is_punctuation(char32_t character) {
   }
   constexpr char32_t kOnceSign = 0x166d, kOnceMark = 0x111c9;  // by Unicode 8
   return character == kOnceSign || character == kOnceMark ||
-         (category_of(character).starts_with('P') && !is_in(kUnknownToBert, character));
+         (category_of(character).starts_with('P') && !kUnknownToBert.contains(character));
 }
 
 bool is_mark(char32_t character) {
   const bool once = character == 0x1cf2 || character == 0x1cf3;  // by Unicode 11
   return once ||
-         (category_of(character).starts_with('M') && !is_in(kUnknownToNormalForms, character));
+         (category_of(character).starts_with('M') && !kUnknownToNormalForms.contains(character));
 }
 
 bool is_nonspacing_mark(char32_t character) {
   constexpr char32_t kOnce = 0x1734;  // by Unicode 13
   return character == kOnce ||
-         (category_of(character) == "Mn" && !is_in(kUnknownToBert, character));
+         (category_of(character) == "Mn" && !kUnknownToBert.contains(character));
 }
 
 bool is_control_character(char32_t character) {
@@ -276,10 +231,10 @@ bool is_control_character(char32_t character) {
   }
   const std::string_view category = category_of(character);
   return (category == "Cc" || category == "Cf" || category == "Co") &&
-         !is_in(kUnknownToBert, character);
+         !kUnknownToBert.contains(character);
 }
 
-bool is_chinese_character(char32_t character) { return is_in(kChinese, character); }
+bool is_chinese_character(char32_t character) { return kChinese.contains(character); }
 
 // ASCII is its own normal form and never composes with what precedes it. Only the other parts, each
 // with the ASCII character before it, go through the library.
@@ -349,12 +304,18 @@ std::size_t first_grapheme(std::string_view text) {
 
 std::string newer_characters(std::string_view property) {
   std::string ranges;
-  for (const auto& [first, last] :
-       property == "Han" ? std::span<const Range>(kNewerHan) : std::span<const Range>()) {
-    ranges += class_range(first, last);
+  const auto put = [&](const Ranges& added) {
+    for (const auto& [first, last] : added) {
+      ranges += fmt::format("\\x{{{:x}}}-\\x{{{:x}}}", std::uint32_t{first}, std::uint32_t{last});
+    }
+  };
+  if (property == "Han") {
+    put(kNewerHan);
   }
-  for (const auto& [first, last, category] : kNewer) {
-    ranges += category.starts_with(property) ? class_range(first, last) : "";
+  for (const auto& [category, added] : kNewer) {
+    if (category.starts_with(property)) {
+      put(added);
+    }
   }
   return ranges;
 }

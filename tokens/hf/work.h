@@ -52,8 +52,8 @@ class Work {
   void check_memory(std::size_t bytes) const;
 
  private:
-  static constexpr std::size_t kStepsPerLook = 1U
-                                               << 16;  // at the clock, which takes as long as 100
+  // Between looks at the clock, each of which takes as long as 100 steps.
+  static constexpr std::size_t kStepsPerLook = 1U << 16;
 
   void look(std::string_view rule);
 

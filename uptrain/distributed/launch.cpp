@@ -77,73 +77,6 @@ Launch ranks_by(const Launcher& launcher, const Environment& environment) {
   return launch;
 }
 
-bool speaks(const Launcher& launcher, const Environment& environment) {
-  return environment(launcher.rank) || environment(launcher.ranks);
-}
-
-// A port that depends on the job, so that two jobs on a machine do not connect to each other.
-int port_of_job(const Environment& environment) {
-  return kFirstJobPort + number_in(environment, "SLURM_JOB_ID", 0, 1 << 30).value_or(0) % kJobPorts;
-}
-
-Launch launch_by_slurm(const Environment& environment) {
-  Launch launch = ranks_by(kSlurm, environment);
-  const auto nodes = environment("SLURM_STEP_NODELIST");
-  launch.address = nodes ? first_host(*nodes) : "";
-  launch.port = port_of_job(environment);
-  return launch;
-}
-
-Launch launch_by(const Launcher& launcher, const Environment& environment) {
-  Launch launch = ranks_by(launcher, environment);
-  launch.address = launch.local_ranks == launch.ranks ? "127.0.0.1" : "";
-  launch.port = kUsualPort;
-  launch.has_store = environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
-  return launch;
-}
-
-void complete(Launch& launch, const Environment& environment) {
-  launch.address = environment("MASTER_ADDR").value_or(launch.address);
-  launch.port = number_in(environment, "MASTER_PORT", 1, 65535).value_or(launch.port);
-  if (launch.address.empty() && !launch.alone()) {
-    throw_usage(
-        "environment: MASTER_ADDR is not set: rank {} of {} must know the machine of rank 0",
-        launch.rank, launch.ranks);
-  }
-}
-
-}  // namespace
-
-std::optional<std::string> variable_of_process(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value != nullptr && *value != '\0' ? std::optional<std::string>(value) : std::nullopt;
-}
-
-Launch launch_from(const Environment& environment) {
-  Launch launch;
-  const auto* launcher =
-      std::find_if(std::begin(kLaunchers), std::end(kLaunchers),
-                   [&](const Launcher& each) { return speaks(each, environment); });
-  if (launcher != std::end(kLaunchers)) {
-    launch = launch_by(*launcher, environment);
-  } else if (environment("SLURM_STEP_ID") && speaks(kSlurm, environment)) {
-    launch = launch_by_slurm(environment);
-  }
-  complete(launch, environment);
-  return launch;
-}
-
-std::string first_host(const std::string& hosts) {
-  const std::size_t end = hosts.find_first_of(",[");
-  std::string host = hosts.substr(0, end);
-  if (end != hosts.npos && hosts[end] == '[') {
-    host += hosts.substr(end + 1, hosts.find_first_of("-,]", end) - end - 1);
-  }
-  return host;
-}
-
-namespace {
-
 constexpr std::chrono::milliseconds kPause{10};
 
 std::string random_name() {
@@ -193,6 +126,49 @@ void gather(c10d::Store& store, const std::string& name, int ranks,
 }
 
 }  // namespace
+
+std::optional<std::string> variable_of_process(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value != nullptr && *value != '\0' ? std::optional<std::string>(value) : std::nullopt;
+}
+
+Launch launch_from(const Environment& environment) {
+  const auto speaks = [&](const Launcher& launcher) {
+    return environment(launcher.rank) || environment(launcher.ranks);
+  };
+  Launch launch;
+  const auto* launcher = std::ranges::find_if(kLaunchers, speaks);
+  if (launcher != std::end(kLaunchers)) {
+    launch = ranks_by(*launcher, environment);
+    launch.address = launch.local_ranks == launch.ranks ? "127.0.0.1" : "";
+    launch.port = kUsualPort;
+    launch.has_store = environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  } else if (environment("SLURM_STEP_ID") && speaks(kSlurm)) {
+    launch = ranks_by(kSlurm, environment);
+    const auto nodes = environment("SLURM_STEP_NODELIST");
+    launch.address = nodes ? first_host(*nodes) : "";
+    // It depends on the job, so that two jobs on a machine do not connect to each other.
+    const int job = number_in(environment, "SLURM_JOB_ID", 0, 1 << 30).value_or(0);
+    launch.port = kFirstJobPort + job % kJobPorts;
+  }
+  launch.address = environment("MASTER_ADDR").value_or(launch.address);
+  launch.port = number_in(environment, "MASTER_PORT", 1, 65535).value_or(launch.port);
+  if (launch.address.empty() && !launch.alone()) {
+    throw_usage(
+        "environment: MASTER_ADDR is not set: rank {} of {} must know the machine of rank 0",
+        launch.rank, launch.ranks);
+  }
+  return launch;
+}
+
+std::string first_host(const std::string& hosts) {
+  const std::size_t end = hosts.find_first_of(",[");
+  std::string host = hosts.substr(0, end);
+  if (end != hosts.npos && hosts[end] == '[') {
+    host += hosts.substr(end + 1, hosts.find_first_of("-,]", end) - end - 1);
+  }
+  return host;
+}
 
 std::string meet_in(c10d::Store& store, int rank, int ranks, std::chrono::milliseconds timeout) {
   if (rank == 0) {

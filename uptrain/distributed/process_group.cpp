@@ -51,14 +51,31 @@ auto with_rank_errors(const std::string& where, Work&& work) {
 
 constexpr const char* kLost = "another rank has ended or does not answer";
 
-// c10d also logs the errors that it throws, NCCL's as several lines. TORCH_CPP_LOG_LEVEL re-enables
-// them.
-void report_no_thrown_errors() {
-  ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*replace=*/0);
-  c10::initLogging();
-}
+// Keys and values side by side, [t, B, n, 2d]: parts follow each other in memory.
+struct Exchanged {
+  at::Tensor both;
 
-std::vector<std::uint8_t> octets_of(const std::string& text) { return {text.begin(), text.end()}; }
+  Exchanged(std::int64_t positions, const at::Tensor& like, at::ScalarType type)
+      : both(at::empty({positions, like.size(0), like.size(1), 2 * like.size(3)},
+                       like.options().dtype(type))) {}
+
+  at::Tensor at(std::int64_t first, std::int64_t count) const {
+    return both.narrow(0, first, count);
+  }
+
+  // The same as heads, [B, n, count, d].
+  KeysAndValues heads(std::int64_t first, std::int64_t count) const {
+    const at::Tensor turned = at(first, count).permute({1, 2, 0, 3});
+    const std::int64_t width = turned.size(-1) / 2;
+    return {turned.narrow(-1, 0, width), turned.narrow(-1, width, width)};
+  }
+
+  void write(std::int64_t first, const KeysAndValues& heads_there) const {
+    const KeysAndValues to = heads(first, heads_there.k.size(2));
+    to.k.copy_(heads_there.k);
+    to.v.copy_(heads_there.v);
+  }
+};
 
 }  // namespace
 
@@ -94,11 +111,6 @@ struct ProcessGroup::Group {
       std::this_thread::sleep_for(kPause);
     }
   }
-
-  std::string text_at(const std::string& key) const {
-    const std::vector<std::uint8_t> bytes = store->get(key);
-    return {bytes.begin(), bytes.end()};
-  }
 };
 
 ProcessGroup::ProcessGroup(const Launch& launch, c10::Device device,
@@ -108,7 +120,10 @@ ProcessGroup::ProcessGroup(const Launch& launch, c10::Device device,
       device_(device),
       timeout_(timeout),
       group_(std::make_unique<Group>()) {
-  report_no_thrown_errors();
+  // c10d also logs the errors that it throws, NCCL's as several lines. TORCH_CPP_LOG_LEVEL
+  // re-enables them.
+  ::setenv("TORCH_CPP_LOG_LEVEL", "FATAL", /*replace=*/0);
+  c10::initLogging();
   const std::string where =
       fmt::format("cannot connect to the other ranks, {} in all, at {} port {}", size_,
                   printable(launch.address), launch.port);
@@ -187,7 +202,7 @@ ProcessGroup::~ProcessGroup() {
 void ProcessGroup::wait_for_all_to_leave() const {
   constexpr std::chrono::milliseconds kPatience = std::chrono::seconds(30);
   const auto key_of = [](int rank) { return "leaves/" + std::to_string(rank); };
-  group_->store->set(key_of(rank_), octets_of(kDone));
+  group_->store->set(key_of(rank_), kDone);
   std::vector<std::string> keys;
   for (int rank = 0; rank < size_; ++rank) {
     keys.push_back(key_of(rank));
@@ -257,11 +272,11 @@ std::vector<std::string> ProcessGroup::exchange(const std::string& text) {
   std::vector<std::string> texts;
   with_rank_errors(kLost, [&] {
     const std::string key = next_key() + "/";
-    group_->store->set(key + std::to_string(rank_), octets_of(text));
+    group_->store->set(key + std::to_string(rank_), text);
     for (int rank = 0; rank < size_; ++rank) {
       const std::string theirs = key + std::to_string(rank);
       group_->wait_for(theirs, timeout_);
-      texts.push_back(group_->text_at(theirs));
+      texts.push_back(group_->store->get_to_str(theirs));
     }
   });
   meet();
@@ -272,7 +287,7 @@ void ProcessGroup::on_first(const std::function<void()>& work) {
   const std::string key = next_key();
   if (first()) {
     const auto say = [&](const char* outcome) {
-      with_rank_errors(kLost, [&] { group_->store->set(key, octets_of(outcome)); });
+      with_rank_errors(kLost, [&] { group_->store->set(key, outcome); });
     };
     try {
       work();
@@ -284,7 +299,7 @@ void ProcessGroup::on_first(const std::function<void()>& work) {
   } else {
     const std::string outcome = with_rank_errors(kLost, [&] {
       group_->wait_for(key, timeout_ * kPatienceWithFirst);
-      return group_->text_at(key);
+      return group_->store->get_to_str(key);
     });
     if (outcome != kDone) {
       throw_environment("rank 0 failed, see its error");
@@ -292,36 +307,6 @@ void ProcessGroup::on_first(const std::function<void()>& work) {
   }
   meet();
 }
-
-namespace {
-
-// Keys and values side by side, [t, B, n, 2d]: parts follow each other in memory.
-struct Exchanged {
-  at::Tensor both;
-
-  Exchanged(std::int64_t positions, const at::Tensor& like, at::ScalarType type)
-      : both(at::empty({positions, like.size(0), like.size(1), 2 * like.size(3)},
-                       like.options().dtype(type))) {}
-
-  at::Tensor at(std::int64_t first, std::int64_t count) const {
-    return both.narrow(0, first, count);
-  }
-
-  // The same as heads, [B, n, count, d].
-  KeysAndValues heads(std::int64_t first, std::int64_t count) const {
-    const at::Tensor turned = at(first, count).permute({1, 2, 0, 3});
-    const std::int64_t width = turned.size(-1) / 2;
-    return {turned.narrow(-1, 0, width), turned.narrow(-1, width, width)};
-  }
-
-  void write(std::int64_t first, const KeysAndValues& heads_there) const {
-    const KeysAndValues to = heads(first, heads_there.k.size(2));
-    to.k.copy_(heads_there.k);
-    to.v.copy_(heads_there.v);
-  }
-};
-
-}  // namespace
 
 KeysAndValues RanksOfSequence::joined(const KeysAndValues& own) const {
   const std::int64_t length = own.k.size(2);

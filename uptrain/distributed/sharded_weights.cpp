@@ -1,6 +1,7 @@
 #include "uptrain/distributed/sharded_weights.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <unordered_map>
 #include <utility>
@@ -22,8 +23,7 @@ std::vector<int> balanced_owners(const std::vector<std::int64_t>& elements, int 
                                  std::vector<std::int64_t> loads) {
   std::vector<std::size_t> order(elements.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return elements[a] > elements[b]; });
+  std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return elements[i]; });
   loads.resize(static_cast<std::size_t>(ranks));
   std::vector<int> owners(elements.size());
   for (const std::size_t tensor : order) {
@@ -232,6 +232,15 @@ void take_memory(const at::Tensor& tensor) {
       c10::GetAllocator(tensor.device().type())->allocate(storage.nbytes()));
 }
 
+// Names, shapes and types as a text for other ranks.
+std::string description_of(const std::vector<StateTensor>& tensors) {
+  Json lines = Json::array();
+  for (const StateTensor& tensor : tensors) {
+    lines.push_back({tensor.name, tensor.value.sizes().vec(), static_cast<int>(tensor.type())});
+  }
+  return lines.dump();
+}
+
 }  // namespace
 
 Parameters parameters_without_memory(const ModelSpec& spec, at::ScalarType type,
@@ -287,11 +296,9 @@ void ShardedWeights::begin_pass() {
 
 void ShardedWeights::bring(std::size_t block, Direction direction) {
   start(blocks_[block]);
-  const bool forward = direction == Direction::kForward;
-  if (forward && block + 1 < blocks_.size()) {
-    start(blocks_[block + 1]);
-  } else if (!forward && block > 0) {
-    start(blocks_[block - 1]);
+  const std::size_t next = direction == Direction::kForward ? block + 1 : block - 1;
+  if (next < blocks_.size()) {  // block - 1 wraps below 0
+    start(blocks_[next]);
   }
   finish(blocks_[block]);
 }
@@ -340,21 +347,9 @@ void ShardedWeights::release(Unit& unit) {
   }
 }
 
-namespace {
-
-// Names, shapes and types as a text for other ranks.
-std::string description_of(const std::vector<StateTensor>& tensors) {
-  Json lines = Json::array();
-  for (const StateTensor& tensor : tensors) {
-    lines.push_back({tensor.name, tensor.value.sizes().vec(), static_cast<int>(tensor.type())});
-  }
-  return lines.dump();
-}
-
-}  // namespace
-
-ShardedState::ShardedState(ProcessGroup* group, std::vector<StateTensor> own) : group_(group) {
-  const std::string mine = description_of(own);
+ShardedState::ShardedState(ProcessGroup* group, std::vector<StateTensor> own)
+    : group_(group), own_(std::move(own)) {
+  const std::string mine = description_of(own_);
   const std::vector<std::string> all =
       group_ != nullptr ? group_->exchange(mine) : std::vector<std::string>{mine};
   std::unordered_map<std::string, std::size_t> places;
@@ -373,8 +368,8 @@ ShardedState::ShardedState(ProcessGroup* group, std::vector<StateTensor> own) : 
       }
     }
   }
-  for (StateTensor& tensor : own) {
-    shared_[places.at(tensor.name)].own = std::move(tensor);
+  for (const StateTensor& tensor : own_) {
+    shared_[places.at(tensor.name)].own = tensor;
   }
 }
 
@@ -390,16 +385,6 @@ std::vector<StateTensor> ShardedState::part() const {
   std::vector<StateTensor> tensors;
   for (const Shared& shared : shared_) {
     if (group_ == nullptr || shared.owner == group_->rank()) {
-      tensors.push_back(shared.own);
-    }
-  }
-  return tensors;
-}
-
-std::vector<StateTensor> ShardedState::own() const {
-  std::vector<StateTensor> tensors;
-  for (const Shared& shared : shared_) {
-    if (shared.own.value.defined()) {
       tensors.push_back(shared.own);
     }
   }

@@ -207,7 +207,7 @@ class ShardedState {
   std::vector<StateTensor> part() const;
 
   /// The tensors that this rank needs.
-  std::vector<StateTensor> own() const;
+  const std::vector<StateTensor>& own() const { return own_; }
 
   /// Returns the tensors of all ranks on the first rank: its own, and whole copies of the others in
   /// host memory. Returns nothing on other ranks.
@@ -236,6 +236,7 @@ class ShardedState {
   at::Tensor scratch(const Shared& shared) const;
 
   ProcessGroup* group_;
+  std::vector<StateTensor> own_;
   std::vector<Shared> shared_;
 };
 

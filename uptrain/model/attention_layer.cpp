@@ -99,7 +99,13 @@ at::Tensor attend_from_chunk(const AttentionLayer& layer, const ModelSpec& spec,
       .narrow(-1, 0, heads.v.size(-1));
 }
 
-// The same for a cache whose keys have ALiBi's dimensions.
+// These queries with the keys and values of the first `count` slots.
+Heads with_slots(const at::Tensor& q, const LayerCache& cache, std::int64_t count) {
+  return {q, cache.k.narrow(2, 0, count), cache.v.narrow(2, 0, count)};
+}
+
+// Stores the keys and values of the new tokens, then attends over the whole cache, whose keys have
+// ALiBi's dimensions.
 at::Tensor attend_with_extended_cache(const AttentionLayer& layer, const ModelSpec& spec,
                                       const Heads& heads, const Pass& pass) {
   const CacheStep& step = *pass.step;
@@ -109,16 +115,14 @@ at::Tensor attend_with_extended_cache(const AttentionLayer& layer, const ModelSp
   if (step.first == 0) {
     return attend_in_layer(layer, spec, heads, pass);
   }
+  const double scale = layer.alibi->scale();
   const at::Tensor mixed =
-      step.count == 1
-          ? attend_from_one_token(wider.q, {cache.k, cache.v, step.used}, {}, layer.alibi->scale())
-          : attend_in_groups(
-                {wider.q, cache.k.narrow(2, 0, step.used), cache.v.narrow(2, 0, step.used)},
-                pass.mask, layer.alibi->scale());
+      step.count == 1 ? attend_from_one_token({wider.q, cache.k, cache.v}, step.used, {}, scale)
+                      : attend_in_groups(with_slots(wider.q, cache, step.used), pass.mask, scale);
   return mixed.narrow(-1, 0, heads.v.size(-1));
 }
 
-// Stores the keys and values of the new tokens, then attends over the whole cache.
+// Attention over the keys and values of a cache, to which the new ones are added.
 at::Tensor attend_with_cache(const AttentionLayer& layer, const ModelSpec& spec, const Heads& heads,
                              const Pass& pass) {
   const CacheStep& step = *pass.step;
@@ -126,25 +130,21 @@ at::Tensor attend_with_cache(const AttentionLayer& layer, const ModelSpec& spec,
   if (step.key_dimensions.defined()) {
     return attend_with_extended_cache(layer, spec, heads, pass);
   }
-  if (step.first == 0) {
-    store(cache, step, heads.k, heads.v);
-    return attend_in_layer(layer, spec, heads, pass);
-  }
   if (step.apart) {
-    const std::int64_t before = std::min(step.first, step.slots);
-    const Heads seen = {heads.q, at::cat({cache.k.narrow(2, 0, before), heads.k}, 2),
-                        at::cat({cache.v.narrow(2, 0, before), heads.v}, 2)};
+    const Heads old = with_slots(heads.q, cache, std::min(step.first, step.slots));
+    const Heads seen = {heads.q, at::cat({old.k, heads.k}, 2), at::cat({old.v, heads.v}, 2)};
     store(cache, step, heads.k, heads.v);
     return attend_from_chunk(layer, spec, seen, pass);
   }
   store(cache, step, heads.k, heads.v);
+  if (step.first == 0) {
+    return attend_in_layer(layer, spec, heads, pass);
+  }
   if (step.count > 1) {
-    return attend_from_chunk(
-        layer, spec, {heads.q, cache.k.narrow(2, 0, step.used), cache.v.narrow(2, 0, step.used)},
-        pass);
+    return attend_from_chunk(layer, spec, with_slots(heads.q, cache, step.used), pass);
   }
   const at::Tensor bias = layer.alibi ? layer.alibi->bias(step.positions - step.first) : pass.mask;
-  return attend_from_one_token(heads.q, {cache.k, cache.v, step.used}, bias,
+  return attend_from_one_token({heads.q, cache.k, cache.v}, step.used, bias,
                                layer.alibi ? layer.alibi->scale() : spec.attention_scale,
                                spec.attention_softcap);
 }
@@ -152,17 +152,16 @@ at::Tensor attend_with_cache(const AttentionLayer& layer, const ModelSpec& spec,
 // The encoder's output does not change, so its keys and values are computed once.
 Heads cross_heads(const AttentionLayer& layer, const ModelSpec& spec, const at::Tensor& x,
                   const Pass& pass) {
-  if (pass.cache == nullptr) {
-    return project_heads(layer, spec, x, pass.encoded);
+  LayerCache* const cache = pass.cache;
+  if (cache != nullptr && cache->cross_k.defined()) {
+    return {project_role(layer.q, layer.q_norm, spec, x), cache->cross_k, cache->cross_v};
   }
-  LayerCache& cache = *pass.cache;
-  if (!cache.cross_k.defined()) {
-    const Heads heads = project_heads(layer, spec, x, pass.encoded);
-    cache.cross_k = heads.k.contiguous();
-    cache.cross_v = heads.v.contiguous();
-    return heads;
+  const Heads heads = project_heads(layer, spec, x, pass.encoded);
+  if (cache != nullptr) {
+    cache->cross_k = heads.k.contiguous();
+    cache->cross_v = heads.v.contiguous();
   }
-  return {project_role(layer.q, layer.q_norm, spec, x), cache.cross_k, cache.cross_v};
+  return heads;
 }
 
 // Calls the observer with input and output of an attention.

@@ -1,6 +1,8 @@
 #include "uptrain/model/block.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <string>
 
 #include <ATen/TensorOperators.h>
@@ -47,25 +49,23 @@ struct BlockNode : torch::autograd::Function<BlockNode<kOfInput>> {
   }
 };
 
-using Entry = BlockNode<true>;
-using Exit = BlockNode<false>;
-
 }  // namespace
 
 at::Tensor enter_block(BlockWeights& weights, std::size_t block, const at::Tensor& x) {
   weights.bring(block, Direction::kForward);
-  return has_backward_pass(x) ? Entry::apply(x, &weights, static_cast<std::int64_t>(block)) : x;
+  return has_backward_pass(x)
+             ? BlockNode<true>::apply(x, &weights, static_cast<std::int64_t>(block))
+             : x;
 }
 
 at::Tensor leave_block(BlockWeights& weights, std::size_t block, const at::Tensor& x) {
   const bool again = has_backward_pass(x);
   weights.drop(block, Direction::kForward, again);
-  return again ? Exit::apply(x, &weights, static_cast<std::int64_t>(block)) : x;
+  return again ? BlockNode<false>::apply(x, &weights, static_cast<std::int64_t>(block)) : x;
 }
 
 namespace {
 
-// The ALiBi slopes of one layer.
 std::vector<double> slopes_of(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
   // Falcon scales the bias together with q·k.
   const double scale =
@@ -348,11 +348,7 @@ struct Recomputation : torch::autograd::Function<Recomputation> {
       }
     }
     variable_list wanted;
-    for (const at::Tensor& leaf : leaves) {
-      if (leaf.requires_grad()) {
-        wanted.push_back(leaf);
-      }
-    }
+    std::ranges::copy_if(leaves, std::back_inserter(wanted), &at::Tensor::requires_grad);
     const variable_list found = torch::autograd::grad(learning, wanted, factors,
                                                       /*retain_graph=*/false,
                                                       /*create_graph=*/false,

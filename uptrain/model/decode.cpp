@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <memory>
 #include <set>
 #include <utility>
 
@@ -83,9 +82,9 @@ struct Decoding {
   KvCache cache;
   at::Tensor logits;
   DecodeSpeed speed;
-  std::vector<double> times = {};  // seconds per token, one for each round
-  at::Tensor first_logits = {};    // from which every round of a graph starts
-  std::unique_ptr<DeviceGraph> graph = nullptr;
+  std::vector<double> times = {};          // seconds per token, one for each round
+  at::Tensor first_logits = {};            // from which every round of a graph starts
+  std::function<void()> replay = nullptr;  // of the graph, if rounds are one
 
   void decode(std::int64_t context, std::int64_t tokens) {
     if (!cache.drops()) {
@@ -113,13 +112,11 @@ struct Decoding {
       logits = first_logits;
       decode(load.context, load.tokens);
     });
-    graph = std::move(recording.graph);
-    speed.graph_obstacle = graph ? std::nullopt : std::optional(std::move(recording.obstacle));
+    replay = std::move(recording.replay);
+    speed.graph_obstacle = replay ? std::nullopt : std::optional(std::move(recording.obstacle));
   }
 
-  void run_round(const DecodeLoad& load) {
-    graph ? graph->replay() : decode(load.context, load.tokens);
-  }
+  void run_round(const DecodeLoad& load) { replay ? replay() : decode(load.context, load.tokens); }
 };
 
 Decoding after_noise(const Transformer& model, const DecodeLoad& load) {

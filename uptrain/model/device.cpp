@@ -18,6 +18,7 @@
 #include <fmt/format.h>
 
 #include "formats/base/error.h"
+#include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "uptrain/ops/device_kernels.h"
 #include "uptrain/ops/kernel_check.h"
@@ -106,7 +107,18 @@ c10::Device parse_device(const std::string& text) {
 }
 
 std::vector<std::string> device_notes(c10::Device device) {
-  return device.is_cuda() ? prepare_cuda(device) : std::vector<std::string>();
+  if (device.is_cuda()) {
+    return prepare_cuda(device);
+  }
+  if (device.is_cpu() && at::globalContext().hasCUDA()) {
+    return {"this machine has a GPU, which --device cuda uses"};
+  }
+  if (device.is_cpu() && path_exists("/dev/nvidiactl") && !at::detail::getCUDAHooks().hasCUDART()) {
+    return {
+        "this machine has a GPU, which needs LibTorch with CUDA: REGROUP_TORCH=cuda scripts/setup "
+        "installs it, then build again"};
+  }
+  return {};
 }
 
 namespace {
@@ -131,6 +143,9 @@ std::optional<double> available_memory(c10::Device device) {
 }
 
 std::optional<double> whole_memory(c10::Device device) {
+  if (device.is_cpu()) {
+    return bytes_in("/proc/meminfo", "MemTotal:");
+  }
   const auto memory = device_memory(device);
   return memory ? std::optional(memory->second) : std::nullopt;
 }
@@ -170,8 +185,15 @@ bool cpu_multiplies_bf16() {
 #endif
 }
 
+// Without instructions for bf16, oneDNN computes it by those for fp32: SmolLM2-135M is evaluated at
+// 540 tokens/s in place of 640.
 Precision fast_precision(c10::Device device) {
-  return device.is_cpu() && !cpu_multiplies_bf16() ? Precision::kFp32 : Precision::kBf16;
+#ifdef __x86_64__
+  const bool cpu_is_faster = __builtin_cpu_supports("avx512bf16") != 0;
+#else
+  const bool cpu_is_faster = true;
+#endif
+  return device.is_cpu() && !cpu_is_faster ? Precision::kFp32 : Precision::kBf16;
 }
 
 void set_compute_threads(int threads) {

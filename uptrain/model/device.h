@@ -21,13 +21,13 @@ namespace regroup {
 c10::Device parse_device(const std::string& text);
 
 /// What the user should know of a device from parse_device(), a line each: fused kernels that are
-/// not used, and why.
+/// not used, and why; for the CPU, a GPU that nothing uses.
 std::vector<std::string> device_notes(c10::Device device);
 
 /// Free memory in bytes, on the CPU that of free_host_memory(); none if unknown.
 std::optional<double> available_memory(c10::Device device);
 
-/// The whole memory of a device other than a CPU, in bytes; none if unknown.
+/// The whole memory of a device, or of the machine on a CPU, in bytes; none if unknown.
 std::optional<double> whole_memory(c10::Device device);
 
 /// Peak memory in bytes: of this process on a CPU (VmHWM), else of LibTorch's tensors on the

@@ -1,6 +1,7 @@
 #include "uptrain/model/device_graph.h"
 
 #include <map>
+#include <memory>
 
 #include <c10/util/Exception.h>
 
@@ -13,7 +14,7 @@ namespace regroup {
 namespace {
 
 #if REGROUP_CUDA && REGROUP_CUDA_HEADERS
-class CudaGraph final : public DeviceGraph {
+class CudaGraph {
  public:
   // Recording needs another stream than the default one.
   CudaGraph(c10::Device device, const std::function<void()>& work)
@@ -33,7 +34,7 @@ class CudaGraph final : public DeviceGraph {
     c10::cuda::device_synchronize();
   }
 
-  void replay() override {
+  void replay() {
     const c10::cuda::CUDAStreamGuard guard(stream_);
     graph_.replay();
   }
@@ -53,7 +54,8 @@ class CudaGraph final : public DeviceGraph {
 
 GraphRecording record_on_cuda(c10::Device device, const std::function<void()>& work) {
   try {
-    return {std::make_unique<CudaGraph>(device, work), ""};
+    const auto graph = std::make_shared<CudaGraph>(device, work);
+    return {[graph] { graph->replay(); }, ""};
   } catch (const c10::OutOfMemoryError&) {
     throw;
   } catch (const c10::Error& fault) {

@@ -4,24 +4,15 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
 
 #include <c10/core/Device.h>
 
 namespace regroup {
 
-class DeviceGraph {
- public:
-  virtual ~DeviceGraph() = default;
-
-  /// Queues all launches again, on the same memory.
-  virtual void replay() = 0;
-};
-
 /// A graph, or why there is none.
 struct GraphRecording {
-  std::unique_ptr<DeviceGraph> graph;
+  std::function<void()> replay;  ///< queues all launches again, on the same memory; or null
   std::string obstacle;
 };
 

@@ -18,10 +18,6 @@
 
 namespace regroup {
 
-std::int64_t CacheStep::slot_of(std::int64_t position) const {
-  return position < sinks ? position : sinks + (position - sinks) % (slots - sinks);
-}
-
 CacheRing::CacheRing(const KvCacheSettings& settings, PositionKind positions, const RopeSpec& rope,
                      const at::TensorOptions& options)
     : settings_(settings),
@@ -98,10 +94,7 @@ at::Tensor CacheRing::mask_of(const CacheStep& step) const {
   if (settings_.window && settings_.sinks == 0) {
     hidden = hidden.logical_or(step.positions <= queries - *settings_.window);
   }
-  return at::zeros(hidden.sizes(), options_)
-      .masked_fill(hidden, -std::numeric_limits<double>::infinity())
-      .unsqueeze(0)
-      .unsqueeze(0);
+  return hiding_mask(hidden, options_);
 }
 
 namespace {
@@ -129,14 +122,11 @@ void check_settings(const ModelSpec& spec, const KvCacheSettings& settings) {
   }
 }
 
-std::optional<std::int64_t> narrowest(std::optional<std::int64_t> one,
-                                      std::optional<std::int64_t> other) {
-  return one && other ? std::min(*one, *other) : one ? one : other;
-}
-
 // For layers with the model's own sliding window.
 KvCacheSettings within(KvCacheSettings settings, std::optional<std::int64_t> own) {
-  settings.window = narrowest(settings.window, own);
+  if (own) {
+    settings.window = std::min(settings.window.value_or(*own), *own);
+  }
   return settings;
 }
 
@@ -247,7 +237,8 @@ void store(LayerCache& layer, const CacheStep& step, const at::Tensor& k, const 
     if (position >= step.sinks && position < end - ring) {
       position = end - ring;  // earlier ones would be overwritten in this call
     }
-    const std::int64_t slot = step.slot_of(position);
+    const std::int64_t slot =
+        position < step.sinks ? position : step.sinks + (position - step.sinks) % ring;
     const std::int64_t room = (slot < step.sinks ? step.sinks : step.slots) - slot;
     const std::int64_t run = std::min(room, end - position);
     const std::int64_t from = position - step.first;
@@ -267,9 +258,9 @@ namespace {
 
 // oneDNN first copies non-contiguous inputs. That takes several times as long as reading unused
 // slots.
-bool reads_whole_cache(const CachedKeys& keys) {
-  return keys.k.is_cpu() && keys.k.scalar_type() != at::kFloat &&
-         keys.k.scalar_type() != at::kDouble && 2 * keys.used >= keys.k.size(2);
+bool reads_whole_cache(const at::Tensor& k, std::int64_t used) {
+  return k.is_cpu() && k.scalar_type() != at::kFloat && k.scalar_type() != at::kDouble &&
+         2 * used >= k.size(2);
 }
 
 // Computes two matrix products per group. rows: [B, G, n, d], bias: [1, 1 or G, n, S].
@@ -288,26 +279,25 @@ at::Tensor attend_by_products(const at::Tensor& rows, const at::Tensor& k, const
 
 }  // namespace
 
-at::Tensor attend_from_one_token(const at::Tensor& q, const CachedKeys& keys,
-                                 const at::Tensor& bias, std::optional<double> scale,
-                                 std::optional<double> softcap) {
+at::Tensor attend_from_one_token(const Heads& heads, std::int64_t used, const at::Tensor& bias,
+                                 std::optional<double> scale, std::optional<double> softcap) {
+  const at::Tensor& q = heads.q;
   const double factor = scale_of(q, scale);
-  const std::int64_t groups = keys.k.size(1);
+  const std::int64_t groups = heads.k.size(1);
   const at::Tensor rows = fold_queries(q, groups);  // [B, G, H/G, d]
   at::Tensor row_bias = fold_mask(bias, q.size(1), groups);
-  if (reads_whole_cache(keys)) {
-    const double hidden = -std::numeric_limits<double>::infinity();
-    const std::int64_t unused = keys.k.size(2) - keys.used;
-    if (unused > 0 && !row_bias.defined()) {
-      row_bias = at::zeros({1, 1, 1, keys.used}, q.options().dtype(at::kFloat));
-    }
+  if (reads_whole_cache(heads.k, used)) {
+    const std::int64_t unused = heads.k.size(2) - used;
     if (unused > 0) {
-      row_bias = at::constant_pad_nd(row_bias, {0, unused}, hidden);
+      constexpr double kHidden = -std::numeric_limits<double>::infinity();
+      row_bias = at::constant_pad_nd(
+          row_bias.defined() ? row_bias : at::zeros({1, 1, 1, used}, q.options().dtype(at::kFloat)),
+          {0, unused}, kHidden);
     }
-    return attend_by_products(rows, keys.k, keys.v, row_bias, factor, softcap).view_as(q);
+    return attend_by_products(rows, heads.k, heads.v, row_bias, factor, softcap).view_as(q);
   }
-  const at::Tensor k = keys.k.narrow(2, 0, keys.used);
-  const at::Tensor v = keys.v.narrow(2, 0, keys.used);
+  const at::Tensor k = heads.k.narrow(2, 0, used);
+  const at::Tensor v = heads.v.narrow(2, 0, used);
   if (q.is_cpu() || row_bias.defined() || softcap) {
     return attend_by_products(rows, k, v, row_bias, factor, softcap).view_as(q);
   }

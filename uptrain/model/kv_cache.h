@@ -37,8 +37,6 @@ struct CacheStep {
   std::optional<std::int64_t> window;   ///< of the first tokens, see attend_in_window()
   std::optional<RopeTable> rope;        ///< angles of the new tokens; none without RoPE
   std::optional<RopeTable> sink_shift;  ///< rotation that shifts the sinks' keys
-
-  std::int64_t slot_of(std::int64_t position) const;
 };
 
 struct KvCacheSettings {
@@ -157,17 +155,12 @@ void store(LayerCache& layer, const CacheStep& step, const at::Tensor& k, const 
 //
 // Shapes: B sequences, C slots of a cache, S keys, H query heads, G kv heads, d head dimension.
 
-/// The cached keys and values that one more token of each sequence attends to.
-struct CachedKeys {
-  at::Tensor k, v;        ///< [B, G, C, d]; unused slots must be finite, too
-  std::int64_t used = 0;  ///< S, counted from the first slot
-};
-
-/// One query per head: softmax(softcapped(scale · q kᵀ) + bias) v. q: [B, H, 1, d]; bias: [1, 1 or
-/// H, 1, S] or undefined -> [B, H, 1, d]. On the CPU scores are rounded to the dtype of q and k, as
-/// in torch.bmm.
-at::Tensor attend_from_one_token(const at::Tensor& q, const CachedKeys& keys,
-                                 const at::Tensor& bias, std::optional<double> scale,
+/// One query per head: softmax(softcapped(scale · q kᵀ) + bias) v. q: [B, H, 1, d]; k, v: [B, G, C,
+/// d], of which the first `used` (S) slots are keys, but unused ones must be finite, too; bias: [1,
+/// 1 or H, 1, S] or undefined -> [B, H, 1, d]. On the CPU scores are rounded to the dtype of q and
+/// k, as in torch.bmm.
+at::Tensor attend_from_one_token(const Heads& heads, std::int64_t used, const at::Tensor& bias,
+                                 std::optional<double> scale,
                                  std::optional<double> softcap = std::nullopt);
 
 }  // namespace regroup

@@ -22,9 +22,9 @@ ModelSpec without_layers(ModelSpec spec) {
   return spec;
 }
 
-OutputHead::OutputHead(const Model& source, c10::Device device)
+OutputHead::OutputHead(const Model& source, c10::Device device, at::ScalarType type)
     : model_(without_layers(source.spec),
-             load_parameters(without_layers(source.spec), source.checkpoint, at::kFloat, device)) {}
+             load_parameters(without_layers(source.spec), source.checkpoint, type, device)) {}
 
 void check_computable(const ModelSpec& spec) {
   if (!spec.not_computable.empty()) {
@@ -35,8 +35,7 @@ void check_computable(const ModelSpec& spec) {
                               (!spec.causal && spec.positions == PositionKind::kAlibi))) {
     throw_bad_input(
         "{}: sliding windows are supported only in models of one stack, without a relative bias, "
-        "and "
-        "with ALiBi only in causal attention",
+        "and with ALiBi only in causal attention",
         printable(spec.architecture));
   }
   if (spec.attention_softcap &&

@@ -25,8 +25,8 @@ ModelSpec without_layers(ModelSpec spec);
 
 class OutputHead {
  public:
-  /// Reads its tensors, in fp32.
-  OutputHead(const Model& source, c10::Device device);
+  /// Reads its tensors as `type`.
+  OutputHead(const Model& source, c10::Device device, at::ScalarType type = at::kFloat);
 
   /// Output of the (decoder's) last layer, [B, T, D], see LayerWalk::hidden() -> inputs of the
   /// logits, [B·T, D] and [V, D].

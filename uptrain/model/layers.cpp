@@ -37,16 +37,13 @@ ExpertLayer make_expert_layer(const ExpertTensors& names, const Parameters& para
   if (!names.present()) {
     return {};
   }
-  ExpertLayer layer;
-  layer.router = parameters.at(names.router);
-  layer.gate = tensors_called(names.gate, parameters);
-  layer.fused_gate = names.fused_gate();
-  if (!layer.fused_gate) {
-    layer.up = tensors_called(names.up, parameters);
-  }
-  layer.down = tensors_called(names.down, parameters);
-  layer.stacked = names.stacked;
-  return layer;
+  const bool fused_gate = names.fused_gate();
+  return {.router = parameters.at(names.router),
+          .gate = tensors_called(names.gate, parameters),
+          .up = tensors_called(fused_gate ? std::vector<std::string>() : names.up, parameters),
+          .down = tensors_called(names.down, parameters),
+          .stacked = names.stacked,
+          .fused_gate = fused_gate};
 }
 
 at::Tensor run_experts(const ExpertLayer& layer, const ModelSpec& spec, const at::Tensor& x,

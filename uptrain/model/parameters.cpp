@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <iterator>
 #include <limits>
+#include <ranges>
 #include <unordered_set>
 #include <utility>
 
@@ -12,7 +13,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include "formats/base/error.h"
@@ -128,22 +128,15 @@ const at::Tensor& Parameters::at(std::string_view name) const {
 }
 
 std::vector<at::Tensor> Parameters::tensors() const {
-  std::vector<at::Tensor> all;
-  all.reserve(entries_.size());
-  for (const Entry& entry : entries_) {
-    all.push_back(entry.value);
-  }
-  return all;
+  const auto values = entries_ | std::views::transform(&Entry::value);
+  return {values.begin(), values.end()};
 }
 
 Parameters Parameters::only(std::span<const std::string> names) const {
   const std::unordered_set<std::string> wanted(names.begin(), names.end());
   std::vector<Entry> chosen;
-  for (const Entry& entry : entries_) {
-    if (wanted.contains(entry.name)) {
-      chosen.push_back(entry);
-    }
-  }
+  std::ranges::copy_if(entries_, std::back_inserter(chosen),
+                       [&](const Entry& entry) { return wanted.contains(entry.name); });
   return Parameters(std::move(chosen));
 }
 
@@ -193,21 +186,13 @@ at::Tensor tensor_of_numbers(std::span<const std::byte> bytes, DType dtype, cons
 }
 
 Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
-                           at::Device device) {
-  std::vector<std::string> names;
-  for (const ExpectedTensor& expected : expected_tensors(spec)) {
-    names.push_back(expected.name);
-  }
-  return load_parameters(spec, checkpoint, type, device, names);
-}
-
-Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
-                           at::Device device, std::span<const std::string> names) {
+                           at::Device device, std::optional<std::span<const std::string>> names) {
   check_all_shapes(spec, checkpoint);
-  const std::unordered_set<std::string> wanted(names.begin(), names.end());
+  const auto listed = names.value_or(std::span<const std::string>());
+  const std::unordered_set<std::string> wanted(listed.begin(), listed.end());
   std::vector<Parameters::Entry> entries;
   for (const ExpectedTensor& expected : expected_tensors(spec)) {
-    if (wanted.contains(expected.name)) {
+    if (!names || wanted.contains(expected.name)) {
       check_stop();
       const TensorInfo& info = checkpoint.at(expected.name);
       entries.push_back({expected.name, load_tensor(checkpoint, info, type, device)});
@@ -336,18 +321,18 @@ Parameters initialise_parameters(const ModelSpec& spec, std::uint64_t seed, doub
   const double residual = deviation / std::sqrt(2.0 * static_cast<double>(spec.layer_count()));
   std::vector<Parameters::Entry> entries;
   for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    at::Tensor value = at::empty(tensor.shape, at::kFloat);
     if (roles.norms.contains(tensor.name)) {
-      entries.push_back(
-          {tensor.name, at::full(tensor.shape, 1.0 - spec.norm_weight_offset, at::kFloat)});
+      value.fill_(1.0 - spec.norm_weight_offset);
     } else if (roles.biases.contains(tensor.name)) {
-      entries.push_back({tensor.name, at::zeros(tensor.shape, at::kFloat)});
+      value.zero_();
     } else {
       const double own = roles.residual.contains(tensor.name)  ? residual
                          : roles.queries.contains(tensor.name) ? deviation * query_factor(spec)
                                                                : deviation;
-      entries.push_back(
-          {tensor.name, at::empty(tensor.shape, at::kFloat).normal_(0.0, own, generator)});
+      value.normal_(0.0, own, generator);
     }
+    entries.push_back({tensor.name, value});
   }
   return Parameters(std::move(entries));
 }

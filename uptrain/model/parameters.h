@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -107,10 +108,12 @@ at::Tensor tensor_of_numbers(std::span<const std::byte> bytes, DType dtype, cons
 void check_finite(const at::Tensor& numbers, const Checkpoint& checkpoint,
                   const TensorInfo& tensor);
 
-/// Reads every tensor that `spec` names, converted to `type`, onto `device`. Throws kBadInput if
-/// one is missing, has another shape than the spec implies, or holds values that are not numbers.
+/// Reads every tensor that `spec` names, or only those of a given list, converted to
+/// `type`, onto `device`. Throws kBadInput if one that `spec` names is missing or has another shape
+/// than the spec implies, or if one that is read holds values that are not numbers.
 Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
-                           at::Device device);
+                           at::Device device,
+                           std::optional<std::span<const std::string>> names = std::nullopt);
 
 /// The names of all tensors of a layer.
 std::set<std::string> tensors_of(const LayerTensors& layer);
@@ -118,10 +121,6 @@ std::set<std::string> tensors_of(const LayerTensors& layer);
 /// Loads only the tensors with these names, whose shapes are not checked.
 Parameters load_tensors(const Checkpoint& checkpoint, const std::set<std::string>& names,
                         at::ScalarType type, at::Device device);
-
-/// Loads only the parameters with the given names.
-Parameters load_parameters(const ModelSpec& spec, const Checkpoint& checkpoint, at::ScalarType type,
-                           at::Device device, std::span<const std::string> names);
 
 /// Reads the stored values of `tensors`, converted to their type, into them. Throws as
 /// load_parameters() does.

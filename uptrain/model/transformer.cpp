@@ -38,11 +38,8 @@ Transformer::Transformer(ModelSpec spec, const Parameters& parameters)
 Transformer::Embedding Transformer::make_embedding(const std::string& positions,
                                                    const NormTensors& norm,
                                                    const Parameters& parameters) const {
-  Embedding embedding{tensor_or_none(positions, parameters), std::nullopt};
-  if (norm.present()) {
-    embedding.norm = make_norm(norm, spec_, parameters);
-  }
-  return embedding;
+  return {tensor_or_none(positions, parameters),
+          norm.present() ? std::optional(make_norm(norm, spec_, parameters)) : std::nullopt};
 }
 
 Transformer::Stack Transformer::make_stack(AttentionRole role, const NormTensors& final_norm,
@@ -137,26 +134,21 @@ KvCache Transformer::make_cache(const KvCacheSettings& settings, const at::Tenso
   return cache;
 }
 
-// Runs a block whose weights are there.
-at::Tensor Transformer::run_in_place(const Block& block, bool causal, const at::Tensor& x,
-                                     Pass& pass) const {
-  const auto run = recomputing_ && at::GradMode::is_enabled() ? run_block_recomputed : run_block;
-  bring_bias(pass, block, relative_buckets_, x.size(1), causal, token_embedding_.options());
-  return run(block, spec_, x, pass);
-}
-
 at::Tensor Transformer::run_blocks(const Stack& stack, at::Tensor x, Passes& passes,
                                    KvCache* cache) const {
+  const auto run = recomputing_ && at::GradMode::is_enabled() ? run_block_recomputed : run_block;
   const std::size_t before = &stack == &stack_ ? encoder_.blocks.size() : 0;
   for (std::size_t i = 0; i < stack.blocks.size(); ++i) {
     const Block& block = stack.blocks[i];
     Pass& pass = passes.of(block);
     pass.cache = cache != nullptr ? &cache->layer(i) : nullptr;
-    if (block_weights_ == nullptr) {
-      x = run_in_place(block, stack.causal, x, pass);
-    } else {
+    if (block_weights_ != nullptr) {
       x = enter_block(*block_weights_, before + i, x);
-      x = leave_block(*block_weights_, before + i, run_in_place(block, stack.causal, x, pass));
+    }
+    bring_bias(pass, block, relative_buckets_, x.size(1), stack.causal, token_embedding_.options());
+    x = run(block, spec_, x, pass);
+    if (block_weights_ != nullptr) {
+      x = leave_block(*block_weights_, before + i, x);
     }
   }
   return finished(stack, x);

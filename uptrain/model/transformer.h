@@ -21,7 +21,6 @@
 
 namespace regroup {
 
-class BlockWeights;
 class KvCache;
 struct CacheStep;
 struct KvCacheSettings;
@@ -127,7 +126,6 @@ class Transformer {
   Pass pass_of(const CacheStep& step, const KvCache& cache) const;
   at::Tensor run_stack(const Stack& stack, const at::Tensor& embedded,
                        const at::Tensor& encoded) const;
-  at::Tensor run_in_place(const Block& block, bool causal, const at::Tensor& x, Pass& pass) const;
   at::Tensor run_blocks(const Stack& stack, at::Tensor x, Passes& passes, KvCache* cache) const;
   at::Tensor finished(const Stack& stack, const at::Tensor& x) const;
   at::Tensor head_input(const at::Tensor& hidden) const;

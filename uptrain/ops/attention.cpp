@@ -18,6 +18,7 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -195,33 +196,31 @@ at::Tensor merge_heads(const at::Tensor& heads) {
   return heads.transpose(1, 2).reshape({heads.size(0), heads.size(2), -1});
 }
 
+at::Tensor empty_heads(const at::Tensor& heads) {
+  return at::empty({heads.size(0), heads.size(2), heads.size(1), heads.size(3)}, heads.options())
+      .transpose(1, 2);
+}
+
 Heads split_fused_heads(const at::Tensor& features, Packing packing, std::int64_t query_heads,
                         std::int64_t kv_heads, std::int64_t head_dim) {
-  const std::int64_t batch = features.size(0);
-  const std::int64_t length = features.size(1);
-  if (packing == Packing::kPerGroup) {
-    const std::int64_t queries = query_heads / kv_heads;
-    // [B, T, G, n + 2, d]: n query heads, the key and the value of each group
-    const at::Tensor groups = features.view({batch, length, kv_heads, queries + 2, head_dim});
-    const at::Tensor q =
-        groups.narrow(3, 0, queries).reshape({batch, length, query_heads, head_dim});
-    return {q.transpose(1, 2), groups.select(3, queries).transpose(1, 2),
-            groups.select(3, queries + 1).transpose(1, 2)};
-  }
-  if (packing == Packing::kPartitioned) {
-    const std::int64_t parts = head_partitions(kv_heads);
-    // [B, T, p, (H + 2G)/p, d]: query heads, values and keys of each part
-    const at::Tensor all = features.view({batch, length, parts, -1, head_dim});
-    const auto heads_at = [&](std::int64_t first, std::int64_t count) {
-      return all.narrow(3, first, count).reshape({batch, length, -1, head_dim}).transpose(1, 2);
-    };
-    const std::int64_t queries = query_heads / parts, groups = kv_heads / parts;
-    return {heads_at(0, queries), heads_at(queries + groups, groups), heads_at(queries, groups)};
-  }
-  // [B, T, H + 2G, d]: all query heads, all keys, all values
-  const at::Tensor all = split_heads(features, head_dim);
-  return {all.narrow(1, 0, query_heads), all.narrow(1, query_heads, kv_heads),
-          all.narrow(1, query_heads + kv_heads, kv_heads)};
+  const std::int64_t parts = packing == Packing::kPerGroup      ? kv_heads
+                             : packing == Packing::kPartitioned ? head_partitions(kv_heads)
+                                                                : 1;
+  const std::int64_t queries = query_heads / parts, groups = kv_heads / parts;
+  // [B, T, p, (H + 2G)/p, d]: query heads, keys and values of each part, or values before keys
+  const at::Tensor all =
+      features.view({features.size(0), features.size(1), parts, queries + 2 * groups, head_dim});
+  const auto heads_at = [&](std::int64_t first, std::int64_t count) {
+    return all.narrow(3, first, count).flatten(2, 3).transpose(1, 2);
+  };
+  const Heads heads = {heads_at(0, queries), heads_at(queries, groups),
+                       heads_at(queries + groups, groups)};
+  return packing == Packing::kPartitioned ? Heads{heads.q, heads.v, heads.k} : heads;
+}
+
+at::Tensor hiding_mask(const at::Tensor& hidden, const at::TensorOptions& options) {
+  return at::zeros({1, 1, hidden.size(0), hidden.size(1)}, options)
+      .masked_fill(hidden, -std::numeric_limits<double>::infinity());
 }
 
 SlidingWindow::SlidingWindow(std::int64_t width, const at::TensorOptions& options, bool causal)
@@ -310,13 +309,6 @@ AlibiForm Alibi::best_form(at::Device device) {
   return device.is_cpu() ? AlibiForm::kBias : AlibiForm::kExtraDimensions;
 }
 
-at::Tensor Alibi::attend(const Heads& heads, AlibiForm form, SlidingWindow* window) const {
-  if (window != nullptr || form == AlibiForm::kExtraDimensions) {
-    return attend_with_extra_dimensions(heads, window);
-  }
-  return attend_with_bias(heads);
-}
-
 at::Tensor Alibi::bias(const at::Tensor& positions) const { return slopes_ * positions; }
 
 at::Tensor Alibi::attend_with_bias(const Heads& heads) const {
@@ -353,7 +345,10 @@ Heads Alibi::extended(const Heads& heads, const at::Tensor& key_dimensions) cons
           at::constant_pad_nd(heads.v, {0, kMoreDimensions})};
 }
 
-at::Tensor Alibi::attend_with_extra_dimensions(const Heads& heads, SlidingWindow* window) const {
+at::Tensor Alibi::attend(const Heads& heads, AlibiForm form, SlidingWindow* window) const {
+  if (window == nullptr && form == AlibiForm::kBias) {
+    return attend_with_bias(heads);
+  }
   constexpr std::int64_t kMostPositions = kPositionBase * kPositionBase;  // exact in bf16
   if (heads.k.scalar_type() == at::kBFloat16 && heads.k.size(2) > kMostPositions) {
     throw_usage("ALiBi in bf16 takes at most {} tokens at a time here, not {}; use fp32",

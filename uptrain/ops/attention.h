@@ -47,6 +47,13 @@ at::Tensor split_heads(const at::Tensor& features, std::int64_t head_dim);
 /// The inverse of split_heads: [B, n, T, d] -> [B, T, n·d].
 at::Tensor merge_heads(const at::Tensor& heads);
 
+/// A tensor like `heads` [B, n, T, d], stored as [B, T, n, d], the layout of projections.
+at::Tensor empty_heads(const at::Tensor& heads);
+
+/// The mask that hides keys, of `options`: -inf where `hidden`, bool [T, S], is set, else 0; [1, 1,
+/// T, S].
+at::Tensor hiding_mask(const at::Tensor& hidden, const at::TensorOptions& options);
+
 /// A sliding window: a query sees itself and the width-1 positions before it, and if it is not
 /// causal also those after it. Queries are computed in blocks, each with the keys that it may see.
 /// Time grows with T·(width + block), and a mask holds block·(width + block) numbers. All blocks of
@@ -139,7 +146,6 @@ class Alibi {
 
  private:
   at::Tensor attend_with_bias(const Heads& heads) const;
-  at::Tensor attend_with_extra_dimensions(const Heads& heads, SlidingWindow* window) const;
 
   at::Tensor slopes_;            // [1, H, 1, 1], fp32 (fp64 for fp64 queries)
   at::Tensor query_dimensions_;  // [1, H, 1, 8], in the queries' dtype

@@ -166,14 +166,13 @@ REGROUP_VECTORISED void scale_queries(float* rows, std::int64_t width, const Que
   }
 }
 
-REGROUP_VECTORISED void multiply_rows(const c10::BFloat16* rows, std::int64_t stride,
-                                      const c10::BFloat16* others, std::int64_t other_stride,
+REGROUP_VECTORISED void multiply_rows(const ProductRows& rows, const ProductRows& others,
                                       std::int64_t count, std::int64_t width,
                                       QueryNumbers& products) {
   products.fill(0.0F);
   for (std::int64_t i = 0; i < count; ++i) {
-    const c10::BFloat16* const row = rows + i * stride;
-    const c10::BFloat16* const other = others + i * other_stride;
+    const c10::BFloat16* const row = rows.data + i * rows.stride;
+    const c10::BFloat16* const other = others.data + i * others.stride;
     float sum = 0.0F;
 #pragma omp simd reduction(+ : sum)
     for (std::int64_t dimension = 0; dimension < width; ++dimension) {
@@ -184,11 +183,11 @@ REGROUP_VECTORISED void multiply_rows(const c10::BFloat16* rows, std::int64_t st
 }
 
 REGROUP_VECTORISED void write_queries(const float* sums, std::int64_t count, std::int64_t width,
-                                      const QueryNumbers& factor, c10::BFloat16* rows,
-                                      std::int64_t stride) {
+                                      const QueryNumbers& factor,
+                                      const MatrixRows<c10::BFloat16>& rows) {
   for (std::int64_t i = 0; i < count; ++i) {
     const float each = factor[static_cast<std::size_t>(i)];
-    c10::BFloat16* const to = rows + i * stride;
+    c10::BFloat16* const to = rows.data + i * rows.stride;
 #pragma omp simd
     for (std::int64_t dimension = 0; dimension < width; ++dimension) {
       to[dimension].x = narrow<c10::BFloat16>(sums[dimension * kTileQueries + i] * each).x;
@@ -196,23 +195,23 @@ REGROUP_VECTORISED void write_queries(const float* sums, std::int64_t count, std
   }
 }
 
-void pack_dimensions(const c10::BFloat16* rows, std::int64_t stride, std::int64_t count,
-                     std::int64_t width, Pair* packed) {
+void pack_dimensions(const ProductRows& rows, std::int64_t count, std::int64_t width,
+                     Pair* packed) {
   for (std::int64_t i = 0; i < kTileQueries; ++i) {
     for (std::int64_t pair = 0; pair < width / 2; ++pair) {
       Pair found = 0;
       if (i < count) {
-        std::memcpy(&found, rows + i * stride + 2 * pair, sizeof(Pair));
+        std::memcpy(&found, rows.data + i * rows.stride + 2 * pair, sizeof(Pair));
       }
       packed[pair * kTileQueries + i] = found;
     }
   }
 }
 
-void pack_queries(const c10::BFloat16* rows, std::int64_t stride, std::int64_t count,
-                  std::int64_t width, std::int64_t block, Pair* packed) {
+void pack_queries(const ProductRows& rows, std::int64_t count, std::int64_t width,
+                  std::int64_t block, Pair* packed) {
   const auto number = [&](std::int64_t i, std::int64_t dimension) {
-    return i < count ? static_cast<Pair>(rows[i * stride + dimension].x) : Pair{0};
+    return i < count ? static_cast<Pair>(rows.data[i * rows.stride + dimension].x) : Pair{0};
   };
   for (std::int64_t i = 0; i < kTileQueries; i += 2) {
     for (std::int64_t begin = 0; begin < width; begin += block) {

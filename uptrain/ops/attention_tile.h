@@ -23,13 +23,17 @@ struct ProductSizes {
   std::int64_t m, n, k;
 };
 
-/// The first factor: contiguous rows, `stride` numbers apart.
-struct ProductRows {
-  const c10::BFloat16* data;
+/// Contiguous rows, `stride` numbers apart.
+template <typename Number>
+struct MatrixRows {
+  Number* data;
   std::int64_t stride;
 };
 
-/// The product, likewise; `keep` accumulates.
+/// The first factor of a product, or the rows of some heads.
+using ProductRows = MatrixRows<const c10::BFloat16>;
+
+/// The product; `keep` accumulates.
 struct ProductSums {
   float* data;
   std::int64_t stride;
@@ -87,23 +91,19 @@ void differentiate_tile(const TileScores& scores, const TileGradients& gradients
 /// Scales rows [width, 64] by a factor per query.
 void scale_queries(float* rows, std::int64_t width, const QueryNumbers& factor);
 
-/// Dot products of the rows of `count` queries, each [width], `stride` or `other_stride` numbers
-/// apart; zeros for missing queries.
-void multiply_rows(const c10::BFloat16* rows, std::int64_t stride, const c10::BFloat16* others,
-                   std::int64_t other_stride, std::int64_t count, std::int64_t width,
-                   QueryNumbers& products);
+/// Dot products of the rows of `count` queries, each [width]; zeros for missing queries.
+void multiply_rows(const ProductRows& rows, const ProductRows& others, std::int64_t count,
+                   std::int64_t width, QueryNumbers& products);
 
 /// Writes the first `count` of sums [width, 64], scaled by a factor per query, as rows of bf16.
 void write_queries(const float* sums, std::int64_t count, std::int64_t width,
-                   const QueryNumbers& factor, c10::BFloat16* rows, std::int64_t stride);
+                   const QueryNumbers& factor, const MatrixRows<c10::BFloat16>& rows);
 
-/// `count` rows of heads, `stride` numbers apart, as [width, 64] in pairs of dimensions:
-/// [width/2, 64].
-void pack_dimensions(const c10::BFloat16* rows, std::int64_t stride, std::int64_t count,
-                     std::int64_t width, Pair* packed);
+/// `count` rows of heads as [width, 64] in pairs of dimensions: [width/2, 64].
+void pack_dimensions(const ProductRows& rows, std::int64_t count, std::int64_t width, Pair* packed);
 
 /// The same in pairs of queries, `block` dimensions after one another: [width/block, 32, block].
-void pack_queries(const c10::BFloat16* rows, std::int64_t stride, std::int64_t count,
-                  std::int64_t width, std::int64_t block, Pair* packed);
+void pack_queries(const ProductRows& rows, std::int64_t count, std::int64_t width,
+                  std::int64_t block, Pair* packed);
 
 }  // namespace regroup

@@ -2,7 +2,6 @@
 // check, callers use LibTorch's operators.
 #pragma once
 
-#include <array>
 #include <functional>
 
 #include <ATen/core/Tensor.h>
@@ -12,10 +11,6 @@
 namespace regroup {
 
 enum class FusedKernel { kRotation, kGatedActivation, kRmsNorm, kCrossEntropy, kAdamW };
-
-inline constexpr std::array kFusedKernels = {FusedKernel::kRotation, FusedKernel::kGatedActivation,
-                                             FusedKernel::kRmsNorm, FusedKernel::kCrossEntropy,
-                                             FusedKernel::kAdamW};
 
 /// Queues a kernel on a stream of the current device, given as the device's own handle. Returns
 /// null, or what went wrong.
@@ -65,6 +60,17 @@ void launch_kernel(LaunchKernel<Call> DeviceKernels::* kernel, const Call& call,
   on_current_stream(x, [&](const DeviceKernels& device_kernels, void* stream) {
     return (device_kernels.*kernel)(call, stream);
   });
+}
+
+/// The same for tensors of devices; for those of a CPU, `on_cpu` computes it.
+template <typename Call>
+void launch_kernel(LaunchKernel<Call> DeviceKernels::* kernel, void (*on_cpu)(const Call&),
+                   const Call& call, const at::Tensor& x) {
+  if (x.is_cpu()) {
+    on_cpu(call);
+  } else {
+    launch_kernel(kernel, call, x);
+  }
 }
 
 }  // namespace regroup

@@ -1,9 +1,9 @@
 #include <cstdint>
 
-#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "converter/pooling/parallel_for.h"
+#include "uptrain/ops/attention.h"
 #include "uptrain/ops/fused_ops.h"
 #include "uptrain/ops/row_arithmetic.h"
 
@@ -16,35 +16,19 @@ using torch::autograd::variable_list;
 // The least number of positions per thread.
 constexpr std::int64_t kPositionsPerThread = 16;
 
-template <typename Number>
-struct HeadsInMemory {
-  Number* data;
-  std::int64_t batch, head, position;  // strides
-};
-
-template <typename Number>
-struct Rotation {
-  HeadsInMemory<const Number> from;
-  HeadsInMemory<Number> to;
-  const Number* cosine;  // [T, half]
-  const Number* sine;
-  std::int64_t heads, length, width, half;
-  bool interleaved;
-  float direction;  // -1 for the inverse rotation
-};
-
 template <bool interleaved, typename Number>
-REGROUP_INLINE void turn_head(const Rotation<Number>& rotation, const Number* x, Number* y,
+REGROUP_INLINE void turn_head(const kernels::RotationCall& call, const Number* x, Number* y,
                               std::int64_t position) {
-  const Number* const cosine = rotation.cosine + position * rotation.half;
-  const Number* const sine = rotation.sine + position * rotation.half;
+  const std::int64_t half = call.half;
+  const Number* const cosine = static_cast<const Number*>(call.cosine) + position * half;
+  const Number* const sine = static_cast<const Number*>(call.sine) + position * half;
   constexpr std::int64_t step = interleaved ? 2 : 1;
-  const std::int64_t distance = interleaved ? 1 : rotation.half;
+  const std::int64_t distance = interleaved ? 1 : half;
   const Number* const other = x + distance;
   Number* const other_to = y + distance;
-  const float direction = rotation.direction;
+  const float direction = call.inverse ? -1.0F : 1.0F;
 #pragma omp simd
-  for (std::int64_t i = 0; i < rotation.half; ++i) {
+  for (std::int64_t i = 0; i < half; ++i) {
     const float one = wide(x[i * step]);
     const float two = wide(other[i * step]);
     const float c = wide(cosine[i]);
@@ -52,78 +36,47 @@ REGROUP_INLINE void turn_head(const Rotation<Number>& rotation, const Number* x,
     y[i * step] = narrow<Number>(one * c - two * s);
     other_to[i * step] = narrow<Number>(two * c + one * s);
   }
-  for (std::int64_t i = 2 * rotation.half; i < rotation.width; ++i) {
+  for (std::int64_t i = 2 * half; i < call.width; ++i) {
     y[i] = x[i];
   }
 }
 
 // Rotates positions begin … end - 1, counted through all sequences.
 template <bool interleaved, typename Number>
-REGROUP_INLINE void turn_as(const Rotation<Number>& rotation, std::int64_t begin,
-                            std::int64_t end) {
+REGROUP_VECTORISED void turn_positions(const kernels::RotationCall& call, std::int64_t begin,
+                                       std::int64_t end) {
   for (std::int64_t i = begin; i < end; ++i) {
-    const std::int64_t sequence = i / rotation.length;
-    const std::int64_t position = i % rotation.length;
-    const Number* const x =
-        rotation.from.data + sequence * rotation.from.batch + position * rotation.from.position;
+    const std::int64_t sequence = i / call.length;
+    const std::int64_t position = i % call.length;
+    const Number* const x = static_cast<const Number*>(call.x) + sequence * call.x_strides[0] +
+                            position * call.x_strides[2];
     Number* const y =
-        rotation.to.data + sequence * rotation.to.batch + position * rotation.to.position;
-    for (std::int64_t head = 0; head < rotation.heads; ++head) {
-      turn_head<interleaved>(rotation, x + head * rotation.from.head, y + head * rotation.to.head,
+        static_cast<Number*>(call.y) + sequence * call.y_strides[0] + position * call.y_strides[2];
+    for (std::int64_t head = 0; head < call.heads; ++head) {
+      turn_head<interleaved>(call, x + head * call.x_strides[1], y + head * call.y_strides[1],
                              position);
     }
   }
 }
 
-template <typename Number>
-REGROUP_INLINE void turn(const Rotation<Number>& rotation, std::int64_t begin, std::int64_t end) {
-  if (rotation.interleaved) {
-    turn_as<true>(rotation, begin, end);
-  } else {
-    turn_as<false>(rotation, begin, end);
-  }
-}
-
-REGROUP_VECTORISED void turn_positions(const Rotation<float>& rotation, std::int64_t begin,
-                                       std::int64_t end) {
-  turn(rotation, begin, end);
-}
-
-REGROUP_VECTORISED void turn_positions(const Rotation<c10::BFloat16>& rotation, std::int64_t begin,
-                                       std::int64_t end) {
-  turn(rotation, begin, end);
-}
-
-template <typename Number>
-void turn_all(const at::Tensor& x, const at::Tensor& y, const RopeTable& table, bool back) {
-  const std::int64_t half = table.cosine.size(1);
-  const Rotation<Number> rotation{
-      {x.const_data_ptr<Number>(), x.stride(0), x.stride(1), x.stride(2)},
-      {y.mutable_data_ptr<Number>(), y.stride(0), y.stride(1), y.stride(2)},
-      table.cosine.const_data_ptr<Number>(),
-      table.sine.const_data_ptr<Number>(),
-      x.size(1),
-      x.size(2),
-      x.size(3),
-      half,
-      table.interleaved,
-      back ? -1.0F : 1.0F};
-  at::parallel_for(
-      0, x.size(0) * x.size(2), kPositionsPerThread,
-      [&](std::int64_t begin, std::int64_t end) { turn_positions(rotation, begin, end); });
+void rotate_on_cpu(const kernels::RotationCall& call) {
+  with_row_number(call.type, [&](auto number) {
+    using Number = decltype(number);
+    at::parallel_for(0, call.batch * call.length, kPositionsPerThread,
+                     [&](std::int64_t begin, std::int64_t end) {
+                       if (call.interleaved) {
+                         turn_positions<true, Number>(call, begin, end);
+                       } else {
+                         turn_positions<false, Number>(call, begin, end);
+                       }
+                     });
+  });
 }
 
 at::Tensor turned(const at::Tensor& heads, const RopeTable& table, bool back) {
   const at::Tensor x = heads.stride(-1) == 1 ? heads : heads.contiguous();
-  const at::Tensor y =
-      at::empty({x.size(0), x.size(2), x.size(1), x.size(3)}, x.options()).transpose(1, 2);
-  if (!x.is_cpu()) {
-    launch_kernel(&DeviceKernels::rotate, rotation_call(x, y, table, back), x);
-  } else if (x.scalar_type() == at::kFloat) {
-    turn_all<float>(x, y, table, back);
-  } else {
-    turn_all<c10::BFloat16>(x, y, table, back);
-  }
+  const at::Tensor y = empty_heads(x);
+  launch_kernel(&DeviceKernels::rotate, rotate_on_cpu, rotation_call(x, y, table, back), x);
   return y;
 }
 

@@ -17,140 +17,78 @@ using torch::autograd::variable_list;
 // The least number of elements per thread.
 constexpr std::int64_t kNumbersPerThread = 1 << 14;
 
-// Both activations are g · σ(z). For SiLU, z = g. For the tanh form of GELU, z = linear · g + cubic
-// · g³, because (1 + tanh(z/2)) / 2 = σ(z).
-struct Curve {
-  float linear = 1.0F;
-  float cubic = 0.0F;
-};
-
-Curve curve_of(Activation activation) {
-  constexpr float kTwiceRootOfTwoOverPi = 1.5957691216F;
-  return activation == Activation::kSilu
-             ? Curve{}
-             : Curve{kTwiceRootOfTwoOverPi, 0.044715F * kTwiceRootOfTwoOverPi};
-}
-
-REGROUP_INLINE float sigmoid(const Curve& curve, float gate) {
-  return 1.0F / (1.0F + exponential(-gate * (curve.linear + curve.cubic * gate * gate)));
+// σ(z) for z = linear · gate + cubic · gate³.
+REGROUP_INLINE float opening(float gate, float linear, float cubic) {
+  return 1.0F / (1.0F + exponential(-gate * (linear + cubic * gate * gate)));
 }
 
 template <typename Number>
-struct GatedNumbers {
-  const Number* gate;
-  const Number* up;
-  Curve curve;
-};
-
-template <typename Number>
-REGROUP_INLINE void activate(const GatedNumbers<Number>& numbers, Number* y, std::int64_t begin,
-                             std::int64_t end) {
-  const Curve curve = numbers.curve;
-  const Number* const gates = numbers.gate;
-  const Number* const ups = numbers.up;
+REGROUP_VECTORISED void activate_numbers(const kernels::GatedCall& call, std::int64_t begin,
+                                         std::int64_t end) {
+  const Number* const gates = static_cast<const Number*>(call.gate);
+  const Number* const ups = static_cast<const Number*>(call.up);
+  Number* const y = static_cast<Number*>(call.y);
+  const float linear = call.linear, cubic = call.cubic;
 #pragma omp simd
   for (std::int64_t i = begin; i < end; ++i) {
     const float gate = wide(gates[i]);
-    y[i] = narrow<Number>(gate * sigmoid(curve, gate) * wide(ups[i]));
+    y[i] = narrow<Number>(gate * opening(gate, linear, cubic) * wide(ups[i]));
   }
 }
-
-template <typename Number>
-struct GatedGradients {
-  const Number* outer;
-  Number* by_gate;
-  Number* by_up;
-};
 
 // With s = σ(z), the gradient by the gate is outer · up · (s + g · s · (1 - s) · dz/dg), and the
 // gradient by up is outer · g · s.
 template <typename Number>
-REGROUP_INLINE void differentiate(const GatedNumbers<Number>& numbers,
-                                  const GatedGradients<Number>& gradients, std::int64_t begin,
-                                  std::int64_t end) {
-  const Curve curve = numbers.curve;
-  const Number* const gates = numbers.gate;
-  const Number* const ups = numbers.up;
-  const Number* const from = gradients.outer;
-  Number* const by_gate = gradients.by_gate;
-  Number* const by_up = gradients.by_up;
+REGROUP_VECTORISED void differentiate_numbers(const kernels::GatedGradientCall& call,
+                                              std::int64_t begin, std::int64_t end) {
+  const Number* const gates = static_cast<const Number*>(call.forward.gate);
+  const Number* const ups = static_cast<const Number*>(call.forward.up);
+  const Number* const from = static_cast<const Number*>(call.outer);
+  Number* const by_gate = static_cast<Number*>(call.by_gate);
+  Number* const by_up = static_cast<Number*>(call.by_up);
+  const float linear = call.forward.linear, cubic = call.forward.cubic;
 #pragma omp simd
   for (std::int64_t i = begin; i < end; ++i) {
     const float gate = wide(gates[i]);
     const float outer = wide(from[i]);
-    const float open = sigmoid(curve, gate);
-    const float steepness = curve.linear + 3.0F * curve.cubic * gate * gate;
+    const float open = opening(gate, linear, cubic);
+    const float steepness = linear + 3.0F * cubic * gate * gate;
     const float slope = open + gate * open * (1.0F - open) * steepness;
     by_gate[i] = narrow<Number>(outer * wide(ups[i]) * slope);
     by_up[i] = narrow<Number>(outer * gate * open);
   }
 }
 
-REGROUP_VECTORISED void activate_numbers(const GatedNumbers<float>& numbers, float* y,
-                                         std::int64_t begin, std::int64_t end) {
-  activate(numbers, y, begin, end);
-}
-
-REGROUP_VECTORISED void activate_numbers(const GatedNumbers<c10::BFloat16>& numbers,
-                                         c10::BFloat16* y, std::int64_t begin, std::int64_t end) {
-  activate(numbers, y, begin, end);
-}
-
-REGROUP_VECTORISED void differentiate_numbers(const GatedNumbers<float>& numbers,
-                                              const GatedGradients<float>& gradients,
-                                              std::int64_t begin, std::int64_t end) {
-  differentiate(numbers, gradients, begin, end);
-}
-
-REGROUP_VECTORISED void differentiate_numbers(const GatedNumbers<c10::BFloat16>& numbers,
-                                              const GatedGradients<c10::BFloat16>& gradients,
-                                              std::int64_t begin, std::int64_t end) {
-  differentiate(numbers, gradients, begin, end);
-}
-
-template <typename Number>
-GatedNumbers<Number> numbers_of(const at::Tensor& gate, const at::Tensor& up, const Curve& curve) {
-  return {gate.const_data_ptr<Number>(), up.const_data_ptr<Number>(), curve};
-}
-
-template <typename Number>
-void activate_all(const GatedNumbers<Number>& numbers, const at::Tensor& y) {
-  Number* const to = y.mutable_data_ptr<Number>();
-  at::parallel_for(0, y.numel(), kNumbersPerThread, [&](std::int64_t begin, std::int64_t end) {
-    activate_numbers(numbers, to, begin, end);
+void activate_gated_on_cpu(const kernels::GatedCall& call) {
+  with_row_number(call.type, [&](auto number) {
+    at::parallel_for(0, call.count, kNumbersPerThread, [&](std::int64_t begin, std::int64_t end) {
+      activate_numbers<decltype(number)>(call, begin, end);
+    });
   });
 }
 
-template <typename Number>
-void differentiate_all(const GatedNumbers<Number>& numbers, const at::Tensor& outer,
-                       const at::Tensor& by_gate, const at::Tensor& by_up) {
-  const GatedGradients<Number> gradients{outer.const_data_ptr<Number>(),
-                                         by_gate.mutable_data_ptr<Number>(),
-                                         by_up.mutable_data_ptr<Number>()};
-  at::parallel_for(0, outer.numel(), kNumbersPerThread, [&](std::int64_t begin, std::int64_t end) {
-    differentiate_numbers(numbers, gradients, begin, end);
+void differentiate_gated_on_cpu(const kernels::GatedGradientCall& call) {
+  with_row_number(call.forward.type, [&](auto number) {
+    at::parallel_for(0, call.forward.count, kNumbersPerThread,
+                     [&](std::int64_t begin, std::int64_t end) {
+                       differentiate_numbers<decltype(number)>(call, begin, end);
+                     });
   });
 }
 
-// `y`: null in the backward pass.
-kernels::GatedCall call_of(const at::Tensor& gate, const at::Tensor& up, const Curve& curve,
+// Both activations are g · σ(z). For SiLU, z = g. For the tanh form of GELU, z = linear · g + cubic
+// · g³, because (1 + tanh(z/2)) / 2 = σ(z). `y`: null in the backward pass.
+kernels::GatedCall call_of(Activation activation, const at::Tensor& gate, const at::Tensor& up,
                            void* y) {
+  constexpr float kTwiceRootOfTwoOverPi = 1.5957691216F;
+  const bool silu = activation == Activation::kSilu;
   return {.type = number_type(gate),
           .gate = gate.const_data_ptr(),
           .up = up.const_data_ptr(),
           .y = y,
           .count = gate.numel(),
-          .linear = curve.linear,
-          .cubic = curve.cubic};
-}
-
-void differentiate_on_device(const kernels::GatedCall& forward, const at::Tensor& outer,
-                             const at::Tensor& by_gate, const at::Tensor& by_up) {
-  const kernels::GatedGradientCall call = {.forward = forward,
-                                           .outer = outer.const_data_ptr(),
-                                           .by_gate = by_gate.mutable_data_ptr(),
-                                           .by_up = by_up.mutable_data_ptr()};
-  launch_kernel(&DeviceKernels::differentiate_gated, call, outer);
+          .linear = silu ? 1.0F : kTwiceRootOfTwoOverPi,
+          .cubic = silu ? 0.0F : 0.044715F * kTwiceRootOfTwoOverPi};
 }
 
 struct GatedActivation : torch::autograd::Function<GatedActivation> {
@@ -159,15 +97,8 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
     const at::Tensor gate = gates.contiguous();
     const at::Tensor up = ups.contiguous();
     const at::Tensor y = at::empty_like(gate);
-    const Curve curve = curve_of(activation);
-    if (!gate.is_cpu()) {
-      launch_kernel(&DeviceKernels::activate_gated, call_of(gate, up, curve, y.mutable_data_ptr()),
-                    y);
-    } else if (gate.scalar_type() == at::kFloat) {
-      activate_all(numbers_of<float>(gate, up, curve), y);
-    } else {
-      activate_all(numbers_of<c10::BFloat16>(gate, up, curve), y);
-    }
+    launch_kernel(&DeviceKernels::activate_gated, activate_gated_on_cpu,
+                  call_of(activation, gate, up, y.mutable_data_ptr()), y);
     context->save_for_backward({gate, up});
     context->saved_data["activation"] = static_cast<std::int64_t>(activation);
     return y;
@@ -180,15 +111,12 @@ struct GatedActivation : torch::autograd::Function<GatedActivation> {
     const at::Tensor outer = gradients.front().contiguous();
     const at::Tensor by_gate = at::empty_like(gate);
     const at::Tensor by_up = at::empty_like(up);
-    const Curve curve =
-        curve_of(static_cast<Activation>(context->saved_data["activation"].toInt()));
-    if (!gate.is_cpu()) {
-      differentiate_on_device(call_of(gate, up, curve, nullptr), outer, by_gate, by_up);
-    } else if (gate.scalar_type() == at::kFloat) {
-      differentiate_all(numbers_of<float>(gate, up, curve), outer, by_gate, by_up);
-    } else {
-      differentiate_all(numbers_of<c10::BFloat16>(gate, up, curve), outer, by_gate, by_up);
-    }
+    const auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
+    const kernels::GatedGradientCall call = {.forward = call_of(activation, gate, up, nullptr),
+                                             .outer = outer.const_data_ptr(),
+                                             .by_gate = by_gate.mutable_data_ptr(),
+                                             .by_up = by_up.mutable_data_ptr()};
+    launch_kernel(&DeviceKernels::differentiate_gated, differentiate_gated_on_cpu, call, outer);
     return {by_gate, by_up, at::Tensor()};
   }
 };

@@ -14,7 +14,6 @@
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/zeros.h>
-#include <c10/util/Exception.h>
 #include <c10/util/accumulate.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -67,7 +66,7 @@ at::Tensor numbers(at::IntArrayRef sizes, double phase, const at::TensorOptions&
   return ((count * 0.7391).sin() + (count * 0.1173).cos()).view(sizes).to(options);
 }
 
-// The function's results and the gradients of its inputs, in fp64.
+// The function's results and the gradients of its inputs.
 Tensors with_gradients(const Function& function, const Tensors& inputs) {
   Tensors leaves;
   for (const at::Tensor& input : inputs) {
@@ -81,9 +80,6 @@ Tensors with_gradients(const Function& function, const Tensors& inputs) {
   for (at::Tensor& gradient : torch::autograd::grad(results, leaves, outer)) {
     results.push_back(std::move(gradient));
   }
-  for (at::Tensor& result : results) {
-    result = result.detach().to(at::kDouble);
-  }
   return results;
 }
 
@@ -91,7 +87,9 @@ Tensors with_gradients(const Function& function, const Tensors& inputs) {
 double error_of(const Tensors& found, const Tensors& expected) {
   double largest = 0.0;
   for (std::size_t i = 0; i < found.size(); ++i) {
-    const double error = ((found[i] - expected[i]).norm() / expected[i].norm()).item<double>();
+    const at::Tensor exact = expected[i].detach().to(at::kDouble);
+    const at::Tensor difference = found[i].detach().to(at::kDouble) - exact;
+    const double error = (difference.norm() / exact.norm()).item<double>();
     largest = error >= 0.0 ? std::max(largest, error) : INFINITY;
   }
   return largest;
@@ -183,9 +181,8 @@ double cross_entropy_error(std::int64_t width, const at::TensorOptions& options)
     const at::Tensor leaf = logits.to(at::kDouble).requires_grad_();
     const at::Tensor exact =
         at::_log_softmax(leaf, 1, false).gather(1, targets.unsqueeze(1)).sum() * -0.25;
-    const Tensors expected = {exact.detach(), torch::autograd::grad({exact}, {leaf}).front()};
-    largest =
-        std::max(largest, error_of({loss.to(at::kDouble), gradient.to(at::kDouble)}, expected));
+    const Tensors expected = {exact, torch::autograd::grad({exact}, {leaf}).front()};
+    largest = std::max(largest, error_of({loss, gradient}, expected));
   }
   return largest;
 }
@@ -212,12 +209,10 @@ double adamw_error(std::int64_t width, const at::TensorOptions& options) {
   update_by_fused_adamw(found, how, {scalars[1], none, scalars[2]});
   const at::Tensor after = found.master.clone();
   update_by_fused_adamw(found, how, {scalars[1], scalars[0], scalars[2]});  // is skipped
-  const at::Tensor moved = (found.master - begin).to(at::kDouble);
   const double kept = (found.master - after).abs().max().item<double>();
   const double copied = (found.copy - found.master.to(at::kBFloat16)).abs().max().item<double>();
   return kept + copied +
-         error_of({moved, found.first.to(at::kDouble), found.second.to(at::kDouble)},
-                  {change, m, v});
+         error_of({found.master - begin, found.first, found.second}, {change, m, v});
 }
 
 struct Check {
@@ -231,10 +226,6 @@ constexpr Check kChecks[] = {{FusedKernel::kRotation, "RoPE", rotation_error},
                              {FusedKernel::kRmsNorm, "RMSNorm", all_norms_error},
                              {FusedKernel::kCrossEntropy, "cross-entropy", cross_entropy_error},
                              {FusedKernel::kAdamW, "AdamW", adamw_error}};
-
-std::string one_line(const std::string& text) {
-  return "failed: " + printable(text.substr(0, text.find('\n')), 200);
-}
 
 // What is wrong with the kernel; empty if nothing is, or if the device has none.
 std::string fault_of(const Check& check, c10::Device device) {
@@ -253,10 +244,9 @@ std::string fault_of(const Check& check, c10::Device device) {
         }
       }
     }
-  } catch (const c10::Error& fault) {
-    return one_line(fault.what_without_backtrace());
-  } catch (const std::exception& fault) {
-    return one_line(fault.what());
+  } catch (const std::exception& fault) {  // of c10::Error, a backtrace begins another line
+    const std::string text = fault.what();
+    return "failed: " + printable(text.substr(0, text.find('\n')), 200);
   }
   return "";
 }

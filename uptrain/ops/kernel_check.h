@@ -36,7 +36,8 @@ struct AdamWScalars {
 /// Whether a device has the kernel; a CPU has none.
 bool can_fuse_adamw(c10::Device device);
 
-/// The formula of adamw.h. Throws c10::Error if the kernel cannot be launched.
+/// The formula is in uptrain/train/optimizer.cpp. Throws c10::Error if the kernel cannot be
+/// launched.
 void update_by_fused_adamw(const AdamWTensors& tensors, const AdamWNumbers& numbers,
                            const AdamWScalars& scalars);
 

@@ -31,8 +31,7 @@ using torch::autograd::variable_list;
 struct Distillation {
   LmHeadInputs teacher;
   TopKLogits answers;  // replaces the teacher if it is defined
-  double weight = 0.0;
-  double temperature = 1.0;
+  DistillationSettings settings = {.weight = 0.0};
 };
 
 struct Request {
@@ -49,8 +48,10 @@ struct ChunkedLoss {
   at::Tensor head_gradient;    // [V, D], likewise
 };
 
-// Adds scale · cross entropy to `loss`. Returns its gradient with respect to the logits if
-// requested.
+// The functions below add a term to `loss`. They return its gradient with respect to the logits if
+// that is requested.
+
+// scale · cross entropy.
 at::Tensor add_cross_entropy(const at::Tensor& loss, const at::Tensor& logits,
                              const at::Tensor& targets, double scale, bool with_gradient) {
   const at::Tensor index = targets.unsqueeze(1);          // [n, 1]
@@ -65,8 +66,7 @@ at::Tensor add_cross_entropy(const at::Tensor& loss, const at::Tensor& logits,
   return gradient.mul_(scale);
 }
 
-// Adds scale · τ² · divergence to `loss`. Returns its gradient with respect to the logits if
-// requested.
+// scale · τ² · divergence.
 at::Tensor add_divergence(const at::Tensor& loss, const at::Tensor& logits,
                           const at::Tensor& teacher_logits, double temperature, double scale,
                           bool with_gradient) {
@@ -80,7 +80,7 @@ at::Tensor add_divergence(const at::Tensor& loss, const at::Tensor& logits,
   return log_s.exp_().sub_(t).mul_(scale * temperature);  // scale · τ · (s - t)
 }
 
-// Does the same for the teacher's k most likely tokens and the sum of all others.
+// The same over the teacher's k most likely tokens and the sum of all others.
 at::Tensor add_coarse_divergence(const at::Tensor& loss, const at::Tensor& logits,
                                  const TopKLogits& teacher, double temperature, double scale,
                                  bool with_gradient) {
@@ -111,35 +111,35 @@ at::Tensor capped_logits(const LmHeadInputs& inputs, at::ScalarType type) {
   return softcapped(at::linear(inputs.hidden, inputs.head).to(type), inputs.softcap);
 }
 
-// Adds the distillation term to `loss`. Returns its gradient with respect to the logits.
 at::Tensor add_distillation(const at::Tensor& loss, const at::Tensor& logits,
                             const Distillation& distillation, double scale, bool with_gradient) {
+  const double temperature = distillation.settings.temperature;
   if (distillation.answers.ids.defined()) {
-    return add_coarse_divergence(loss, logits, distillation.answers, distillation.temperature,
-                                 scale, with_gradient);
+    return add_coarse_divergence(loss, logits, distillation.answers, temperature, scale,
+                                 with_gradient);
   }
   const at::Tensor teacher = capped_logits(distillation.teacher, logits.scalar_type());
-  return add_divergence(loss, logits, teacher, distillation.temperature, scale, with_gradient);
+  return add_divergence(loss, logits, teacher, temperature, scale, with_gradient);
 }
 
-// Adds the losses of n tokens to `loss`. Returns the gradient with respect to their logits.
+// All losses of n tokens.
 at::Tensor add_losses(const at::Tensor& loss, const LmHeadInputs& student,
                       const at::Tensor& targets, const Distillation& distillation, double scale,
                       bool with_gradient) {
+  const double weight = distillation.settings.weight;
   at::Tensor logits = at::linear(student.hidden, student.head);
-  if (distillation.weight == 0.0 && !student.softcap && can_fuse_cross_entropy(logits)) {
+  if (weight == 0.0 && !student.softcap && can_fuse_cross_entropy(logits)) {
     add_fused_cross_entropy(loss, logits, targets, scale, with_gradient);
     return with_gradient ? logits : at::Tensor();
   }
   logits = softcapped(logits.to(loss.scalar_type()), student.softcap);
   at::Tensor gradient;
-  if (distillation.weight < 1.0) {
-    gradient = add_cross_entropy(loss, logits, targets, scale * (1.0 - distillation.weight),
-                                 with_gradient);
+  if (weight < 1.0) {
+    gradient = add_cross_entropy(loss, logits, targets, scale * (1.0 - weight), with_gradient);
   }
-  if (distillation.weight > 0.0) {
+  if (weight > 0.0) {
     const at::Tensor more =
-        add_distillation(loss, logits, distillation, scale * distillation.weight, with_gradient);
+        add_distillation(loss, logits, distillation, scale * weight, with_gradient);
     gradient = gradient.defined() ? gradient.add_(more) : more;
   }
   if (student.softcap && gradient.defined()) {
@@ -197,7 +197,7 @@ ChunkedLoss compute(const LmHeadInputs& student, const at::Tensor& targets,
     sum.head_gradient = at::zeros(student.head.sizes(), wide);
   }
   const std::int64_t tokens = student.hidden.size(0);
-  const bool in_place = request.distillation.weight == 0.0 && !student.softcap &&
+  const bool in_place = request.distillation.settings.weight == 0.0 && !student.softcap &&
                         has_fused_kernel(FusedKernel::kCrossEntropy, student.head);
   const std::int64_t step = request.rows.value_or(
       default_loss_rows(student.head.size(0), student.head.is_cpu(), in_place));
@@ -263,7 +263,7 @@ std::int64_t default_loss_rows(std::int64_t vocab_size, bool on_cpu, bool in_pla
 }
 
 at::Tensor logits_of(const LmHeadInputs& inputs, std::int64_t begin, std::int64_t count) {
-  return softcapped(at::linear(inputs.hidden.narrow(0, begin, count), inputs.head), inputs.softcap);
+  return capped_logits(rows_of(inputs, begin, count), wide_type(inputs.hidden));
 }
 
 at::Tensor next_token_loss(const LmHeadInputs& inputs, const at::Tensor& targets,
@@ -275,17 +275,13 @@ at::Tensor distillation_loss(const LmHeadInputs& student, const at::Tensor& targ
                              const LmHeadInputs& teacher, const DistillationSettings& settings,
                              std::optional<std::int64_t> rows) {
   const LmHeadInputs frozen{teacher.hidden.detach(), teacher.head.detach(), teacher.softcap};
-  return loss_of(
-      student, targets,
-      {.distillation = {frozen, {}, settings.weight, settings.temperature}, .rows = rows});
+  return loss_of(student, targets, {.distillation = {frozen, {}, settings}, .rows = rows});
 }
 
 at::Tensor distillation_loss(const LmHeadInputs& student, const at::Tensor& targets,
                              const TopKLogits& teacher, const DistillationSettings& settings,
                              std::optional<std::int64_t> rows) {
-  return loss_of(
-      student, targets,
-      {.distillation = {{}, teacher, settings.weight, settings.temperature}, .rows = rows});
+  return loss_of(student, targets, {.distillation = {{}, teacher, settings}, .rows = rows});
 }
 
 }  // namespace regroup

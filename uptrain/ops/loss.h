@@ -24,7 +24,8 @@ struct LmHeadInputs {
   std::optional<double> softcap = std::nullopt;  ///< of the logits, see softcapped()
 };
 
-/// The logits of tokens begin … begin + count - 1: [count, V].
+/// The logits of tokens begin … begin + count - 1: [count, V], in fp32 (fp64 for fp64 inputs), to
+/// which they are widened before they are capped.
 at::Tensor logits_of(const LmHeadInputs& inputs, std::int64_t begin, std::int64_t count);
 
 /// The mean over N tokens of -log softmax(logits)[target], in fp32 (fp64 for fp64 inputs): a

@@ -48,20 +48,17 @@ at::Tensor rotate(const at::Tensor& x, const RopeTable& table) {
   }
   const std::int64_t half = table.cosine.size(-1);
   const at::Tensor turning = x.narrow(-1, 0, 2 * half);
-  const at::Tensor pairs = table.interleaved ? turning.unflatten(-1, {half, 2}) : at::Tensor();
-  const at::Tensor first = table.interleaved ? pairs.select(-1, 0) : turning.narrow(-1, 0, half);
-  const at::Tensor second =
-      table.interleaved ? pairs.select(-1, 1) : turning.narrow(-1, half, half);
-  const at::Tensor turned_first = first * table.cosine - second * table.sine;
-  const at::Tensor turned_second = second * table.cosine + first * table.sine;
-  const std::vector<at::Tensor> turned = {turned_first, turned_second};
-  std::vector<at::Tensor> parts = {table.interleaved ? at::stack(turned, -1).flatten(-2)
-                                                     : at::cat(turned, -1)};
+  const auto half_of_pairs = [&](std::int64_t which) {
+    return table.interleaved ? turning.unflatten(-1, {half, 2}).select(-1, which)
+                             : turning.narrow(-1, which * half, half);
+  };
+  const at::Tensor first = half_of_pairs(0), second = half_of_pairs(1);
+  const std::vector<at::Tensor> turned = {first * table.cosine - second * table.sine,
+                                          second * table.cosine + first * table.sine};
+  const at::Tensor whole =
+      table.interleaved ? at::stack(turned, -1).flatten(-2) : at::cat(turned, -1);
   const std::int64_t rest = x.size(-1) - 2 * half;
-  if (rest > 0) {
-    parts.push_back(x.narrow(-1, 2 * half, rest));
-  }
-  return rest > 0 ? at::cat(parts, -1) : parts.front();
+  return rest > 0 ? at::cat({whole, x.narrow(-1, 2 * half, rest)}, -1) : whole;
 }
 
 at::Tensor sinusoids(std::int64_t first, std::int64_t length, std::int64_t width,

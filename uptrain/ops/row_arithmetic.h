@@ -7,6 +7,8 @@
 
 #include <c10/util/BFloat16.h>
 
+#include "uptrain/ops/cuda/kernel_numbers.h"
+
 /// Compiles a function for several generations of processors; dispatches at run time. Functions it
 /// calls must be inlined, or they are compiled for the oldest.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
@@ -35,6 +37,12 @@ REGROUP_INLINE Number narrow(float number) {
     return Number(static_cast<std::uint16_t>(number == number ? rounded : quiet),
                   Number::from_bits());
   }
+}
+
+/// Calls the function with a number of that dtype.
+template <typename Function>
+void with_row_number(kernels::NumberType type, const Function& function) {
+  type == kernels::NumberType::kFloat ? function(float()) : function(c10::BFloat16());
 }
 
 /// e^x within two units in the last place; 0 below e^-87, infinite above e^88; NaN stays NaN.

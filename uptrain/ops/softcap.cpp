@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
@@ -68,10 +67,7 @@ at::Tensor mask_of(const QueryBlock& block, const SoftcapAttention& attention,
   if (attention.window) {
     hidden = hidden.logical_or(distance >= *attention.window);
   }
-  return at::zeros(hidden.sizes(), q.options().dtype(at::kFloat).requires_grad(false))
-      .masked_fill(hidden, -std::numeric_limits<double>::infinity())
-      .unsqueeze(0)
-      .unsqueeze(0);
+  return hiding_mask(hidden, q.options().dtype(at::kFloat).requires_grad(false));
 }
 
 // What a block computes. The query heads of a group are rows of one matrix, n of them.
@@ -83,7 +79,7 @@ struct BlockScores {
 };
 
 BlockScores scores_of(const QueryBlock& block, const Heads& heads,
-                      const SoftcapAttention& attention, double scale) {
+                      const SoftcapAttention& attention) {
   const std::int64_t groups = heads.k.size(1);
   BlockScores scores;
   scores.rows = fold_queries(heads.q.narrow(2, block.first, block.count), groups);
@@ -91,7 +87,7 @@ BlockScores scores_of(const QueryBlock& block, const Heads& heads,
   scores.v = heads.v.narrow(2, block.first_key, block.key_count);
   scores.tanh = at::matmul(scores.rows, scores.k.transpose(2, 3))
                     .to(wide_type(heads.q))
-                    .mul_(scale / attention.cap)
+                    .mul_(*attention.scale / attention.cap)
                     .tanh_();
   at::Tensor capped = scores.tanh * attention.cap;
   const at::Tensor mask = mask_of(block, attention, heads.q);
@@ -102,11 +98,11 @@ BlockScores scores_of(const QueryBlock& block, const Heads& heads,
   return scores;
 }
 
-at::Tensor capped_forward(const Heads& heads, const SoftcapAttention& attention, double scale) {
+at::Tensor capped_forward(const Heads& heads, const SoftcapAttention& attention) {
   std::vector<at::Tensor> outputs;
   for (const QueryBlock& block : blocks_of(heads, attention)) {
     check_stop();
-    const BlockScores scores = scores_of(block, heads, attention, scale);
+    const BlockScores scores = scores_of(block, heads, attention);
     const at::Tensor mixed = at::matmul(scores.weights.to(heads.v.scalar_type()), scores.v);
     outputs.push_back(
         mixed.reshape({heads.q.size(0), heads.q.size(1), block.count, heads.v.size(3)}));
@@ -117,16 +113,18 @@ at::Tensor capped_forward(const Heads& heads, const SoftcapAttention& attention,
 // Adds the gradients of one block. With weights P of scores s = cap · tanh(scale · q kᵀ / cap):
 // ∂v = Pᵀ ∂o, ∂s = P (∂o vᵀ - Σ P ∂o vᵀ), ∂(q kᵀ) = scale (1 - tanh²) ∂s.
 void add_gradients(const QueryBlock& block, const Heads& heads, const SoftcapAttention& attention,
-                   double scale, const at::Tensor& outer, const Heads& gradients) {
-  const BlockScores scores = scores_of(block, heads, attention, scale);
+                   const at::Tensor& outer, const Heads& gradients) {
+  const BlockScores scores = scores_of(block, heads, attention);
   const at::ScalarType type = heads.q.scalar_type();
   const at::Tensor of_output =
       fold_queries(outer.narrow(2, block.first, block.count), heads.k.size(1));
   const at::Tensor of_weights =
       at::matmul(of_output, scores.v.transpose(2, 3)).to(scores.weights.scalar_type());
   const at::Tensor sums = (scores.weights * of_weights).sum(-1, /*keepdim=*/true);
-  const at::Tensor of_products =
-      (scores.weights * (of_weights - sums)).mul_(1.0 - scores.tanh.square()).mul_(scale).to(type);
+  const at::Tensor of_products = (scores.weights * (of_weights - sums))
+                                     .mul_(1.0 - scores.tanh.square())
+                                     .mul_(*attention.scale)
+                                     .to(type);
   const auto add = [&](const at::Tensor& sum, const at::Tensor& part) {
     sum.narrow(2, block.first_key, block.key_count).add_(part);
   };
@@ -139,34 +137,33 @@ void add_gradients(const QueryBlock& block, const Heads& heads, const SoftcapAtt
 
 struct SoftcapAttentionFunction : torch::autograd::Function<SoftcapAttentionFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v, const SoftcapAttention& attention, double scale) {
+                            const at::Tensor& v, const SoftcapAttention& attention) {
     context->save_for_backward({q, k, v, attention.mask});
     context->saved_data["cap"] = attention.cap;
-    context->saved_data["scale"] = scale;
+    context->saved_data["scale"] = *attention.scale;
     context->saved_data["causal"] = attention.causal;
     context->saved_data["window"] = attention.window;
-    return capped_forward({q, k, v}, attention, scale);
+    return capped_forward({q, k, v}, attention);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& outer) {
     const variable_list saved = context->get_saved_variables();
     const Heads heads{saved[0], saved[1], saved[2]};
     const SoftcapAttention attention{.cap = context->saved_data["cap"].toDouble(),
-                                     .scale = std::nullopt,
+                                     .scale = context->saved_data["scale"].toDouble(),
                                      .causal = context->saved_data["causal"].toBool(),
                                      .window = context->saved_data["window"].toOptional<int64_t>(),
                                      .mask = saved[3]};
-    const double scale = context->saved_data["scale"].toDouble();
     // Blocks share keys, so their gradients are summed.
     const auto sums = [&](const at::Tensor& x) {
       return at::zeros(x.sizes(), x.options().dtype(wide_type(x)));
     };
     const Heads gradients{at::zeros_like(heads.q), sums(heads.k), sums(heads.v)};
     for (const QueryBlock& block : blocks_of(heads, attention)) {
-      add_gradients(block, heads, attention, scale, outer.front(), gradients);
+      add_gradients(block, heads, attention, outer.front(), gradients);
     }
     const at::ScalarType type = heads.k.scalar_type();
-    return {gradients.q, gradients.k.to(type), gradients.v.to(type), at::Tensor(), at::Tensor()};
+    return {gradients.q, gradients.k.to(type), gradients.v.to(type), at::Tensor()};
   }
 };
 
@@ -177,8 +174,9 @@ at::Tensor softcapped(const at::Tensor& x, std::optional<double> cap) {
 }
 
 at::Tensor attend_softcapped(const Heads& heads, const SoftcapAttention& attention) {
-  return SoftcapAttentionFunction::apply(heads.q, heads.k, heads.v, attention,
-                                         scale_of(heads.q, attention.scale));
+  SoftcapAttention scaled = attention;
+  scaled.scale = scale_of(heads.q, attention.scale);
+  return SoftcapAttentionFunction::apply(heads.q, heads.k, heads.v, scaled);
 }
 
 }  // namespace regroup

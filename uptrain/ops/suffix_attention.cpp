@@ -1,3 +1,4 @@
+#include <array>
 #include <cstdint>
 #include <tuple>
 
@@ -31,21 +32,16 @@ struct Attended {
   at::Tensor log_sum;  // of the exponentials of the scores, [B, H, T]
 };
 
-// `all`: q, k, v and bias, which may be undefined.
-KeyRange keys_of(const variable_list& all, std::int64_t first, std::int64_t count, bool causal) {
-  const at::Tensor& bias = all[3];
-  return {all[0], all[1].narrow(2, first, count), all[2].narrow(2, first, count),
-          bias.defined() ? bias.narrow(3, first, count) : bias, causal};
-}
-
-std::int64_t earlier_keys(const variable_list& all) { return all[1].size(2) - all[0].size(2); }
-
-KeyRange earlier_range(const variable_list& all) {
-  return keys_of(all, 0, earlier_keys(all), /*causal=*/false);
-}
-
-KeyRange own_range(const variable_list& all) {
-  return keys_of(all, earlier_keys(all), all[0].size(2), /*causal=*/true);
+// The earlier keys, and those of the queries' positions. `all`: q, k, v and bias, which may be
+// undefined.
+std::array<KeyRange, 2> ranges_of(const variable_list& all) {
+  const at::Tensor &q = all[0], &k = all[1], &v = all[2], &bias = all[3];
+  const auto range = [&](std::int64_t first, std::int64_t count, bool causal) -> KeyRange {
+    return {q, k.narrow(2, first, count), v.narrow(2, first, count),
+            bias.defined() ? bias.narrow(3, first, count) : bias, causal};
+  };
+  const std::int64_t own = q.size(2), earlier = k.size(2) - own;
+  return {range(0, earlier, /*causal=*/false), range(earlier, own, /*causal=*/true)};
 }
 
 Attended attend_range(const KeyRange& range, double scale) {
@@ -87,9 +83,9 @@ struct SuffixAttention : torch::autograd::Function<SuffixAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const Scores& scores) {
     const auto& [scale, bias] = scores;
-    const variable_list all = {q, k, v, bias};
-    const Attended earlier = attend_range(earlier_range(all), scale);
-    const Attended own = attend_range(own_range(all), scale);
+    const auto ranges = ranges_of({q, k, v, bias});
+    const Attended earlier = attend_range(ranges[0], scale);
+    const Attended own = attend_range(ranges[1], scale);
     const at::Tensor log_sum = at::logaddexp(earlier.log_sum, own.log_sum);
     const auto weighted = [&](const Attended& attended) {
       return attended.output * (attended.log_sum - log_sum).exp().unsqueeze(-1);
@@ -105,10 +101,10 @@ struct SuffixAttention : torch::autograd::Function<SuffixAttention> {
     const Attended whole = {saved[4], saved[5]};
     const double scale = context->saved_data["scale"].toDouble();
     const at::Tensor gradient = outer.front().contiguous();
+    const auto ranges = ranges_of(saved);
     const auto [q_earlier, k_earlier, v_earlier] =
-        differentiate_range(earlier_range(saved), whole, gradient, scale);
-    const auto [q_own, k_own, v_own] =
-        differentiate_range(own_range(saved), whole, gradient, scale);
+        differentiate_range(ranges[0], whole, gradient, scale);
+    const auto [q_own, k_own, v_own] = differentiate_range(ranges[1], whole, gradient, scale);
     return {q_earlier + q_own, at::cat({k_earlier, k_own}, 2), at::cat({v_earlier, v_own}, 2),
             at::Tensor()};
   }

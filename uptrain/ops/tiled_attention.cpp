@@ -21,26 +21,6 @@ using c10::BFloat16;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// A tensor [B, n, T, d] with contiguous rows.
-template <typename Number>
-struct TiledTensor {
-  Number* data;
-  std::array<std::int64_t, 3> strides;
-
-  Number* row(std::int64_t batch, std::int64_t head, std::int64_t position) const {
-    return data + batch * strides[0] + head * strides[1] + position * strides[2];
-  }
-};
-
-template <typename Number>
-TiledTensor<Number> written(const at::Tensor& x) {
-  return {x.mutable_data_ptr<Number>(), {x.stride(0), x.stride(1), x.stride(2)}};
-}
-
-TiledTensor<const c10::BFloat16> read(const at::Tensor& x) {
-  return {x.const_data_ptr<c10::BFloat16>(), {x.stride(0), x.stride(1), x.stride(2)}};
-}
-
 // Sizes and options of one call.
 struct TiledShape {
   std::int64_t batch, heads, groups, queries, keys, width;
@@ -61,20 +41,50 @@ struct TiledShape {
         before(causal ? keys - queries : 0),
         bias(attention.bias.defined() ? attention.bias.const_data_ptr<float>() : nullptr) {}
 
-  std::int64_t group_of(std::int64_t head) const { return head / (heads / groups); }
   std::int64_t tiles() const { return (queries + kTileQueries - 1) / kTileQueries; }
 };
 
 struct TilePlace {
-  std::int64_t batch, head, first, count;
+  std::int64_t batch, head, group, first, count;
+  std::int64_t query;  // the first one, counted over all heads of all sequences
 
   // Tile number `tile` of head number `index`, counted over all sequences.
   TilePlace(const TiledShape& shape, std::int64_t index, std::int64_t tile)
       : batch(index / shape.heads),
         head(index % shape.heads),
+        group(head / (shape.heads / shape.groups)),
         first(tile * kTileQueries),
-        count(std::min(kTileQueries, shape.queries - first)) {}
+        count(std::min(kTileQueries, shape.queries - first)),
+        query(index * shape.queries + first) {}
 };
+
+// A tensor [B, n, T, d] with contiguous rows.
+template <typename Number>
+struct TiledTensor {
+  Number* data;
+  std::array<std::int64_t, 3> strides;
+
+  MatrixRows<Number> rows(std::int64_t batch, std::int64_t head, std::int64_t position) const {
+    return {data + batch * strides[0] + head * strides[1] + position * strides[2], strides[2]};
+  }
+  MatrixRows<Number> queries(const TilePlace& place) const {
+    return rows(place.batch, place.head, place.first);
+  }
+  // The rows that have a dimension each, from the key `begin` on.
+  MatrixRows<Number> dimensions(const TilePlace& place, std::int64_t begin) const {
+    const MatrixRows<Number> all = rows(place.batch, place.group, 0);
+    return {all.data + begin, all.stride};
+  }
+};
+
+template <typename Number>
+TiledTensor<Number> written(const at::Tensor& x) {
+  return {x.mutable_data_ptr<Number>(), {x.stride(0), x.stride(1), x.stride(2)}};
+}
+
+TiledTensor<const BFloat16> read(const at::Tensor& x) {
+  return {x.const_data_ptr<BFloat16>(), {x.stride(0), x.stride(1), x.stride(2)}};
+}
 
 // Calls the function for each tile of keys that a tile of queries sees.
 template <typename Function>
@@ -92,8 +102,8 @@ void for_each_tile(const TiledShape& shape, const TilePlace& place, float* produ
 
 struct TiledForward {
   TiledShape shape;
-  TiledTensor<const c10::BFloat16> q, k, turned_v;
-  TiledTensor<c10::BFloat16> output;
+  TiledTensor<const BFloat16> q, k, turned_v;
+  TiledTensor<BFloat16> output;
   float* log_sum;  // [B, H, T]
 };
 
@@ -108,42 +118,33 @@ class ForwardTile {
         sums_(static_cast<std::size_t>(width_ * kTileQueries)) {}
 
   void compute(const TilePlace& place) {
-    const std::int64_t group = forward_.shape.group_of(place.head);
-    pack_dimensions(forward_.q.row(place.batch, place.head, place.first), forward_.q.strides[2],
-                    place.count, width_, queries_.data());
+    pack_dimensions(forward_.q.queries(place), place.count, width_, queries_.data());
     std::ranges::fill(sums_, 0.0F);
     softmax_.largest.fill(-std::numeric_limits<float>::infinity());
     softmax_.sum.fill(0.0F);
-    for_each_tile(
-        forward_.shape, place, scores_.data(), [&](std::int64_t begin, const TileScores& scores) {
-          multiply({scores.keys, kTileQueries, width_},
-                   {forward_.k.row(place.batch, group, begin), forward_.k.strides[2]},
-                   queries_.data(), {scores.products, kTileQueries, false});
-          add_tile(scores, softmax_, weights_.data());
-          scale_queries(sums_.data(), width_, softmax_.factor);
-          multiply(
-              {width_, kTileQueries, scores.keys + scores.keys % 2},
-              {forward_.turned_v.row(place.batch, group, 0) + begin, forward_.turned_v.strides[2]},
-              weights_.data(), {sums_.data(), kTileQueries, true});
-        });
+    for_each_tile(forward_.shape, place, scores_.data(),
+                  [&](std::int64_t begin, const TileScores& scores) { add(place, begin, scores); });
     write(place);
   }
 
  private:
+  void add(const TilePlace& place, std::int64_t begin, const TileScores& scores) {
+    multiply({scores.keys, kTileQueries, width_}, forward_.k.rows(place.batch, place.group, begin),
+             queries_.data(), {scores.products, kTileQueries, false});
+    add_tile(scores, softmax_, weights_.data());
+    scale_queries(sums_.data(), width_, softmax_.factor);
+    multiply({width_, kTileQueries, scores.keys + scores.keys % 2},
+             forward_.turned_v.dimensions(place, begin), weights_.data(),
+             {sums_.data(), kTileQueries, true});
+  }
+
   void write(const TilePlace& place) const {
-    const TiledShape& shape = forward_.shape;
-    float* const log_sum =
-        forward_.log_sum + (place.batch * shape.heads + place.head) * shape.queries + place.first;
     QueryNumbers inverse;
-    for (std::size_t i = 0; i < inverse.size(); ++i) {
-      inverse[i] = 1.0F / softmax_.sum[i];
-    }
-    write_queries(sums_.data(), place.count, width_, inverse,
-                  forward_.output.row(place.batch, place.head, place.first),
-                  forward_.output.strides[2]);
+    std::ranges::transform(softmax_.sum, inverse.begin(), [](float sum) { return 1.0F / sum; });
+    write_queries(sums_.data(), place.count, width_, inverse, forward_.output.queries(place));
     for (std::int64_t i = 0; i < place.count; ++i) {
       const auto query = static_cast<std::size_t>(i);
-      log_sum[i] = softmax_.largest[query] + std::log(softmax_.sum[query]);
+      forward_.log_sum[place.query + i] = softmax_.largest[query] + std::log(softmax_.sum[query]);
     }
   }
 
@@ -183,9 +184,9 @@ std::int64_t block_of(std::int64_t width) {
 
 struct TiledBackward {
   TiledShape shape;
-  TiledTensor<const c10::BFloat16> q, k, v, turned_k, output, outer;
+  TiledTensor<const BFloat16> q, k, v, turned_k, output, outer;
   const float* log_sum;  // [B, H, T]
-  TiledTensor<c10::BFloat16> by_q;
+  TiledTensor<BFloat16> by_q;
   TiledTensor<float> by_k, by_v;  // [B, H, S, d], of zeros
 };
 
@@ -202,13 +203,13 @@ class BackwardTile {
         by_q_(static_cast<std::size_t>(width_ * kTileQueries)) {}
 
   void compute(const TilePlace& place) {
-    const std::int64_t group = backward_.shape.group_of(place.head);
     prepare(place);
-    for_each_tile(backward_.shape, place, products_.data(),
-                  [&](std::int64_t begin, const TileScores& scores) {
-                    differentiate(place, group, begin, scores);
-                  });
-    write(place);
+    for_each_tile(
+        backward_.shape, place, products_.data(),
+        [&](std::int64_t begin, const TileScores& scores) { differentiate(place, begin, scores); });
+    QueryNumbers one;
+    one.fill(1.0F);
+    write_queries(by_q_.data(), place.count, width_, one, backward_.by_q.queries(place));
   }
 
  private:
@@ -220,67 +221,49 @@ class BackwardTile {
   Pair* outer_pairs() { return packed(3); }
 
   void prepare(const TilePlace& place) {
-    const c10::BFloat16* const q = backward_.q.row(place.batch, place.head, place.first);
-    const c10::BFloat16* const from = backward_.outer.row(place.batch, place.head, place.first);
-    pack_dimensions(q, backward_.q.strides[2], place.count, width_, queries());
-    pack_dimensions(from, backward_.outer.strides[2], place.count, width_, outer());
-    pack_queries(q, backward_.q.strides[2], place.count, width_, block_, query_pairs());
-    pack_queries(from, backward_.outer.strides[2], place.count, width_, block_, outer_pairs());
+    const ProductRows q = backward_.q.queries(place);
+    const ProductRows from = backward_.outer.queries(place);
+    pack_dimensions(q, place.count, width_, queries());
+    pack_dimensions(from, place.count, width_, outer());
+    pack_queries(q, place.count, width_, block_, query_pairs());
+    pack_queries(from, place.count, width_, block_, outer_pairs());
     std::ranges::fill(by_q_, 0.0F);
-    multiply_rows(from, backward_.outer.strides[2],
-                  backward_.output.row(place.batch, place.head, place.first),
-                  backward_.output.strides[2], place.count, width_, along_);
-    const TiledShape& shape = backward_.shape;
-    const float* const log_sum =
-        backward_.log_sum + (place.batch * shape.heads + place.head) * shape.queries + place.first;
+    multiply_rows(from, backward_.output.queries(place), place.count, width_, along_);
     log_sum_.fill(std::numeric_limits<float>::infinity());
-    std::copy(log_sum, log_sum + place.count, log_sum_.begin());
+    std::copy_n(backward_.log_sum + place.query, place.count, log_sum_.begin());
   }
 
-  void differentiate(const TilePlace& place, std::int64_t group, std::int64_t begin,
-                     const TileScores& scores) {
+  void differentiate(const TilePlace& place, std::int64_t begin, const TileScores& scores) {
     const std::int64_t keys = scores.keys;
     float* const by_weights = products_.data() + kTileKeys * kTileQueries;
-    c10::BFloat16* const weights = narrow_.data();
-    c10::BFloat16* const by_products = narrow_.data() + kTileKeys * kTileQueries;
-    multiply({keys, kTileQueries, width_},
-             {backward_.k.row(place.batch, group, begin), backward_.k.strides[2]}, queries(),
-             {scores.products, kTileQueries, false});
-    multiply({keys, kTileQueries, width_},
-             {backward_.v.row(place.batch, group, begin), backward_.v.strides[2]}, outer(),
-             {by_weights, kTileQueries, false});
+    BFloat16* const weights = narrow_.data();
+    BFloat16* const by_products = narrow_.data() + kTileKeys * kTileQueries;
+    multiply({keys, kTileQueries, width_}, backward_.k.rows(place.batch, place.group, begin),
+             queries(), {scores.products, kTileQueries, false});
+    multiply({keys, kTileQueries, width_}, backward_.v.rows(place.batch, place.group, begin),
+             outer(), {by_weights, kTileQueries, false});
     differentiate_tile(scores, {by_weights, log_sum_, along_, weights, by_products, pairs_.data()});
-    multiply({width_, kTileQueries, keys + keys % 2},
-             {backward_.turned_k.row(place.batch, group, 0) + begin, backward_.turned_k.strides[2]},
+    multiply({width_, kTileQueries, keys + keys % 2}, backward_.turned_k.dimensions(place, begin),
              pairs_.data(), {by_q_.data(), kTileQueries, true});
-    add_products(weights, keys, outer_pairs(), backward_.by_v, place, begin);
-    add_products(by_products, keys, query_pairs(), backward_.by_k, place, begin);
+    add_products(weights, keys, outer_pairs(), backward_.by_v.rows(place.batch, place.head, begin));
+    add_products(by_products, keys, query_pairs(),
+                 backward_.by_k.rows(place.batch, place.head, begin));
   }
 
   // [keys, 64] times [64, d].
-  void add_products(const c10::BFloat16* tile, std::int64_t keys, const Pair* pairs,
-                    const TiledTensor<float>& sums, const TilePlace& place,
-                    std::int64_t begin) const {
-    float* const to = sums.row(place.batch, place.head, begin);
+  void add_products(const BFloat16* tile, std::int64_t keys, const Pair* pairs,
+                    const MatrixRows<float>& sums) const {
     for (std::int64_t dimension = 0; dimension < width_; dimension += block_) {
       multiply({keys, block_, kTileQueries}, {tile, kTileQueries},
-               pairs + dimension * kTileQueries / 2, {to + dimension, sums.strides[2], true});
+               pairs + dimension * kTileQueries / 2, {sums.data + dimension, sums.stride, true});
     }
-  }
-
-  void write(const TilePlace& place) const {
-    QueryNumbers one;
-    one.fill(1.0F);
-    write_queries(by_q_.data(), place.count, width_, one,
-                  backward_.by_q.row(place.batch, place.head, place.first),
-                  backward_.by_q.strides[2]);
   }
 
   const TiledBackward& backward_;
   std::int64_t width_, block_;
   std::vector<Pair> packed_;
-  std::vector<float> products_;        // queries times keys, then outer gradients times values
-  std::vector<c10::BFloat16> narrow_;  // the softmax, then the gradient by the products
+  std::vector<float> products_;   // queries times keys, then outer gradients times values
+  std::vector<BFloat16> narrow_;  // the softmax, then the gradient by the products
   std::vector<Pair> pairs_;
   std::vector<float> by_q_;  // [d, 64]
   QueryNumbers log_sum_, along_;
@@ -301,12 +284,6 @@ void attend_backward(const TiledBackward& backward) {
 }
 
 at::Tensor with_whole_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
-
-// A tensor [B, n, T, d] with the memory layout of [B, T, n, d].
-at::Tensor empty_heads(const at::Tensor& like) {
-  return at::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options())
-      .transpose(1, 2);
-}
 
 // [B, G, S, d] -> [B, G, d, S'], padded with zeros to an even S'.
 at::Tensor dimensions_first(const at::Tensor& x) {

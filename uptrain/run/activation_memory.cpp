@@ -54,58 +54,54 @@ struct Kept {
   }
 
   // What an attention keeps: the residual stream and the norms around it, the heads and its output.
-  double by_attention(AttentionRole role, std::size_t layer) const {
+  std::int64_t by_attention(AttentionRole role, std::size_t layer) const {
     const AttentionLayout& attention = spec.attention(role, layer);
     if (!attention.present()) {
-      return 0.0;
+      return 0;
     }
     const std::int64_t around = role == AttentionRole::kCross ? 2 * spec.hidden_size : by_norms();
-    return static_cast<double>(around + by_heads(spec.kv_heads_of(role)[layer], attention.packing));
+    return around + by_heads(spec.kv_heads_of(role)[layer], attention.packing);
   }
 
   // Experts: the scores and probabilities in fp32, and for each expert of the token its input, its
   // intermediate results, and its output before and after it is ordered and weighted.
-  double by_experts(const LayerTensors& layer) const {
-    const ExpertRouting& routing = spec.routing;
-    return layer.experts.present()
-               ? static_cast<double>(4 * routing.experts +
-                                     routing.per_token *
-                                         (4 * spec.hidden_size + 4 * routing.intermediate_size))
-               : 0.0;
+  std::int64_t by_experts(const LayerTensors& layer) const {
+    const std::int64_t each = spec.hidden_size + spec.routing.intermediate_size;
+    return layer.experts.present() ? 4 * (spec.routing.experts + spec.routing.per_token * each) : 0;
   }
 
   // An MLP: the residual stream, the norm, and its intermediate results.
-  double by_mlp(const LayerTensors& layer) const {
+  std::int64_t by_mlp(const LayerTensors& layer) const {
     if (!layer.up.present()) {
-      return layer.experts.present() ? static_cast<double>(3 * spec.hidden_size) : 0.0;
+      return layer.experts.present() ? 3 * spec.hidden_size : 0;
     }
-    return static_cast<double>(by_norms() + by_activation(layer) * spec.width_of(layer));
+    return by_norms() + by_activation(layer) * spec.width_of(layer);
   }
 
-  double by_block(AttentionRole role, std::size_t layer) const {
+  std::int64_t by_block(AttentionRole role, std::size_t layer) const {
     const LayerTensors& tensors = spec.stack(role)[layer];
     const bool cross = role == AttentionRole::kSelf && spec.has_encoder();
     return by_attention(role, layer) + by_mlp(tensors) + by_experts(tensors) +
-           (cross ? by_attention(AttentionRole::kCross, layer) : 0.0);
+           (cross ? by_attention(AttentionRole::kCross, layer) : 0);
   }
 
   // A stack, its last norm included. With activation checkpointing, each block keeps its input, and
   // one block at a time keeps the rest.
   double by_stack(AttentionRole role, bool recomputing) const {
-    auto sum = static_cast<double>(by_norm());
-    double largest = 0.0;
+    std::int64_t sum = by_norm();
+    std::int64_t largest = 0;
     for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
-      const double block = by_block(role, layer);
-      sum += recomputing ? static_cast<double>(spec.hidden_size) : block;
+      const std::int64_t block = by_block(role, layer);
+      sum += recomputing ? spec.hidden_size : block;
       largest = std::max(largest, block);
     }
-    return recomputing ? sum + largest : sum;
+    return static_cast<double>(recomputing ? sum + largest : sum);
   }
 
   // The gradients that an MLP's backward pass holds: of the two factors of its product and of the
   // product, of its input, its output and the residual stream. That of a few experts holds fewer.
-  double gradients_in_mlp(AttentionRole role, std::size_t layer) const {
-    return static_cast<double>(3 * spec.width_of(spec.stack(role)[layer]) + 3 * spec.hidden_size);
+  std::int64_t gradients_in_mlp(AttentionRole role, std::size_t layer) const {
+    return 3 * spec.width_of(spec.stack(role)[layer]) + 3 * spec.hidden_size;
   }
 };
 
@@ -135,8 +131,9 @@ double joined_gradients(const PassMemory& passes) {
   const double width = bytes_per_element(passes.settings.precision);
   double largest = 0.0;
   for (std::size_t layer = 0; layer < passes.spec.layers.size(); ++layer) {
-    const double mlp = kept_by(passes).by_mlp(passes.spec.layers[layer]) * width *
-                       passes.tokens.decoder * static_cast<double>(passes.settings.batch);
+    const auto elements = static_cast<double>(kept_by(passes).by_mlp(passes.spec.layers[layer]));
+    const double mlp =
+        elements * width * passes.tokens.decoder * static_cast<double>(passes.settings.batch);
     largest = std::max(
         largest,
         joined_tokens(passes) * keys_and_values(passes.spec, layer) * (2 * width + 4) - mlp);
@@ -145,14 +142,14 @@ double joined_gradients(const PassMemory& passes) {
 }
 
 // What is counted of a block.
-using Count = double (Kept::*)(AttentionRole role, std::size_t layer) const;
+using Count = std::int64_t (Kept::*)(AttentionRole role, std::size_t layer) const;
 
 double largest_of(const Kept& kept, AttentionRole role, Count count) {
-  double largest = 0.0;
+  std::int64_t largest = 0;
   for (std::size_t layer = 0; layer < kept.spec.stack(role).size(); ++layer) {
     largest = std::max(largest, (kept.*count)(role, layer));
   }
-  return largest;
+  return static_cast<double>(largest);
 }
 
 double bytes_of_largest(const PassMemory& passes, double element, Count count) {

@@ -1,3 +1,4 @@
+// Shapes: B windows of T tokens, D hidden size.
 #include "uptrain/run/distill.h"
 
 #include <algorithm>
@@ -29,8 +30,10 @@ namespace regroup {
 
 namespace {
 
-// RateSearch begins at 0.03, trials at the usual rate of uptraining.
+// RateSearch begins at 0.03, trials at the usual rate: of uptraining, and of distilling.
 constexpr double kUnit = kUsualLearningRate / 0.03;
+constexpr double kUsualRate = 0.006;
+constexpr double kRateUnit = kUsualRate / 0.03;
 
 [[noreturn]] void throw_interrupted() {
   throw Error(ErrorKind::kInterrupted, "interrupted; nothing was left behind");
@@ -39,109 +42,63 @@ constexpr double kUnit = kUsualLearningRate / 0.03;
 // A rate at which steps are skipped is judged by what it leaves.
 constexpr std::int64_t kAnySkips = std::numeric_limits<std::int64_t>::max();
 
-class Trials {
- public:
-  Trials(const UptrainPlan& plan, const Model& source, const DataLoader& data,
-         const std::atomic<bool>& stop, ProcessGroup* group)
-      : plan_(plan), source_(source), data_(data), stop_(stop), group_(group) {}
+struct Trials {
+  const UptrainPlan& plan;
+  const Model& source;
+  const DataLoader& data;
+  const std::atomic<bool>& stop;
+  ProcessGroup* group;
 
   // The loss after a trial of that many steps.
   double loss_after(std::int64_t steps, double rate) const {
-    TrainedModel student(source_, plan_.settings, group_);
-    const RunLoss loss(plan_, source_, student.model(), group_);
-    Trainer trainer = student.trainer(loss.function(), data_,
+    TrainedModel student(source, plan.settings, group);
+    const RunLoss loss(plan, source, student.model(), group);
+    Trainer trainer = student.trainer(loss.function(), data,
                                       {.peak = rate,
-                                       .final_ratio = plan_.settings.min_learning_rate_ratio,
+                                       .final_ratio = plan.settings.min_learning_rate_ratio,
                                        .warmup_steps = std::max<std::int64_t>(1, steps / 10),
                                        .steps = steps});
     TrainingProgress progress;
-    if (!trainer.run(progress, stop_, {})) {
+    if (!trainer.run(progress, stop, {})) {
       throw_interrupted();
     }
     return judge(loss.function());
   }
 
- private:
   // The mean loss over the judging batches, of which each rank computes its share.
   double judge(const TrainingLoss& loss) const {
     const at::NoGradGuard no_gradients;
-    const std::int64_t batch = plan_.settings.batch;
-    const std::int64_t trained = plan_.rate_trials->steps * plan_.settings.accumulation;
-    const std::int64_t share = group_ != nullptr ? group_->share() : 0;
-    const std::int64_t shares = group_ != nullptr ? group_->shares() : 1;
+    const std::int64_t batch = plan.settings.batch;
+    const std::int64_t trained = plan.rate_trials->steps * plan.settings.accumulation;
+    const std::int64_t share = group != nullptr ? group->share() : 0;
+    const std::int64_t shares = group != nullptr ? group->shares() : 1;
     double sum = 0.0;
     bool stopped = false;
-    const std::int64_t judging = plan_.rate_trials->judging;
-    const bool in_step = plan_.settings.passes_in_step();
+    const std::int64_t judging = plan.rate_trials->judging;
+    const bool in_step = plan.settings.passes_in_step();
     for (std::int64_t begin = 0; begin < judging && (in_step || !stopped); begin += shares) {
       const bool counts = begin + share < judging;
       if (!counts && !in_step) {
         break;
       }
       const std::int64_t first = (trained + (counts ? begin + share : begin)) * batch;
-      const double value = loss(data_.batch(first, batch), first).item<double>();
+      const double value = loss(data.batch(first, batch), first).item<double>();
       sum += counts ? value : 0.0;
-      stopped = stop_;
+      stopped = stop;
     }
-    return mean_of_all(sum, stopped);
-  }
-
-  double mean_of_all(double sum, bool stopped) const {
     at::Tensor sums = at::tensor({sum, stopped ? 1.0 : 0.0}, at::kDouble);
-    if (group_ != nullptr) {
-      sums = group_->sum(sums).to(at::kCPU);
+    if (group != nullptr) {
+      sums = group->sum(sums).to(at::kCPU);
     }
     if (sums[1].item<double>() != 0.0) {
       throw_interrupted();
     }
-    return sums[0].item<double>() / static_cast<double>(plan_.rate_trials->judging);
+    return sums[0].item<double>() / static_cast<double>(judging);
   }
-
-  const UptrainPlan& plan_;
-  const Model& source_;
-  const DataLoader& data_;
-  const std::atomic<bool>& stop_;
-  ProcessGroup* group_;
 };
 
-}  // namespace
-
-std::optional<RateChoice> choose_rate(UptrainPlan& plan, const Model& source,
-                                      const DataLoader& data, const RateProgress& after_trial,
-                                      const std::atomic<bool>& stop, ProcessGroup* group) {
-  if (!plan.rate_trials) {
-    return std::nullopt;
-  }
-  // Ranks stop together, between steps.
-  const StopScope scope(group != nullptr ? nullptr : StopScope::current());
-  UptrainPlan trial = plan;
-  trial.settings.max_skipped_in_a_row = kAnySkips;
-  RateChoice choice;
-  with_torch_errors([&] {
-    const Trials trials(trial, source, data, stop, group);
-    choice.before = trials.loss_after(0, 0.0);
-    std::map<double, double> losses;  // by relative rate
-    const double best = RateSearch().best([&](double relative) {
-      const double loss = trials.loss_after(plan.rate_trials->steps, kUnit * relative);
-      call_if_given(after_trial, kUnit * relative, loss);
-      return losses[relative] = loss;
-    });
-    choice.rate = kUnit * best;
-    choice.after = losses.at(best);
-  });
-  take_rate(plan, choice.rate);
-  return choice;
-}
-
-// Shapes: B windows of T tokens, D hidden size.
-
-namespace {
-
-constexpr double kUsualRate = 0.006;
-// RateSearch begins at 0.03.
-constexpr double kRateUnit = kUsualRate / 0.03;
-constexpr std::int64_t kLeastStepsWithTrials =
-    128;  // of shorter runs, trials would take over a quarter
+// Of shorter runs, trials would take over a quarter.
+constexpr std::int64_t kLeastStepsWithTrials = 128;
 constexpr std::int64_t kLeastTrialSteps = 12;
 
 // The run with what distillation sets. `predicts`: whether the models can predict.
@@ -201,13 +158,6 @@ at::Tensor inputs_in(const at::Tensor& windows, std::int64_t first, const InputF
     inputs.select(1, -1).fill_(*frame.after);
   }
   return at::constant_pad_nd(inputs, {0, 1});  // no encoder reads the last token
-}
-
-LossFunction over_inputs(LossFunction difference, const InputFrame& frame) {
-  return
-      [difference = std::move(difference), frame](const at::Tensor& windows, std::int64_t first) {
-        return difference(inputs_in(windows, first, frame), first);
-      };
 }
 
 LossFunction with_attention(LossFunction difference, AttentionDistillation& attention,
@@ -346,43 +296,39 @@ class KeptRun {
 };
 
 // Trains the result from its own weights, as often as asked, and judges it.
-class DistillationRun {
- public:
-  DistillationRun(const Model& source, const Model& result, std::span<const std::string> tensors,
-                  const DistillSettings& settings, const DistillProgress& after_step,
-                  const std::atomic<bool>& stop)
-      : source_(source),
-        result_(result),
-        tensors_(tensors),
-        settings_(settings),
-        task_(evaluation_task(source, settings.run.sequence_length.value())),
-        reads_inputs_(!source.spec.causal),
-        run_(completed(settings, task_.has_value())),
-        after_step_(after_step),
-        stop_(stop),
-        text_(open_text(run_.data, run_, source.spec)),
-        held_out_(open_text({run_.eval_data}, run_, source.spec)),
-        teacher_(load_transformer(source, scalar_type_of(run_.precision), run_.device)) {}
+struct DistillationRun {
+  const Model& source;
+  const Model& result;
+  std::span<const std::string> tensors;
+  const DistillSettings& settings;
+  const DistillProgress& step_progress;
+  const std::atomic<bool>& stop;
 
-  DistillReport run() {
-    DistillReport report{.of_predictions = task_.has_value()};
-    report.attention_weight = run_.teacher.attention_weight;
-    if (settings_.states && settings_.states->resume) {
-      const Json recipe = RunDirectory::recorded_recipe(settings_.states->output);
+  std::optional<Task> task = evaluation_task(source, settings.run.sequence_length.value());
+  UptrainSettings run = completed(settings, task.has_value());
+  DataLoader text = open_text(run.data, run, source.spec);
+  DataLoader held_out = open_text({run.eval_data}, run, source.spec);
+  Transformer teacher = load_transformer(source, scalar_type_of(run.precision), run.device);
+
+  DistillReport distilled() {
+    DistillReport report{.of_predictions = task.has_value()};
+    report.attention_weight = run.teacher.attention_weight;
+    if (settings.states && settings.states->resume) {
+      const Json recipe = RunDirectory::recorded_recipe(settings.states->output);
       report.before = recorded_number(recipe, "before");
       report.learning_rate = recorded_number(recipe, "learning_rate");
       report.relative_rate = recorded_number(recipe, "relative_rate");
     } else {
       begin(report);
     }
-    TrainedModel student(result_, run_, tensors_);
-    KeptRun kept(settings_.states, source_, report, student.state());
-    TrainingProgress progress = kept.begin(run_);
-    const std::int64_t steps = run_.steps.value();
+    TrainedModel student(result, run, tensors);
+    KeptRun kept(settings.states, source, report, student.state());
+    TrainingProgress progress = kept.begin(run);
+    const std::int64_t steps = run.steps.value();
     {
       const StopScope between_steps(nullptr);  // for the state to be saved
       if (!train(student, steps, report.learning_rate, progress, [&](const StepReport& step) {
-            call_if_given(after_step_, /*trial=*/false, step);
+            call_if_given(step_progress, /*trial=*/false, step);
             kept.save_if_due(progress);
           })) {
         kept.stop(progress, steps);
@@ -391,32 +337,38 @@ class DistillationRun {
     }
     report.after = difference_of(student);
     if (report.improved()) {
-      overwrite_parameters(student.masters().tensors(), result_.checkpoint);
+      overwrite_parameters(student.masters().tensors(), result.checkpoint);
     }
     return report;
   }
 
- private:
   double difference_of(TrainedModel& student) const {
-    return mean_difference(difference_from(student), held_out_, run_.batch, stop_);
+    return mean_difference(difference_from(student), held_out, run.batch, stop);
   }
 
+  // Encoders read inputs of any length.
   LossFunction difference_from(TrainedModel& student) const {
-    LossFunction difference = make_difference(student.model(), teacher_, task_);
-    return reads_inputs_ ? over_inputs(std::move(difference), settings_.frame) : difference;
+    LossFunction difference = make_difference(student.model(), teacher, task);
+    if (source.spec.causal) {
+      return difference;
+    }
+    return [difference = std::move(difference), &frame = settings.frame](const at::Tensor& windows,
+                                                                         std::int64_t first) {
+      return difference(inputs_in(windows, first, frame), first);
+    };
   }
 
   // Measures the untrained result and finds the rate.
   void begin(DistillReport& report) {
     double size = 0.0;
     {
-      TrainedModel untrained(result_, run_, tensors_);
+      TrainedModel untrained(result, run, tensors);
       size = usual_size(untrained.masters());
       report.before = difference_of(untrained);
     }
-    const std::int64_t steps = run_.steps.value();
-    report.relative_rate = settings_.relative_rate.value_or(kUsualRate);
-    if (!settings_.relative_rate && steps >= kLeastStepsWithTrials) {
+    const std::int64_t steps = run.steps.value();
+    report.relative_rate = settings.relative_rate.value_or(kUsualRate);
+    if (!settings.relative_rate && steps >= kLeastStepsWithTrials) {
       report.relative_rate = best_rate(size, report.before, steps);
     }
     report.learning_rate = size * report.relative_rate;
@@ -425,11 +377,11 @@ class DistillationRun {
   // Returns false if it was stopped.
   bool train(TrainedModel& student, std::int64_t steps, double rate, TrainingProgress& progress,
              const std::function<void(const StepReport&)>& after_step) {
-    AttentionDistillation attention(student.model(), teacher_);
+    AttentionDistillation attention(student.model(), teacher);
     const LossFunction loss =
-        with_attention(difference_from(student), attention, run_.teacher.attention_weight);
-    Trainer trainer = student.trainer(loss, text_, fitting_schedule(rate, steps));
-    return trainer.run(progress, stop_, after_step);
+        with_attention(difference_from(student), attention, run.teacher.attention_weight);
+    Trainer trainer = student.trainer(loss, text, fitting_schedule(rate, steps));
+    return trainer.run(progress, stop, after_step);
   }
 
   // Relative to `size`, for a run of `steps`. `before`: the difference without training.
@@ -437,10 +389,10 @@ class DistillationRun {
     const std::int64_t each = std::max(kLeastTrialSteps, steps / 20);
     std::map<double, double> differences;
     RateSearch().best([&](double rate) {
-      TrainedModel student(result_, run_, tensors_);
+      TrainedModel student(result, run, tensors);
       TrainingProgress progress;
       if (!train(student, each, size * kRateUnit * rate, progress, [&](const StepReport& step) {
-            call_if_given(after_step_, /*trial=*/true, step);
+            call_if_given(step_progress, /*trial=*/true, step);
           })) {
         throw_interrupted();
       }
@@ -448,21 +400,36 @@ class DistillationRun {
     });
     return rate_of_longer_run(differences, before);
   }
-
-  const Model& source_;
-  const Model& result_;
-  std::span<const std::string> tensors_;
-  const DistillSettings& settings_;
-  std::optional<Task> task_;
-  bool reads_inputs_;  // an encoder's, of any length
-  UptrainSettings run_;
-  const DistillProgress& after_step_;
-  const std::atomic<bool>& stop_;
-  DataLoader text_, held_out_;
-  Transformer teacher_;
 };
 
 }  // namespace
+
+std::optional<RateChoice> choose_rate(UptrainPlan& plan, const Model& source,
+                                      const DataLoader& data, const RateProgress& after_trial,
+                                      const std::atomic<bool>& stop, ProcessGroup* group) {
+  if (!plan.rate_trials) {
+    return std::nullopt;
+  }
+  // Ranks stop together, between steps.
+  const StopScope scope(group != nullptr ? nullptr : StopScope::current());
+  UptrainPlan trial = plan;
+  trial.settings.max_skipped_in_a_row = kAnySkips;
+  RateChoice choice;
+  with_torch_errors([&] {
+    const Trials trials{trial, source, data, stop, group};
+    choice.before = trials.loss_after(0, 0.0);
+    std::map<double, double> losses;  // by relative rate
+    const double best = RateSearch().best([&](double relative) {
+      const double loss = trials.loss_after(plan.rate_trials->steps, kUnit * relative);
+      call_if_given(after_trial, kUnit * relative, loss);
+      return losses[relative] = loss;
+    });
+    choice.rate = kUnit * best;
+    choice.after = losses.at(best);
+  });
+  take_rate(plan, choice.rate);
+  return choice;
+}
 
 MemoryNeed distill_memory(const Model& source, const ModelSpec& spec,
                           const DistillSettings& settings) {
@@ -477,8 +444,9 @@ DistillReport distill(const Model& source, const Model& result,
                       std::span<const std::string> tensors, const DistillSettings& settings,
                       const DistillProgress& after_step, const std::atomic<bool>& stop) {
   DistillReport report;
-  with_torch_errors(
-      [&] { report = DistillationRun(source, result, tensors, settings, after_step, stop).run(); });
+  with_torch_errors([&] {
+    report = DistillationRun{source, result, tensors, settings, after_step, stop}.distilled();
+  });
   return report;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,108 +19,121 @@ struct Change {
   bool combines = true;  // false if a stronger change of the same kind follows
 };
 
-// Collects changes of some settings.
-class Changes {
- public:
-  explicit Changes(const UptrainSettings& settings) : settings_(settings) {}
+// Changes of some settings.
+struct Changes {
+  const UptrainSettings& from;
+  std::vector<Change> all = {};
 
-  void add(std::string options, const std::function<void(UptrainSettings&)>& make,
-           bool combines = true) {
-    all_.push_back({std::move(options), settings_, combines});
-    make(all_.back().settings);
+  // A copy of the settings, to be changed.
+  UptrainSettings& add(std::string options, bool combines = true) {
+    all.push_back({std::move(options), from, combines});
+    return all.back().settings;
   }
+};
 
+// Changes that compute the same.
+void add_equal_runs(Changes& changes) {
+  const UptrainSettings& settings = changes.from;
+  if (!settings.recomputing) {
+    changes.add("--activation-checkpointing").recomputing = true;
+  }
   // Halves the batch while it is even, and keeps the number of sequences per step.
-  void add_smaller_batches() {
-    for (std::int64_t parts = 2; settings_.batch % parts == 0; parts *= 2) {
-      const std::int64_t batch = settings_.batch / parts;
-      const std::int64_t accumulation = settings_.accumulation * parts;
-      add(
-          fmt::format("--batch {} --accumulate {}", batch, accumulation),
-          [&](UptrainSettings& to) {
-            to.batch = batch;
-            to.accumulation = accumulation;
-          },
-          /*combines=*/settings_.batch % (2 * parts) != 0);
-    }
+  for (std::int64_t parts = 2; settings.batch % parts == 0; parts *= 2) {
+    const std::int64_t batch = settings.batch / parts;
+    const std::int64_t accumulation = settings.accumulation * parts;
+    UptrainSettings& smaller =
+        changes.add(fmt::format("--batch {} --accumulate {}", batch, accumulation),
+                    /*combines=*/settings.batch % (2 * parts) != 0);
+    smaller.batch = batch;
+    smaller.accumulation = accumulation;
   }
-
   // Modes that keep less on the device than the given one. Where none is given, planning has tried
   // them all.
-  void add_leaner_modes() {
-    const auto add_mode = [&](MemoryMode mode, bool combines) {
-      add(
-          fmt::format("--memory {}", name_of(mode)), [&](UptrainSettings& to) { to.memory = mode; },
-          combines);
-    };
-    const bool has_host = !settings_.device.is_cpu();
-    if (settings_.memory == MemoryMode::kFull && settings_.precision == Precision::kBf16) {
-      add_mode(MemoryMode::kCompact, !has_host);
-    }
-    if (settings_.memory && settings_.memory != MemoryMode::kHost && has_host) {
-      add_mode(MemoryMode::kHost, true);
-    }
+  const bool has_host = !settings.device.is_cpu();
+  if (settings.memory == MemoryMode::kFull && settings.precision == Precision::kBf16) {
+    changes.add("--memory compact", /*combines=*/!has_host).memory = MemoryMode::kCompact;
   }
-
-  void add_smaller_optimizers() {
-    const OptimizerSettings& optimizer = settings_.optimizer;
-    constexpr double kMostBeta2 = 0.99;  // that bf16 moments allow
-    if (optimizer.kind != OptimizerKind::kAdamW) {
-      return;
-    }
-    if (optimizer.moments == Precision::kFp32 && optimizer.beta2 <= kMostBeta2) {
-      add(
-          "--moments bf16", [](UptrainSettings& to) { to.optimizer.moments = Precision::kBf16; },
-          false);
-    }
-    add("--optimizer adafactor", [](UptrainSettings& to) {
-      to.optimizer.kind = OptimizerKind::kAdafactor;
-      to.optimizer.moments = Precision::kFp32;
-    });
+  if (settings.memory && settings.memory != MemoryMode::kHost && has_host) {
+    changes.add("--memory host").memory = MemoryMode::kHost;
   }
-
-  void add_fewer_trained_weights() {
-    if (settings_.trained == TrainedWeights::kAll) {
-      add(
-          "--train attention", [](UptrainSettings& to) { to.trained = TrainedWeights::kAttention; },
-          false);
-    }
-    if (settings_.trained != TrainedWeights::kKeysAndValues) {
-      add("--train kv", [](UptrainSettings& to) { to.trained = TrainedWeights::kKeysAndValues; });
-    }
+  if (settings.ranks > 1 && !settings.sharding.weights) {
+    changes.add("--shard full").sharding.weights = true;
   }
+}
 
-  std::vector<Change> take() { return std::move(all_); }
-
- private:
-  const UptrainSettings& settings_;
-  std::vector<Change> all_;
-};
+void add_smaller_optimizers(Changes& changes) {
+  const OptimizerSettings& optimizer = changes.from.optimizer;
+  constexpr double kMostBeta2 = 0.99;  // that bf16 moments allow
+  if (optimizer.kind != OptimizerKind::kAdamW) {
+    return;
+  }
+  if (optimizer.moments == Precision::kFp32 && optimizer.beta2 <= kMostBeta2) {
+    changes.add("--moments bf16", /*combines=*/false).optimizer.moments = Precision::kBf16;
+  }
+  OptimizerSettings& adafactor = changes.add("--optimizer adafactor").optimizer;
+  adafactor.kind = OptimizerKind::kAdafactor;
+  adafactor.moments = Precision::kFp32;
+}
 
 // Changes that compute the same come first, changes that train fewer weights last.
 std::vector<Change> changes_of(const UptrainSettings& settings) {
-  Changes changes(settings);
-  if (!settings.recomputing) {
-    changes.add("--activation-checkpointing", [](UptrainSettings& to) { to.recomputing = true; });
-  }
-  changes.add_smaller_batches();
-  changes.add_leaner_modes();
-  if (settings.ranks > 1 && !settings.sharding.weights) {
-    changes.add("--shard full", [](UptrainSettings& to) { to.sharding.weights = true; });
-  }
+  Changes changes{settings};
+  add_equal_runs(changes);
   if (settings.precision == Precision::kFp32) {
-    changes.add("--dtype bf16", [](UptrainSettings& to) { to.precision = Precision::kBf16; });
+    changes.add("--dtype bf16").precision = Precision::kBf16;
   }
-  changes.add_smaller_optimizers();
+  add_smaller_optimizers(changes);
   if (settings.teacher.present() && settings.teacher.attention_weight == 0.0) {
-    changes.add("--teacher-logits (of regroup teach) instead of --teacher",
-                [](UptrainSettings& to) {
-                  to.teacher.logits = to.teacher.model;
-                  to.teacher.model.clear();
-                });
+    TeacherSettings& teacher =
+        changes.add("--teacher-logits (of regroup teach) instead of --teacher").teacher;
+    teacher.logits = std::exchange(teacher.model, {});
   }
-  changes.add_fewer_trained_weights();
-  return changes.take();
+  if (settings.trained == TrainedWeights::kAll) {
+    changes.add("--train attention", /*combines=*/false).trained = TrainedWeights::kAttention;
+  }
+  if (settings.trained != TrainedWeights::kKeysAndValues) {
+    changes.add("--train kv").trained = TrainedWeights::kKeysAndValues;
+  }
+  return std::move(changes.all);
+}
+
+std::vector<MemoryMode> possible_modes(const UptrainSettings& settings) {
+  std::vector<MemoryMode> modes{MemoryMode::kFull};
+  if (settings.precision == Precision::kBf16) {
+    modes.push_back(MemoryMode::kCompact);
+  }
+  if (!settings.device.is_cpu()) {
+    modes.push_back(MemoryMode::kHost);
+  }
+  return modes;
+}
+
+// The first that fits with room to spare, the first that fits, or the one that needs least.
+MemoryMode first_that_fits(const std::vector<MemoryChoice::Option>& options,
+                           const FreeMemory& free) {
+  const FreeMemory to_fill = free.to_fill();
+  const auto rank = [&](const MemoryChoice::Option& option) {
+    const bool on_host = FreeMemory{std::nullopt, free.host}.holds(option.need);
+    return std::tuple(!to_fill.holds(option.need), !option.fits, !on_host,
+                      option.fits ? 0.0 : option.need.device);
+  };
+  return std::ranges::min(options, {}, rank).mode;
+}
+
+// Masters in host memory cost more time than weights that travel between devices.
+bool stays_on_device(const MemoryChoice& memory) {
+  return memory.mode != MemoryMode::kHost || !memory.automatic;
+}
+
+Sharding best_of(const std::vector<ShardingChoice::Option>& options, const FreeMemory& free) {
+  const FreeMemory to_fill = free.to_fill();
+  const auto rank = [&](const ShardingChoice::Option& option) {
+    const MemoryChoice::Option& chosen = option.memory.chosen();
+    const bool has_room = to_fill.holds(chosen.need);
+    return std::tuple(!(has_room && stays_on_device(option.memory)), !has_room, !chosen.fits);
+  };
+  const ShardingChoice::Option& best = *std::ranges::min_element(options, {}, rank);
+  return best.memory.chosen().fits ? best.sharding : options.back().sharding;
 }
 
 }  // namespace
@@ -156,49 +170,12 @@ std::vector<LeanerRun> leaner_runs(const UptrainSettings& settings, double avail
   return together.options.empty() ? std::vector<LeanerRun>() : std::vector{together};
 }
 
-namespace {
-
-std::vector<MemoryMode> possible_modes(const UptrainSettings& settings) {
-  std::vector<MemoryMode> modes{MemoryMode::kFull};
-  if (settings.precision == Precision::kBf16) {
-    modes.push_back(MemoryMode::kCompact);
-  }
-  if (!settings.device.is_cpu()) {
-    modes.push_back(MemoryMode::kHost);
-  }
-  return modes;
-}
-
-MemoryMode first_that_fits(const std::vector<MemoryChoice::Option>& options,
-                           const FreeMemory& free) {
-  const FreeMemory to_fill = free.to_fill();
-  for (const MemoryChoice::Option& option : options) {
-    if (to_fill.holds(option.need)) {
-      return option.mode;
-    }
-  }
-  const auto rank = [&](const MemoryChoice::Option& option) {
-    const bool on_host = FreeMemory{std::nullopt, free.host}.holds(option.need);
-    return std::pair(!on_host, option.need.device);
-  };
-  const auto first = std::find_if(options.begin(), options.end(),
-                                  [](const MemoryChoice::Option& option) { return option.fits; });
-  return first != options.end()
-             ? first->mode
-             : std::min_element(options.begin(), options.end(), [&](const auto& a, const auto& b) {
-                 return rank(a) < rank(b);
-               })->mode;
-}
-
-}  // namespace
-
 FreeMemory free_memory(c10::Device device) {
   return {available_memory(device), device.is_cpu() ? std::nullopt : free_host_memory()};
 }
 
 const MemoryChoice::Option& MemoryChoice::chosen() const {
-  return *std::find_if(options.begin(), options.end(),
-                       [this](const Option& option) { return option.mode == mode; });
+  return *std::ranges::find(options, mode, &Option::mode);
 }
 
 MemoryChoice choose_memory(const UptrainSettings& settings, const FreeMemory& free,
@@ -240,36 +217,8 @@ std::optional<MemoryShortage> shortage_of(const UptrainSettings& settings,
   return shortage;
 }
 
-namespace {
-
-// Masters in host memory cost more time than weights that travel between devices.
-bool stays_on_device(const MemoryChoice& memory) {
-  return memory.mode != MemoryMode::kHost || !memory.automatic;
-}
-
-Sharding best_of(const std::vector<ShardingChoice::Option>& options, const FreeMemory& free) {
-  const FreeMemory to_fill = free.to_fill();
-  const auto first = [&](auto suits) {
-    return std::find_if(options.begin(), options.end(),
-                        [&](const auto& option) { return suits(option.memory); });
-  };
-  auto found = first([&](const MemoryChoice& memory) {
-    return to_fill.holds(memory.chosen().need) && stays_on_device(memory);
-  });
-  if (found == options.end()) {
-    found = first([&](const MemoryChoice& memory) { return to_fill.holds(memory.chosen().need); });
-  }
-  if (found == options.end()) {
-    found = first([](const MemoryChoice& memory) { return memory.chosen().fits; });
-  }
-  return found != options.end() ? found->sharding : options.back().sharding;
-}
-
-}  // namespace
-
 const ShardingChoice::Option& ShardingChoice::of(const Sharding& sharding) const {
-  return *std::find_if(options.begin(), options.end(),
-                       [&](const Option& option) { return option.sharding == sharding; });
+  return *std::ranges::find(options, sharding, &Option::sharding);
 }
 
 std::vector<Sharding> possible_shardings(const UptrainSettings& settings) {

@@ -15,47 +15,6 @@
 
 namespace regroup {
 
-void RunJournal::record_step(const StepReport& report) {
-  Json line = {{"step", report.step},
-               {"loss", number_or_null(report.loss)},
-               {"lr", report.learning_rate},
-               {"grad_norm", number_or_null(report.gradient_norm)},
-               {"tokens", report.step * report.tokens},
-               {"seconds", report.seconds},
-               {"tokens_per_second", static_cast<double>(report.tokens) / report.seconds},
-               {"skipped", report.skipped}};
-  if (report.communication) {
-    line.update({{"waited_seconds", report.communication->seconds},
-                 {"sent_bytes", report.communication->sent},
-                 {"received_bytes", report.communication->received}});
-  }
-  append(line);
-  if (report.skipped) {
-    observer_.on_warning(
-        fmt::format("step {}: loss or gradients are not finite, no update made", report.step));
-    return;
-  }
-  const double usual = losses_.mean();
-  if (losses_.add(report.loss)) {
-    observer_.on_warning(fmt::format("step {}: the loss is {:.4f}, the last {} had {:.4f}",
-                                     report.step, report.loss, LossSpikeDetector::kWindow, usual));
-  }
-}
-
-void RunJournal::record_evaluation(std::int64_t step, const Evaluation& evaluation) {
-  append({{"step", step},
-          {"eval_loss", number_or_null(evaluation.loss)},
-          {"eval_perplexity", number_or_null(evaluation.perplexity)},
-          {"eval_tokens", evaluation.tokens}});
-}
-
-void RunJournal::append(const Json& line) {
-  if (metrics_) {
-    metrics_->append(line);
-    observer_.on_metrics(line);
-  }
-}
-
 namespace {
 
 // The teacher, on the student's device. `shards` gets what holds its weights if they are shared
@@ -76,6 +35,53 @@ std::optional<Transformer> load_teacher(const UptrainSettings& settings, const M
   std::optional<Transformer> teacher(std::in_place, model.spec, weights);
   teacher->set_block_weights(shards.get());
   return teacher;
+}
+
+std::optional<ZeroPartition> partition_of(ProcessGroup* group, const UptrainSettings& settings,
+                                          const Parameters& trained) {
+  if (group == nullptr) {
+    return std::nullopt;
+  }
+  group->divide(static_cast<int>(settings.sharding.copies));
+  group->divide_sequences(static_cast<int>(settings.sequence_ranks));
+  return std::optional<ZeroPartition>(std::in_place, *group, trained);
+}
+
+Parameters make_weights(const Model& source, const UptrainSettings& settings) {
+  const at::ScalarType type = scalar_type_of(settings.precision);
+  return settings.sharding.weights
+             ? parameters_without_memory(source.spec, type, settings.device)
+             : load_parameters(source.spec, source.checkpoint, type, settings.device);
+}
+
+// The names of all trained tensors that other ranks hold.
+std::set<std::string> names_elsewhere(ProcessGroup& group, std::span<const StateTensor> trained) {
+  Json own = Json::array();
+  for (const StateTensor& tensor : trained) {
+    own.push_back(tensor.name);
+  }
+  const std::vector<std::string> all = group.exchange(own.dump());
+  std::set<std::string> names;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (static_cast<int>(rank) != group.rank()) {
+      for (const Json& name : Json::parse(all[rank])) {
+        names.insert(name.get<std::string>());
+      }
+    }
+  }
+  return names;
+}
+
+// Null if the file is not named, or cannot be read: run_uptraining() says so.
+Json digest_if_readable(const std::filesystem::path& path) {
+  try {
+    return path.empty() ? Json() : Json(digest_of(TokenFile::open(path)));
+  } catch (const Error& fault) {
+    if (fault.kind() == ErrorKind::kInterrupted) {
+      throw;
+    }
+    return {};
+  }
 }
 
 }  // namespace
@@ -101,27 +107,6 @@ RunLoss::RunLoss(const UptrainPlan& plan, const Model& source, Transformer& stud
                       teacher.distillation);
   }
 }
-
-namespace {
-
-std::optional<ZeroPartition> partition_of(ProcessGroup* group, const UptrainSettings& settings,
-                                          const Parameters& trained) {
-  if (group == nullptr) {
-    return std::nullopt;
-  }
-  group->divide(static_cast<int>(settings.sharding.copies));
-  group->divide_sequences(static_cast<int>(settings.sequence_ranks));
-  return std::optional<ZeroPartition>(std::in_place, *group, trained);
-}
-
-Parameters make_weights(const Model& source, const UptrainSettings& settings) {
-  const at::ScalarType type = scalar_type_of(settings.precision);
-  return settings.sharding.weights
-             ? parameters_without_memory(source.spec, type, settings.device)
-             : load_parameters(source.spec, source.checkpoint, type, settings.device);
-}
-
-}  // namespace
 
 TrainedModel::TrainedModel(const Model& source, const UptrainSettings& settings,
                            ProcessGroup* group)
@@ -191,28 +176,6 @@ Trainer TrainedModel::trainer(LossFunction loss, const DataLoader& data,
                  schedule, partition, shards_.get());
 }
 
-namespace {
-
-// The names of all trained tensors that other ranks hold.
-std::set<std::string> names_elsewhere(ProcessGroup& group, std::span<const StateTensor> trained) {
-  Json own = Json::array();
-  for (const StateTensor& tensor : trained) {
-    own.push_back(tensor.name);
-  }
-  const std::vector<std::string> all = group.exchange(own.dump());
-  std::set<std::string> names;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (static_cast<int>(rank) != group.rank()) {
-      for (const Json& name : Json::parse(all[rank])) {
-        names.insert(name.get<std::string>());
-      }
-    }
-  }
-  return names;
-}
-
-}  // namespace
-
 void save_model_from_ranks(ProcessGroup& group, const Model& source,
                            std::span<const StateTensor> trained, const std::string& config_text,
                            const std::filesystem::path& destination) {
@@ -240,22 +203,6 @@ void save_model_from_ranks(ProcessGroup& group, const Model& source,
     staged->publish();
   });
 }
-
-namespace {
-
-// Null if the file is not named, or cannot be read: run_uptraining() says so.
-Json digest_if_readable(const std::filesystem::path& path) {
-  try {
-    return path.empty() ? Json() : Json(digest_of(TokenFile::open(path)));
-  } catch (const Error& fault) {
-    if (fault.kind() == ErrorKind::kInterrupted) {
-      throw;
-    }
-    return {};
-  }
-}
-
-}  // namespace
 
 Json asked_of_rank(const UptrainPlan& plan, const Model& source, bool resume) {
   const UptrainSettings& settings = plan.settings;

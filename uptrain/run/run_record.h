@@ -1,4 +1,4 @@
-// What a run leaves: its journal, its losses, the trained model and its record.
+// What a run trains and leaves: its loss, the trained model and its record.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,9 @@
 #include "uptrain/distributed/sharded_weights.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/model/transformer.h"
-#include "uptrain/run/uptrain.h"
 #include "uptrain/run/uptrain_plan.h"
 #include "uptrain/train/evaluate.h"
 #include "uptrain/train/lr_schedule.h"
-#include "uptrain/train/metrics.h"
 #include "uptrain/train/optimizer.h"
 #include "uptrain/train/teacher_logits_file.h"
 #include "uptrain/train/trained_weights.h"
@@ -29,33 +27,6 @@
 #include "uptrain/train/uptrain_settings.h"
 
 namespace regroup {
-
-// The metrics and warnings that an uptraining run emits as it goes.
-
-class RunJournal {
- public:
-  /// Writes no metrics until open(). Keeps a reference to `observer`.
-  explicit RunJournal(UptrainObserver& observer) : observer_(observer) {}
-
-  /// See MetricsLog. Only the first rank writes metrics.
-  void open(const std::filesystem::path& metrics, std::int64_t last_step) {
-    metrics_.emplace(metrics, last_step);
-  }
-
-  /// Appends the metrics of a step. Warns if it was skipped, or if its loss is a spike.
-  void record_step(const StepReport& report);
-  void record_evaluation(std::int64_t step, const Evaluation& evaluation);
-
-  /// See LossSpikeDetector.
-  double mean_loss() const { return losses_.mean(); }
-
- private:
-  void append(const Json& line);
-
-  UptrainObserver& observer_;
-  std::optional<MetricsLog> metrics_;
-  LossSpikeDetector losses_;
-};
 
 // The training loss of a run: of its task, with its teacher.
 

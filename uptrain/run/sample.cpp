@@ -39,27 +39,6 @@ std::optional<std::int64_t> first_token_of(const Model& source, const SampleSett
   return first;
 }
 
-}  // namespace
-
-std::int64_t usual_sampling_batch(const Model& source, std::int64_t context, c10::Device device) {
-  constexpr std::int64_t kFewest = 64, kMost = 1'024;
-  constexpr double kShare = 0.2;
-  const auto cost = kv_cache_cost(source.spec, DType::kBF16);
-  if (device.is_cpu() || !cost) {
-    return kFewest;
-  }
-  const double whole = whole_memory(device).value_or(0.0);
-  const double bytes =
-      std::max(1.0, static_cast<double>(cost->at(static_cast<std::uint64_t>(context))));
-  return std::clamp(static_cast<std::int64_t>(kShare * whole / bytes), kFewest, kMost);
-}
-
-bool writes_text(const Model& source) {
-  return source.missing_head.empty() && objective_of(source.spec) == Objective::kNextToken;
-}
-
-namespace {
-
 void check_writes_text(const Model& source) {
   check_predicts(source);
   if (objective_of(source.spec) != Objective::kNextToken) {
@@ -200,31 +179,6 @@ void pass_on(const at::Tensor& tokens, const SequenceSink& sink) {
   }
 }
 
-}  // namespace
-
-void sample(const Model& source, const SampleSettings& settings, const SequenceSink& sink,
-            const std::function<void(std::int64_t)>& progress, const std::atomic<bool>& stop) {
-  check_can_sample(source, settings);
-  Sampling sampling{settings, first_token_of(source, settings), end_token_of(source),
-                    generator_of(settings.seed, settings.device), progress};
-  const std::int64_t sequences = (settings.tokens - 1) / settings.context + 1;
-  const std::int64_t most = settings.batch > 0
-                                ? settings.batch
-                                : usual_sampling_batch(source, settings.context, settings.device);
-  with_torch_errors([&] {
-    const at::NoGradGuard no_gradients;
-    const Transformer model =
-        load_transformer(source, scalar_type_of(settings.precision), settings.device);
-    for (std::int64_t done = 0; done < sequences;) {
-      const std::int64_t batch = std::min(most, sequences - done);
-      pass_on(write_batch(model, batch, sampling, stop), sink);
-      done += batch;
-    }
-  });
-}
-
-namespace {
-
 // The tokens to write, no more than the model has positions for.
 std::int64_t room_of(const Model& source, const Continuation& text) {
   const auto prompt = static_cast<std::int64_t>(text.prompt.size());
@@ -264,6 +218,46 @@ std::vector<std::uint32_t> continue_text(const Transformer& model, const Continu
 }
 
 }  // namespace
+
+std::int64_t usual_sampling_batch(const Model& source, std::int64_t context, c10::Device device) {
+  constexpr double kShare = 0.2;
+  const std::int64_t fewest = device.is_cpu() ? 8 : 64;
+  const std::int64_t most = device.is_cpu() ? 128 : 1'024;
+  const auto cost = kv_cache_cost(source.spec, DType::kBF16);
+  const auto whole = whole_memory(device);
+  if (!cost || !whole) {
+    return 64;
+  }
+  const double bytes =
+      std::max(1.0, static_cast<double>(cost->at(static_cast<std::uint64_t>(context))));
+  return static_cast<std::int64_t>(
+      std::clamp(kShare * *whole / bytes, static_cast<double>(fewest), static_cast<double>(most)));
+}
+
+bool writes_text(const Model& source) {
+  return source.missing_head.empty() && objective_of(source.spec) == Objective::kNextToken;
+}
+
+void sample(const Model& source, const SampleSettings& settings, const SequenceSink& sink,
+            const std::function<void(std::int64_t)>& progress, const std::atomic<bool>& stop) {
+  check_can_sample(source, settings);
+  Sampling sampling{settings, first_token_of(source, settings), end_token_of(source),
+                    generator_of(settings.seed, settings.device), progress};
+  const std::int64_t sequences = (settings.tokens - 1) / settings.context + 1;
+  const std::int64_t most = settings.batch > 0
+                                ? settings.batch
+                                : usual_sampling_batch(source, settings.context, settings.device);
+  with_torch_errors([&] {
+    const at::NoGradGuard no_gradients;
+    const Transformer model =
+        load_transformer(source, scalar_type_of(settings.precision), settings.device);
+    for (std::int64_t done = 0; done < sequences;) {
+      const std::int64_t batch = std::min(most, sequences - done);
+      pass_on(write_batch(model, batch, sampling, stop), sink);
+      done += batch;
+    }
+  });
+}
 
 std::vector<std::vector<std::uint32_t>> continue_texts(const Model& source,
                                                        std::span<const Continuation> texts,

@@ -40,9 +40,9 @@ struct SampleSettings {
   c10::Device device = c10::kCPU;
 };
 
-/// How many sequences of `context` tokens to write at a time: 64 on a CPU. A GPU takes little
-/// longer for more of them, and gets as many as have a KV cache in bf16 of a fifth of its memory,
-/// from 64 to 1,024.
+/// How many sequences of `context` tokens to write at a time: as many as have a KV cache in bf16 of
+/// a fifth of the device's memory, from 8 to 128 on a CPU. A GPU takes little longer for more of
+/// them, and gets from 64 to 1,024.
 std::int64_t usual_sampling_batch(const Model& source, std::int64_t context, c10::Device device);
 
 /// A text that a model continues.

@@ -36,11 +36,10 @@ namespace fs = std::filesystem;
 TopKLogits top_k_logits(const LmHeadInputs& teacher, std::int64_t k, double temperature) {
   std::vector<at::Tensor> ids, log_probabilities;
   const std::int64_t step = default_loss_rows(teacher.head.size(0), teacher.head.is_cpu());
-  const at::ScalarType wide = wide_type(teacher.hidden);
   for (std::int64_t begin = 0; begin < teacher.hidden.size(0); begin += step) {
     const std::int64_t count = std::min(step, teacher.hidden.size(0) - begin);
-    const at::Tensor logits = logits_of(teacher, begin, count);
-    const at::Tensor log_p = at::_log_softmax(logits.to(wide) / temperature, 1, false);  // [n, V]
+    const at::Tensor log_p =
+        at::_log_softmax(logits_of(teacher, begin, count) / temperature, 1, false);  // [n, V]
     const auto [top, index] = log_p.topk(k, 1);
     const at::Tensor rest =
         log_p.scatter(1, index, -std::numeric_limits<double>::infinity()).logsumexp(1, true);
@@ -104,48 +103,47 @@ class TeacherLogitsWriter {
 };
 
 // Writes the files of one directory in sequence.
-class Teaching {
- public:
-  Teaching(const TeachPlan& plan, const Model& teacher, const DataLoader& data,
-           const CountProgress& progress, const std::atomic<bool>& stop)
-      : plan_(plan),
-        facts_(plan.facts),
-        model_(load_transformer(teacher, scalar_type_of(plan.run.precision), plan.run.device)),
-        data_(data),
-        progress_(progress),
-        stop_(stop) {}
+struct Teaching {
+  const TeachPlan& plan;
+  const Model& teacher;
+  const DataLoader& data;
+  const CountProgress& progress;
+  const std::atomic<bool>& stop;
 
-  void write(const fs::path& parts, std::int64_t number) {
+  const TeacherLogitsFacts& facts = plan.facts;
+  Transformer model =
+      load_transformer(teacher, scalar_type_of(plan.run.precision), plan.run.device);
+
+  void write(const fs::path& parts, std::int64_t number) const {
     StagedDirectory staged(parts / teacher_logits_file_name(number));
     const std::string name = teacher_logits_file_name(number);
-    TeacherLogitsWriter writer(staged.path() / name, facts_, number);
-    const std::int64_t begin = number * facts_.samples_per_file;
-    const std::int64_t end = begin + facts_.samples_in(number);
-    for (std::int64_t first = begin; first < end; first += plan_.run.batch) {
-      if (stop_) {
+    TeacherLogitsWriter writer(staged.path() / name, facts, number);
+    const std::int64_t begin = number * facts.samples_per_file;
+    const std::int64_t end = begin + facts.samples_in(number);
+    for (std::int64_t first = begin; first < end; first += plan.run.batch) {
+      if (stop) {
         throw Error(
             ErrorKind::kInterruptedSaved,
             fmt::format(
                 "stopped; {} of {} windows are done in {}; run the same command to continue", begin,
-                facts_.samples, printable_path(parts)));
+                facts.samples, printable_path(parts)));
       }
-      const std::int64_t count = std::min(plan_.run.batch, end - first);
+      const std::int64_t count = std::min(plan.run.batch, end - first);
       answer(writer, first, count);
-      call_if_given(progress_, first + count, facts_.samples);
+      call_if_given(progress, first + count, facts.samples);
     }
     writer.finish();
     staged.publish_file(name);
   }
 
- private:
   void answer(TeacherLogitsWriter& writer, std::int64_t first, std::int64_t count) const {
     const at::NoGradGuard no_gradients;
-    const at::Tensor windows = data_.batch(first, count);
+    const at::Tensor windows = data.batch(first, count);
     const at::Tensor ids =
-        windows.narrow(1, 0, window_width(plan_.task.objective, data_.sequence_length()));
+        windows.narrow(1, 0, window_width(plan.task.objective, data.sequence_length()));
     const TopKLogits answers =
-        top_k_logits(model_.lm_head_inputs(predict(model_, ids, first, plan_.task).hidden),
-                     facts_.top, facts_.temperature);
+        top_k_logits(model.lm_head_inputs(predict(model, ids, first, plan.task).hidden), facts.top,
+                     facts.temperature);
     const TopKLogits here{answers.ids.to(at::kCPU),
                           answers.log_probabilities.to(at::kHalf).to(at::kCPU)};
     if (here.log_probabilities.isnan().any().item<bool>()) {
@@ -157,19 +155,12 @@ class Teaching {
     std::int64_t row = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       const at::Tensor window = windows.select(0, i);
-      const std::int64_t asked = predictions_of(window, facts_.predictions);
+      const std::int64_t asked = predictions_of(window, facts.predictions);
       writer.add(window,
                  {here.ids.narrow(0, row, asked), here.log_probabilities.narrow(0, row, asked)});
       row += asked;
     }
   }
-
-  const TeachPlan& plan_;
-  const TeacherLogitsFacts& facts_;
-  Transformer model_;
-  const DataLoader& data_;
-  const CountProgress& progress_;
-  const std::atomic<bool>& stop_;
 };
 
 // The number of complete files that an earlier call left in `parts`.
@@ -241,7 +232,7 @@ void teach(const TeachPlan& plan, const Model& teacher, const DataLoader& data,
   const auto answered = static_cast<std::uint64_t>(file * plan.facts.samples_per_file);
   check_free_space(target.parent_path(),
                    plan.bytes() - std::min(plan.bytes(), answered * plan.facts.sample_bytes()));
-  Teaching teaching(plan, teacher, data, progress, stop);
+  const Teaching teaching{plan, teacher, data, progress, stop};
   for (; file < plan.facts.files(); ++file) {
     teaching.write(parts, file);
   }

@@ -17,28 +17,35 @@
 
 namespace regroup {
 
-BlockElements block_elements(const ModelSpec& spec) {
-  std::map<std::string, double> elements;
+namespace {
+
+// Of these tensors.
+BlockElements elements_in_blocks(const ModelSpec& spec,
+                                 const std::vector<ExpectedTensor>& tensors) {
   BlockElements found;
-  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
-    elements[tensor.name] = elements_of(tensor.shape);
-    found.outside += elements_of(tensor.shape);
+  std::map<std::string, double> outside;
+  for (const ExpectedTensor& tensor : tensors) {
+    outside[tensor.name] = elements_of(tensor.shape);
   }
   for (const AttentionRole role : {AttentionRole::kEncoder, AttentionRole::kSelf}) {
     for (const LayerTensors& layer : spec.stack(role)) {
       found.last = 0.0;
       for (const std::string& name : tensors_of(layer)) {
-        found.last += elements[name];
+        if (const auto tensor = outside.extract(name)) {
+          found.last += tensor.mapped();
+          found.largest_tensor = std::max(found.largest_tensor, tensor.mapped());
+        }
       }
       found.inside += found.last;
       found.largest = std::max(found.largest, found.last);
     }
   }
-  found.outside -= found.inside;
+  for (const auto& [name, elements] : outside) {
+    found.outside += elements;
+    found.largest_outside = std::max(found.largest_outside, elements);
+  }
   return found;
 }
-
-namespace {
 
 std::vector<ExpectedTensor> tensors_to_train(const UptrainSettings& settings,
                                              const ModelSpec& spec) {
@@ -56,13 +63,13 @@ double pinned_bytes(double bytes) { return std::exp2(std::ceil(std::log2(bytes))
 struct Trained {
   double elements = 0.0;
   double own = 0.0;        // elements that one rank updates
-  double largest = 0.0;    // elements of the largest tensor
-  double inside = 0.0;     // elements of the largest one in a block
-  double outside = 0.0;    // elements of the largest one that is in no block
-  double block = 0.0;      // elements in the largest block
   double small = 0.0;      // elements of all that may wait in a bucket for others
   double optimizer = 0.0;  // bytes of its state
   double transfers = 0.0;  // bytes of pinned memory in kHost
+  BlockElements blocks;
+
+  // Elements of the largest tensor.
+  double largest() const { return std::max(blocks.largest_tensor, blocks.largest_outside); }
 };
 
 // The largest sum that one of `ranks` gets if the tensors of so many elements, with these amounts,
@@ -77,41 +84,17 @@ double largest_share(const std::vector<std::int64_t>& elements, const std::vecto
   return *std::max_element(shares.begin(), shares.end());
 }
 
-// `elements`: of each trained tensor.
-void measure_blocks(Trained& trained, const ModelSpec& spec,
-                    const std::map<std::string, double>& elements) {
-  std::map<std::string, double> outside = elements;
-  for (const AttentionRole role : {AttentionRole::kSelf, AttentionRole::kEncoder}) {
-    for (const LayerTensors& layer : spec.stack(role)) {
-      double all = 0.0;
-      for (const std::string& name : tensors_of(layer)) {
-        if (const auto tensor = elements.find(name); tensor != elements.end()) {
-          trained.inside = std::max(trained.inside, tensor->second);
-          all += tensor->second;
-          outside.erase(name);
-        }
-      }
-      trained.block = std::max(trained.block, all);
-    }
-  }
-  for (const auto& [name, size] : outside) {
-    trained.outside = std::max(trained.outside, size);
-  }
-}
-
 Trained trained_by(const UptrainSettings& settings, const ModelSpec& spec) {
   Trained trained;
   const double narrow = bytes_per_element(settings.precision);
-  std::map<std::string, double> by_name;
+  const std::vector<ExpectedTensor> tensors = tensors_to_train(settings, spec);
   std::vector<std::int64_t> sizes;
   std::vector<double> elements_of_each, optimizer, transfers;
-  for (const ExpectedTensor& tensor : tensors_to_train(settings, spec)) {
+  for (const ExpectedTensor& tensor : tensors) {
     const double elements = elements_of(tensor.shape);
-    by_name[tensor.name] = elements;
     sizes.push_back(static_cast<std::int64_t>(elements));
     elements_of_each.push_back(elements);
     trained.elements += elements;
-    trained.largest = std::max(trained.largest, elements);
     trained.small += elements < ZeroPartition::kBucketElements ? elements : 0.0;
     optimizer.push_back(optimizer_state_bytes(settings.optimizer, tensor.shape));
     transfers.push_back(pinned_bytes(narrow * elements));
@@ -119,7 +102,7 @@ Trained trained_by(const UptrainSettings& settings, const ModelSpec& spec) {
       transfers.back() += pinned_bytes(4 * elements);
     }
   }
-  measure_blocks(trained, spec, by_name);
+  trained.blocks = elements_in_blocks(spec, tensors);
   const std::int64_t ranks = settings.sharing_ranks();
   trained.own = largest_share(sizes, elements_of_each, ranks);
   trained.optimizer = largest_share(sizes, optimizer, ranks);
@@ -147,80 +130,78 @@ double weights_here(const UptrainSettings& settings, const ModelSpec& spec, doub
 constexpr double kBlocksAtWork = 2;
 
 // Bytes of one step on one rank.
-class StepMemory {
- public:
-  // `tokens`: of a sequence, or of a rank's part of it.
-  StepMemory(const UptrainSettings& settings, const ModelSpec& spec, const StackTokens& tokens)
-      : settings_(settings),
-        spec_(spec),
-        passes_{settings, spec, tokens},
-        trained_(trained_by(settings, spec)),
-        width_(bytes_per_element(settings.precision)),
-        alone_(settings.ranks == 1),
-        several_(settings.accumulation > settings.shares()),
-        shards_(settings.sharding.weights) {}
+struct StepMemory {
+  const UptrainSettings& settings;
+  const ModelSpec& spec;
+  StackTokens tokens;  // of a sequence, or of a rank's part of it
+
+  PassMemory passes{settings, spec, tokens};
+  Trained trained = trained_by(settings, spec);
+  double width = bytes_per_element(settings.precision);  // of the model's type
+  bool alone = settings.ranks == 1;
+  bool several = settings.accumulation > settings.shares();  // batches, whose gradients are summed
+  bool shards = settings.sharding.weights;
 
   // `predictions`: of a batch.
   TrainingMemory estimate(std::int64_t sequence_length, double predictions) const {
     TrainingMemory memory;
     memory.weights = weights(kBlocksAtWork);
     memory.activations =
-        passes_.kept() + passes_.window_masks(sequence_length) + passes_.shared_sequences();
+        passes.kept() + passes.window_masks(sequence_length) + passes.shared_sequences();
     memory.logits = logits(predictions);
     add_training_state(memory);
-    memory.activations += passes_.backward();
+    memory.activations += passes.backward();
     memory.not_at_once = not_at_once(memory);
     return memory;
   }
 
- private:
   double weights(double blocks) const {
-    return width_ * weights_here(settings_, spec_, trained_.own, blocks);
+    return width * weights_here(settings, spec, trained.own, blocks);
   }
 
   double logits(double predictions) const {
     // The largest number of fp32 copies of a chunk, as counted on the paper device (docs/gpu.md).
-    const TeacherSettings& teacher = settings_.teacher;
+    const TeacherSettings& teacher = settings.teacher;
     const double copies = teacher.present() ? 8.0 : teacher.any() ? 7.0 : 3.0;
-    const bool on_cpu = settings_.device.is_cpu();
-    const bool in_place = !on_cpu && !teacher.any() && !spec_.logit_softcap &&
-                          has_fused_kernel(FusedKernel::kCrossEntropy, settings_.device);
-    const auto vocabulary = static_cast<double>(spec_.vocab_size);
-    const auto rows = static_cast<double>(default_loss_rows(spec_.vocab_size, on_cpu, in_place));
+    const bool on_cpu = settings.device.is_cpu();
+    const bool in_place = !on_cpu && !teacher.any() && !spec.logit_softcap &&
+                          has_fused_kernel(FusedKernel::kCrossEntropy, settings.device);
+    const auto vocabulary = static_cast<double>(spec.vocab_size);
+    const auto rows = static_cast<double>(default_loss_rows(spec.vocab_size, on_cpu, in_place));
     const double chunk = std::min(predictions, rows) * vocabulary;
     if (!in_place) {
       return copies * 4.0 * chunk;
     }
     // Logits that are replaced in place exist once, and their gradients' products next to them.
     // Later the gradient of the output head exists twice, while it is scaled.
-    return width_ * (2.0 * chunk + vocabulary * static_cast<double>(spec_.hidden_size));
+    return width * (2.0 * chunk + vocabulary * static_cast<double>(spec.hidden_size));
   }
 
   // Copies in wider types of the tensor that is being updated.
   double update(bool gradient_is_narrow) const {
-    const bool whole = settings_.memory_mode() != MemoryMode::kCompact;
+    const bool whole = settings.memory_mode() != MemoryMode::kCompact;
     const double widened = (whole ? 0 : 4) + (gradient_is_narrow ? 4 : 0);
-    if (settings_.optimizer.kind == OptimizerKind::kAdafactor) {
-      return trained_.largest * (widened + 20);
+    if (settings.optimizer.kind == OptimizerKind::kAdafactor) {
+      return trained.largest() * (widened + 20);
     }
-    const double moments = settings_.optimizer.moments == Precision::kBf16 ? 8 : 0;
-    return trained_.largest * std::max(widened + moments, whole ? 0.0 : 8.0);
+    const double moments = settings.optimizer.moments == Precision::kBf16 ? 8 : 0;
+    return trained.largest() * std::max(widened + moments, whole ? 0.0 : 8.0);
   }
 
   // Gradients that the device holds at a time if each leaves it when it is complete. That of the
   // output head is summed in fp32 over chunks of tokens. With activation checkpointing a block's
   // gradients are completed together.
   double gradients_in_flight() const {
-    const double block = settings_.recomputing ? trained_.block : 0.0;
-    return std::max((width_ < 4 ? 6 : 8) * trained_.largest, width_ * block);
+    const double block = settings.recomputing ? trained.blocks.largest : 0.0;
+    return std::max((width < 4 ? 6 : 8) * trained.largest(), width * block);
   }
 
   // The sums of its own gradients on a rank that has a part of the weights, in fp32.
-  double own_sums() const { return 4 * trained_.own * (several_ ? 2 : 1); }
+  double own_sums() const { return 4 * trained.own * (several ? 2 : 1); }
 
   // A bucket's copy of the gradients in it, while these exist.
   double bucket_copy() const {
-    return 4 * std::min(trained_.own, static_cast<double>(ZeroPartition::kBucketElements));
+    return 4 * std::min(trained.own, static_cast<double>(ZeroPartition::kBucketElements));
   }
 
   // While a block is at work, also those of other ranks: on their way, small ones that wait for a
@@ -229,47 +210,48 @@ class StepMemory {
   double gradients_at_block() const {
     const auto bucket = static_cast<double>(ZeroPartition::kBucketElements);
     const double waiting =
-        std::min(static_cast<double>(settings_.sharing_ranks()) * bucket, trained_.small);
-    const double moving =
-        static_cast<double>(GradientReducer::kFewInFlight) * std::max(bucket, trained_.inside);
-    const double last = settings_.recomputing ? trained_.block : trained_.inside;
+        std::min(static_cast<double>(settings.sharing_ranks()) * bucket, trained.small);
+    const double moving = static_cast<double>(GradientReducer::kFewInFlight) *
+                          std::max(bucket, trained.blocks.largest_tensor);
+    const double last =
+        settings.recomputing ? trained.blocks.largest : trained.blocks.largest_tensor;
     return own_sums() + bucket_copy() +
-           4 * std::min(trained_.elements - trained_.own, moving + waiting) + width_ * last;
+           4 * std::min(trained.elements - trained.own, moving + waiting) + width * last;
   }
 
   // When the embedding's gradient has come, which is the last one, in both types.
   double gradients_at_end() const {
     const auto bucket = static_cast<double>(ZeroPartition::kBucketElements);
-    return own_sums() + (width_ < 4 ? 4 + width_ : 4) * trained_.outside +
-           4 * std::min(trained_.elements - trained_.own, bucket);
+    return own_sums() + (width < 4 ? 4 + width : 4) * trained.blocks.largest_outside +
+           4 * std::min(trained.elements - trained.own, bucket);
   }
 
   // Gradients on one rank of several that have all weights, or on a single one.
   double whole_gradients() const {
-    if (alone_ || several_) {
-      return trained_.elements * (several_ ? 4 + width_ : 4);
+    if (alone || several) {
+      return trained.elements * (several ? 4 + width : 4);
     }
-    return 4 * trained_.elements + (width_ < 4 ? width_ * trained_.largest : 0.0);
+    return 4 * trained.elements + (width < 4 ? width * trained.largest() : 0.0);
   }
 
   // Adds what training keeps for each weight, on the device or in its host.
   void add_training_state(TrainingMemory& memory) const {
-    const MemoryMode mode = settings_.memory_mode();
+    const MemoryMode mode = settings.memory_mode();
     memory.gradients =
-        shards_ ? std::max(gradients_at_block(), gradients_at_end()) : whole_gradients();
+        shards ? std::max(gradients_at_block(), gradients_at_end()) : whole_gradients();
     if (mode == MemoryMode::kHost) {
-      const double sums = alone_ && several_ ? 4 * trained_.elements : 0.0;
-      memory.host = 4 * trained_.own + trained_.optimizer + trained_.transfers + sums +
-                    update(alone_ && !several_ && width_ < 4);
-      memory.gradients = alone_ ? gradients_in_flight() : memory.gradients;
+      const double sums = alone && several ? 4 * trained.elements : 0.0;
+      memory.host = 4 * trained.own + trained.optimizer + trained.transfers + sums +
+                    update(alone && !several && width < 4);
+      memory.gradients = alone ? gradients_in_flight() : memory.gradients;
       return;
     }
-    const bool kept_narrow = mode == MemoryMode::kCompact && alone_ && !several_;
-    memory.gradients = kept_narrow ? width_ * trained_.elements : memory.gradients;
-    memory.masters = settings_.precision == Precision::kFp32
+    const bool kept_narrow = mode == MemoryMode::kCompact && alone && !several;
+    memory.gradients = kept_narrow ? width * trained.elements : memory.gradients;
+    memory.masters = settings.precision == Precision::kFp32
                          ? 0.0
-                         : (mode == MemoryMode::kCompact ? 2 : 4) * trained_.own;
-    memory.optimizer = trained_.optimizer;
+                         : (mode == MemoryMode::kCompact ? 2 : 4) * trained.own;
+    memory.optimizer = trained.optimizer;
     memory.update = std::max(0.0, update(kept_narrow) - memory.activations - memory.logits);
   }
 
@@ -280,76 +262,31 @@ class StepMemory {
   // logits exist while there are gradients, one of the output head in fp32; the last norm and the
   // gradients of its output take 16 bytes for each element.
   double not_at_once(const TrainingMemory& memory) const {
-    const double backward = passes_.backward();
-    const double outside = 4 * trained_.outside;
-    if (alone_) {  // the others have not come before the last block's
+    const double backward = passes.backward();
+    const double outside = 4 * trained.blocks.largest_outside;
+    if (alone) {  // the others have not come before the last block's
       const double later = memory.gradients + memory.logits + memory.update - outside;
       return std::clamp(later, 0.0, backward);
     }
-    const double inside = passes_.largest_block(width_);
-    const double earlier = several_ ? 4 * (shards_ ? trained_.own : trained_.elements) : 0.0;
+    const double inside = passes.largest_block(width);
+    const double earlier = several ? 4 * (shards ? trained.own : trained.elements) : 0.0;
     const double at_loss =
         weights(1) + earlier + memory.activations - backward -
-        (settings_.recomputing ? inside : 0.0) +
-        memory.logits * (settings_.teacher.any() ? 1.0 : 2.0 / 3) + outside +
-        16 * static_cast<double>(settings_.batch * spec_.hidden_size) * passes_.tokens.decoder;
+        (settings.recomputing ? inside : 0.0) +
+        memory.logits * (settings.teacher.any() ? 1.0 : 2.0 / 3) + outside +
+        16 * static_cast<double>(settings.batch * spec.hidden_size) * passes.tokens.decoder;
     const double at_last_block = weights(kBlocksAtWork) + earlier + memory.activations + outside;
     const double at_first_block =
         weights(kBlocksAtWork) + inside +
-        (shards_ ? gradients_at_block()
-                 : memory.gradients + bucket_copy() - (several_ ? 0.0 : outside));
-    const double at_end = weights(0) + (shards_ ? gradients_at_end() : memory.gradients);
-    const bool on_device = settings_.memory_mode() != MemoryMode::kHost;
-    const double at_update = weights(0) + 4 * trained_.own + (on_device ? update(false) : 0.0);
+        (shards ? gradients_at_block()
+                : memory.gradients + bucket_copy() - (several ? 0.0 : outside));
+    const double at_end = weights(0) + (shards ? gradients_at_end() : memory.gradients);
+    const bool on_device = settings.memory_mode() != MemoryMode::kHost;
+    const double at_update = weights(0) + 4 * trained.own + (on_device ? update(false) : 0.0);
     return memory.weights + memory.gradients + memory.activations + memory.logits + memory.update -
            std::max({at_loss, at_last_block, at_first_block, at_end, at_update});
   }
-
-  const UptrainSettings& settings_;
-  const ModelSpec& spec_;
-  PassMemory passes_;
-  Trained trained_;
-  double width_;  // bytes of a number in the type that the model computes in
-  bool alone_;    // a single rank
-  bool several_;  // gradients of several batches are summed
-  bool shards_;
 };
-
-}  // namespace
-
-TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec& spec,
-                               const Task& task, std::int64_t sequence_length) {
-  const std::int64_t here = sequence_length / settings.sequence_ranks;
-  const auto predictions = static_cast<double>(predictions_in(task, here));
-  return StepMemory(settings, spec, tokens_of(task, here))
-      .estimate(sequence_length, static_cast<double>(settings.batch) * predictions);
-}
-
-double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, const Task& task,
-                     std::int64_t sequence_length) {
-  const StackTokens tokens = tokens_of(task, sequence_length / settings.sequence_ranks);
-  const double element = bytes_per_element(settings.teacher_precision());
-  // Without gradients a pass holds one block's insides.
-  const PassMemory passes{settings, teacher, tokens};
-  const double inside = passes.largest_block(element);
-  const double weights = weights_here(settings, teacher, 0.0, kBlocksAtWork) * element;
-  UptrainSettings one_block = settings;
-  one_block.recomputing = true;
-  one_block.precision = settings.teacher_precision();
-  return weights + inside + PassMemory{one_block, teacher, tokens}.shared_sequences() +
-         (settings.teacher.attention_weight > 0 ? passes.attention_outputs() : 0.0);
-}
-
-double saved_state_bytes(const UptrainSettings& settings, const ModelSpec& spec) {
-  double bytes = 0.0;
-  for (const ExpectedTensor& tensor : tensors_to_train(settings, spec)) {
-    bytes +=
-        4 * elements_of(tensor.shape) + optimizer_state_bytes(settings.optimizer, tensor.shape);
-  }
-  return bytes;
-}
-
-namespace {
 
 // Batches that a rank computes in a step, alone or with others.
 double batches_of_rank(const UptrainSettings& settings) {
@@ -403,6 +340,42 @@ TrainingTraffic weight_traffic(const UptrainSettings& settings, const ModelSpec&
 }
 
 }  // namespace
+
+BlockElements block_elements(const ModelSpec& spec) {
+  return elements_in_blocks(spec, expected_tensors(spec));
+}
+
+TrainingMemory training_memory(const UptrainSettings& settings, const ModelSpec& spec,
+                               const Task& task, std::int64_t sequence_length) {
+  const std::int64_t here = sequence_length / settings.sequence_ranks;
+  const auto predictions = static_cast<double>(predictions_in(task, here));
+  return StepMemory{settings, spec, tokens_of(task, here)}.estimate(
+      sequence_length, static_cast<double>(settings.batch) * predictions);
+}
+
+double teacher_bytes(const UptrainSettings& settings, const ModelSpec& teacher, const Task& task,
+                     std::int64_t sequence_length) {
+  const StackTokens tokens = tokens_of(task, sequence_length / settings.sequence_ranks);
+  const double element = bytes_per_element(settings.teacher_precision());
+  // Without gradients a pass holds one block's insides.
+  const PassMemory passes{settings, teacher, tokens};
+  const double inside = passes.largest_block(element);
+  const double weights = weights_here(settings, teacher, 0.0, kBlocksAtWork) * element;
+  UptrainSettings one_block = settings;
+  one_block.recomputing = true;
+  one_block.precision = settings.teacher_precision();
+  return weights + inside + PassMemory{one_block, teacher, tokens}.shared_sequences() +
+         (settings.teacher.attention_weight > 0 ? passes.attention_outputs() : 0.0);
+}
+
+double saved_state_bytes(const UptrainSettings& settings, const ModelSpec& spec) {
+  double bytes = 0.0;
+  for (const ExpectedTensor& tensor : tensors_to_train(settings, spec)) {
+    bytes +=
+        4 * elements_of(tensor.shape) + optimizer_state_bytes(settings.optimizer, tensor.shape);
+  }
+  return bytes;
+}
 
 TrainingTraffic training_traffic(const UptrainSettings& settings, const ModelSpec& spec,
                                  const ModelSpec* teacher, std::int64_t sequence_length) {

@@ -19,6 +19,7 @@ struct BlockElements {
   double inside = 0.0;   ///< in all blocks
   double largest = 0.0;  ///< in the largest block
   double last = 0.0;     ///< in the last block
+  double largest_tensor = 0.0, largest_outside = 0.0;  ///< of one tensor, in a block and in none
 };
 
 /// Of the blocks of all stacks.

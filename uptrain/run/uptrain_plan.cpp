@@ -9,6 +9,7 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/serving_cost.h"
 #include "formats/spec/published_pretraining.h"
 #include "formats/vocabulary/token_file.h"
@@ -294,6 +295,82 @@ std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec
   return length;
 }
 
+// The forward pass takes a third of the operations of training. A file that cannot be read is
+// refused where all ranks can say so.
+void plan_evaluations(UptrainPlan& plan, const ModelSpec& spec) {
+  const UptrainSettings& settings = plan.settings;
+  if (settings.eval_data.empty() || !path_exists(settings.eval_data)) {
+    return;
+  }
+  const std::int64_t context = plan.sequence_length;
+  const std::int64_t windows =
+      evaluation_windows(TokenFile::open(settings.eval_data), evaluation_settings(plan), spec);
+  const std::int64_t every = settings.eval_every > 0 ? settings.eval_every : plan.schedule.steps;
+  UptrainPlan::Evaluations& all = plan.evaluations.emplace();
+  all.count = 1 + (plan.schedule.steps + every - 1) / every;
+  all.tokens = std::min(windows * context, settings.eval_max_tokens.value_or(windows * context));
+  all.flops = training_flops_per_token(spec, plan.task, context) / 3.0 *
+              static_cast<double>(all.count * all.tokens);
+}
+
+// Whether the host has memory for a copy of its ranks' parts of the state, in addition to what
+// training takes of it. A tenth is left for other processes.
+bool has_memory_for_copy(const UptrainPlan& plan) {
+  const MemoryNeed& need = plan.memory_choice.chosen().need;
+  const double training = plan.settings.device.is_cpu() ? need.device : need.host;
+  const std::optional<double> available = available_memory(c10::Device(c10::kCPU));
+  const auto parts = static_cast<double>(plan.settings.sharing_ranks());
+  const double here = std::min(static_cast<double>(plan.settings.local_ranks), parts);
+  const double copies = plan.state_bytes * here / parts;
+  return available && training + copies < 0.9 * *available;
+}
+
+TrainingMemory memory_with_teacher(const UptrainSettings& settings, const ModelSpec& spec,
+                                   const ModelSpec* teacher, const Task& task,
+                                   std::int64_t sequence_length) {
+  TrainingMemory memory = training_memory(settings, spec, task, sequence_length);
+  if (settings.teacher.present() && teacher != nullptr) {
+    memory.teacher = teacher_bytes(settings, *teacher, task, sequence_length);
+  }
+  return memory;
+}
+
+void take_memory_mode(UptrainPlan& plan, MemoryMode mode, const ModelSpec& spec,
+                      const ModelSpec* teacher) {
+  plan.memory_choice.mode = mode;
+  plan.settings.memory = mode;
+  plan.memory = memory_with_teacher(plan.settings, spec, teacher, plan.task, plan.sequence_length);
+  plan.background_saving = has_memory_for_copy(plan);
+}
+
+// The sharding that needs the least memory among those that the ranks chose.
+Sharding leanest_sharding(const Sharding& own, ProcessGroup& group) {
+  std::optional<Sharding> leanest;
+  for (const std::string& text : group.exchange(Json{own.weights, own.copies}.dump())) {
+    const Json other = Json::parse(text);
+    const Sharding theirs{.weights = other[0], .copies = other[1]};
+    if (!leanest || (theirs.weights && (!leanest->weights || theirs.copies < leanest->copies))) {
+      leanest = theirs;
+    }
+  }
+  return leanest.value();
+}
+
+// Fills in the memory that the run needs and has, what ranks hold, the memory mode, options that
+// need less, whether states are saved in the background, and what travels between ranks. `teacher`
+// is null without one.
+void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher) {
+  const auto need_of = [&](const UptrainSettings& settings) {
+    return memory_needed(settings, spec, teacher, plan.task, plan.sequence_length);
+  };
+  plan.memory_free = free_memory(plan.settings.device);
+  plan.sharding_choice = choose_sharding(plan.settings, plan.memory_free, need_of);
+  plan.memory_choice = plan.sharding_choice.of(plan.settings.sharding).memory;
+  plan.shortage = shortage_of(plan.settings, plan.memory_choice, plan.memory_free, need_of);
+  take_memory_mode(plan, plan.memory_choice.mode, spec, teacher);
+  plan.traffic = training_traffic(plan.settings, spec, teacher, plan.sequence_length);
+}
+
 }  // namespace
 
 void take_rate(UptrainPlan& plan, double rate) {
@@ -356,87 +433,9 @@ Model open_teacher(const UptrainSettings& settings, const Model& student) {
   return teacher;
 }
 
-namespace {
-
-// The forward pass takes a third of the operations of training. A file that cannot be read is
-// refused where all ranks can say so.
-void plan_evaluations(UptrainPlan& plan, const ModelSpec& spec) {
-  const UptrainSettings& settings = plan.settings;
-  if (settings.eval_data.empty() || !path_exists(settings.eval_data)) {
-    return;
-  }
-  const std::int64_t context = plan.sequence_length;
-  const std::int64_t windows =
-      evaluation_windows(TokenFile::open(settings.eval_data), evaluation_settings(plan), spec);
-  const std::int64_t every = settings.eval_every > 0 ? settings.eval_every : plan.schedule.steps;
-  UptrainPlan::Evaluations all;
-  all.count = 1 + (plan.schedule.steps + every - 1) / every;
-  all.tokens = std::min(windows * context, settings.eval_max_tokens.value_or(windows * context));
-  all.flops = training_flops_per_token(spec, plan.task, context) / 3.0 *
-              static_cast<double>(all.count * all.tokens);
-  plan.evaluations = all;
-}
-
-// Whether the host has memory for a copy of its ranks' parts of the state, in addition to what
-// training takes of it. A tenth is left for other processes.
-bool has_memory_for_copy(const UptrainPlan& plan) {
-  const MemoryNeed& need = plan.memory_choice.chosen().need;
-  const double training = plan.settings.device.is_cpu() ? need.device : need.host;
-  const std::optional<double> available = available_memory(c10::Device(c10::kCPU));
-  const auto parts = static_cast<double>(plan.settings.sharing_ranks());
-  const double here = std::min(static_cast<double>(plan.settings.local_ranks), parts);
-  const double copies = plan.state_bytes * here / parts;
-  return available && training + copies < 0.9 * *available;
-}
-
-void take_memory_mode(UptrainPlan& plan, MemoryMode mode, const ModelSpec& spec,
-                      const ModelSpec* teacher) {
-  plan.memory_choice.mode = mode;
-  plan.settings.memory = mode;
-  plan.memory = training_memory(plan.settings, spec, plan.task, plan.sequence_length);
-  if (teacher != nullptr) {
-    plan.memory.teacher = teacher_bytes(plan.settings, *teacher, plan.task, plan.sequence_length);
-  }
-  plan.background_saving = has_memory_for_copy(plan);
-}
-
-// The sharding that needs the least memory among those that the ranks chose.
-Sharding leanest_sharding(const Sharding& own, ProcessGroup& group) {
-  Sharding leanest;
-  bool first = true;
-  for (const std::string& text : group.exchange(Json{own.weights, own.copies}.dump())) {
-    const Json other = Json::parse(text);
-    const Sharding theirs{.weights = other[0], .copies = other[1]};
-    const bool leaner = theirs.weights && (!leanest.weights || theirs.copies < leanest.copies);
-    leanest = first || leaner ? theirs : leanest;
-    first = false;
-  }
-  return leanest;
-}
-
-// Fills in the memory that the run needs and has, what ranks hold, the memory mode, options that
-// need less, whether states are saved in the background, and what travels between ranks. `teacher`
-// is null without one.
-void weigh_memory(UptrainPlan& plan, const ModelSpec& spec, const ModelSpec* teacher) {
-  const auto need_of = [&](const UptrainSettings& settings) {
-    return memory_needed(settings, spec, teacher, plan.task, plan.sequence_length);
-  };
-  plan.memory_free = free_memory(plan.settings.device);
-  plan.sharding_choice = choose_sharding(plan.settings, plan.memory_free, need_of);
-  plan.memory_choice = plan.sharding_choice.of(plan.settings.sharding).memory;
-  plan.shortage = shortage_of(plan.settings, plan.memory_choice, plan.memory_free, need_of);
-  take_memory_mode(plan, plan.memory_choice.mode, spec, teacher);
-  plan.traffic = training_traffic(plan.settings, spec, teacher, plan.sequence_length);
-}
-
-}  // namespace
-
 MemoryNeed memory_needed(const UptrainSettings& settings, const ModelSpec& spec,
                          const ModelSpec* teacher, const Task& task, std::int64_t sequence_length) {
-  TrainingMemory memory = training_memory(settings, spec, task, sequence_length);
-  if (settings.teacher.present() && teacher != nullptr) {
-    memory.teacher = teacher_bytes(settings, *teacher, task, sequence_length);
-  }
+  const TrainingMemory memory = memory_with_teacher(settings, spec, teacher, task, sequence_length);
   const auto ranks = static_cast<double>(settings.local_ranks);
   return settings.device.is_cpu() ? MemoryNeed{memory.total() * ranks, 0.0}
                                   : MemoryNeed{memory.total(), memory.host * ranks};
@@ -448,10 +447,10 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   check_writable(source);
   refuse_output_inside(source, settings.output);
   UptrainPlan plan;
+  plan.warnings = source.spec.contradictions;
   plan.settings = settings;
   plan.notes = notes_on_companions(source);
-  const std::vector<std::string> on_code = with_kept_code(source, source.config_text).notes;
-  plan.notes.insert(plan.notes.end(), on_code.begin(), on_code.end());
+  append(plan.notes, with_kept_code(source, source.config_text).notes);
   plan_length(plan, data);
   plan_task(plan, source);
   plan.recipe["data_digest"] = data.digests();

@@ -4,18 +4,18 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <span>
 #include <string>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include "converter/heads/calibration.h"
+#include "converter/pooling/head_moments.h"
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
-#include "formats/base/printable.h"
 #include "formats/base/staged_directory.h"
 #include "formats/spec/tensor_names.h"
 #include "formats/tensors/checkpoint_writer.h"
@@ -30,11 +30,11 @@ namespace regroup {
 namespace {
 
 // The model without its layers.
-Transformer make_front(const Model& source, c10::Device device) {
+Transformer make_front(const Model& source, c10::Device device, at::ScalarType type) {
   ModelSpec front = without_head(without_layers(source.spec));
   front.final_norm = {};
   front.project_out = {};
-  return {front, load_parameters(front, source.checkpoint, at::kFloat, device)};
+  return {front, load_parameters(front, source.checkpoint, type, device)};
 }
 
 }  // namespace
@@ -65,12 +65,46 @@ Batches read_windows(const TokenFile& data, const WindowSettings& settings) {
   return batches;
 }
 
-LayerWalk::LayerWalk(const Model& source, const Batches& windows, c10::Device device)
+AttentionLayer with_heads(const AttentionLayer& attention, const AttentionHeads& heads,
+                          std::span<const std::int64_t> query_order) {
+  const at::TensorOptions options = attention.o.weight.options().requires_grad(false);
+  const auto tensor = [&](const std::vector<double>& values, std::vector<std::int64_t> shape) {
+    return tensor_of(values, std::move(shape), c10::kCPU).to(options);
+  };
+  const auto linear = [&](const DenseLinear& part) {
+    return Linear{tensor(part.weight, {part.outputs, part.inputs}),
+                  part.bias.empty() ? at::Tensor() : tensor(part.bias, {part.outputs})};
+  };
+  AttentionLayer changed = attention;
+  changed.packing = Packing::kSeparate;
+  changed.q = linear(heads.q);
+  changed.k = linear(heads.k);
+  changed.v = linear(heads.v);
+  changed.o = linear(heads.o);
+  changed.kv_heads = heads.kv_heads;
+  if (attention.k_norm && heads.kv_heads != attention.kv_heads) {
+    for (at::Tensor* values : {&changed.k_norm->weight, &changed.k_norm->bias}) {
+      if (values->defined() && values->numel() == attention.kv_heads * heads.head_dim) {
+        *values = values->view({heads.kv_heads, -1, heads.head_dim}).mean(1).flatten();
+      }
+    }
+  }
+  if (attention.alibi) {
+    changed.alibi = attention.alibi->in_order(
+        at::tensor(at::ArrayRef<std::int64_t>(query_order.data(), query_order.size()))
+            .to(options.device()));
+  }
+  return changed;
+}
+
+LayerWalk::LayerWalk(const Model& source, const Batches& windows, c10::Device device,
+                     at::ScalarType type)
     : source_(source),
       spec_(source.spec),
       device_(device),
+      type_(type),
       relative_buckets_(source.spec.relative_bias),
-      front_(make_front(source, device)) {
+      front_(make_front(source, device, type)) {
   const at::NoGradGuard no_gradients;
   if (!spec_.has_encoder()) {
     enter_stack(AttentionRole::kSelf, windows);
@@ -107,9 +141,9 @@ bool LayerWalk::next() {
   if (layer_ == spec_.stack(stack_).size()) {
     return false;
   }
-  block_ = make_block(spec_, stack_, layer_,
-                      load_tensors(source_.checkpoint, tensors_of(spec_.stack(stack_)[layer_]),
-                                   at::kFloat, device_));
+  block_ = make_block(
+      spec_, stack_, layer_,
+      load_tensors(source_.checkpoint, tensors_of(spec_.stack(stack_)[layer_]), type_, device_));
   Pass& pass = passes_.of(*block_);
   bring_bias(pass, *block_, relative_buckets_, hidden_.front().size(1), pass.causal,
              hidden_.front().options());
@@ -141,8 +175,7 @@ void LayerWalk::finish_encoder() {
   const bool normalised = last.present() || spec_.norm_without_parameters;
   std::set<std::string> names{last.weight, last.bias};
   names.erase("");
-  const Norm norm =
-      make_norm(last, spec_, load_tensors(source_.checkpoint, names, at::kFloat, device_));
+  const Norm norm = make_norm(last, spec_, load_tensors(source_.checkpoint, names, type_, device_));
   encoded_ = std::move(hidden_);
   for (at::Tensor& batch : encoded_) {
     batch = normalised ? norm(batch) : batch;
@@ -154,9 +187,9 @@ namespace {
 // Mean and covariance, accumulated over batches of vectors.
 class RunningMoments {
  public:
-  // x: [..., D] in fp32.
+  // x: [..., D].
   void add(const at::Tensor& x) {
-    const at::Tensor rows = x.flatten(0, -2);
+    const at::Tensor rows = x.flatten(0, -2).to(at::kFloat);
     if (!origin_.defined()) {
       // Sums relative to a point close to the mean avoid cancellation.
       origin_ = rows.mean(0);
@@ -197,7 +230,7 @@ std::vector<OutputTensor> announced_tensors(const ModelSpec& spec, std::int64_t 
         continue;
       }
       announce(moments_name(role, i, InputSide::kQueries));
-      if (has_distances(spec, role)) {
+      if (has_distances(spec, role, i)) {
         tensors.push_back({distances_name(role, i),
                            DType::kF32,
                            {spec.query_heads, std::min(context, kMostDistances)}});
@@ -217,9 +250,22 @@ struct StatisticsWriter {
   std::string source, tokens;
   std::map<std::string, std::uint64_t> checksums = {};
 
-  void write(const std::string& name, std::span<const std::byte> bytes) {
-    checksums[name] = statistics_checksum(source, tokens, name, bytes);
-    file.write(name, bytes);
+  void write(const std::string& name, const at::Tensor& values) {
+    const at::Tensor stored = values.to(at::kCPU, at::kFloat).contiguous();
+    if (!stored.isfinite().all().item<bool>()) {
+      throw_bad_input(
+          "statistics {}: NaN or infinity: either the model's weights are not finite (regroup "
+          "inspect --stats tells which) or activations on this text exceed the range of F32; "
+          "nothing was written",
+          name);
+    }
+    checksums[name] = statistics_checksum(source, tokens, name, bytes_of(stored));
+    file.write(name, bytes_of(stored));
+  }
+
+  void write(const std::string& name, const RunningMoments& moments) {
+    write(name + ".mean", moments.mean());
+    write(name + ".covariance", moments.covariance());
   }
 
   // Writes the checksums of all other tensors, in file order.
@@ -234,28 +280,6 @@ struct StatisticsWriter {
   }
 };
 
-void write_values(StatisticsWriter& writer, const std::string& name, const at::Tensor& values) {
-  const at::Tensor stored = values.to(at::kCPU, at::kFloat).contiguous();
-  if (!stored.isfinite().all().item<bool>()) {
-    throw_bad_input(
-        "statistics {}: NaN or infinity: either the model's weights are not finite (regroup "
-        "inspect --stats tells which) or activations on this text exceed the range of F32; nothing "
-        "was written",
-        name);
-  }
-  writer.write(name, bytes_of(stored));
-}
-
-void write_moments(StatisticsWriter& writer, const std::string& name,
-                   const RunningMoments& moments) {
-  write_values(writer, name + ".mean", moments.mean());
-  write_values(writer, name + ".covariance", moments.covariance());
-}
-
-std::optional<std::int64_t> width_of(const std::shared_ptr<SlidingWindow>& window) {
-  return window ? std::optional(window->width()) : std::nullopt;
-}
-
 // Statistics of all layers, collected during the walk.
 void write_layers(LayerWalk& walk, const ModelSpec& spec, StatisticsWriter& writer,
                   const CountProgress& progress, const std::atomic<bool>& stop) {
@@ -264,25 +288,26 @@ void write_layers(LayerWalk& walk, const ModelSpec& spec, StatisticsWriter& writ
     RunningMoments own, cross;
     AttentionDistances distances(kMostDistances);
     const Pass pass = walk.pass(0);
+    const auto window =
+        pass.window ? std::optional(pass.window->width()) : std::optional<std::int64_t>();
     walk.run(
         [&](AttentionRole role, const at::Tensor& input, const at::Tensor&) {
           (role == AttentionRole::kCross ? cross : own).add(input);
-          if (role != AttentionRole::kCross && has_distances(spec, walk.stack())) {
+          if (role != AttentionRole::kCross && has_distances(spec, walk.stack(), walk.layer())) {
             distances.add(self_attention_heads(walk.block().attention, spec, input, pass),
-                          pass.mask, width_of(pass.window),
-                          {spec.attention_scale, spec.attention_softcap});
+                          pass.mask, window, {spec.attention_scale, spec.attention_softcap},
+                          pass.causal);
           }
         },
         stop);
     if (own.any()) {
-      write_moments(writer, moments_name(walk.stack(), walk.layer(), InputSide::kQueries), own);
+      writer.write(moments_name(walk.stack(), walk.layer(), InputSide::kQueries), own);
     }
     if (distances.any()) {
-      write_values(writer, distances_name(walk.stack(), walk.layer()), distances.shares());
+      writer.write(distances_name(walk.stack(), walk.layer()), distances.shares());
     }
     if (cross.any()) {
-      write_moments(writer, moments_name(AttentionRole::kCross, walk.layer(), InputSide::kQueries),
-                    cross);
+      writer.write(moments_name(AttentionRole::kCross, walk.layer(), InputSide::kQueries), cross);
     }
     call_if_given(progress, ++done, std::ssize(spec.layers) + std::ssize(spec.encoder_layers));
   }
@@ -291,8 +316,7 @@ void write_layers(LayerWalk& walk, const ModelSpec& spec, StatisticsWriter& writ
     for (const at::Tensor& batch : walk.encoded()) {
       encoded.add(batch);
     }
-    write_moments(writer, moments_name(AttentionRole::kCross, 0, InputSide::kKeysAndValues),
-                  encoded);
+    writer.write(moments_name(AttentionRole::kCross, 0, InputSide::kKeysAndValues), encoded);
   }
 }
 
@@ -300,9 +324,9 @@ void write_layers(LayerWalk& walk, const ModelSpec& spec, StatisticsWriter& writ
 
 void calibrate(const Model& source, const TokenFile& data, const WindowSettings& settings,
                c10::Device device, const std::filesystem::path& output,
-               const CountProgress& progress, const std::atomic<bool>& stop) {
+               const CountProgress& progress, const std::atomic<bool>& stop, at::ScalarType type) {
   data.check_vocabulary(source.spec.vocab_size);
-  LayerWalk walk(source, read_windows(data, settings), device);
+  LayerWalk walk(source, read_windows(data, settings), device, type);
   const std::string tokens = std::to_string(count_windows(data, settings) * settings.context);
   const std::string fingerprint = fingerprint_of(source);
   const std::vector<OutputTensor> tensors = announced_tensors(source.spec, settings.context);

@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include "converter/heads/heads.h"
 #include "formats/model/model.h"
 #include "formats/vocabulary/token_file.h"
 #include "uptrain/model/block.h"
@@ -42,11 +44,18 @@ std::int64_t count_windows(const TokenFile& data, const WindowSettings& settings
 /// The last batch may be smaller.
 Batches read_windows(const TokenFile& data, const WindowSettings& settings);
 
+/// The attention with `heads` in place of its own, in the dtype and on the device of its output
+/// projection. A norm of all keys together keeps the mean of each group's weights. `query_order`:
+/// which query head of the source each was, for ALiBi's slopes.
+AttentionLayer with_heads(const AttentionLayer& attention, const AttentionHeads& heads,
+                          std::span<const std::int64_t> query_order);
+
 class LayerWalk {
  public:
-  /// Computes in fp32 on `device`. In an encoder-decoder the encoder reads the first half of each
+  /// Computes in `type` on `device`. In an encoder-decoder the encoder reads the first half of each
   /// window, the decoder the second. Keeps a reference to `source`.
-  LayerWalk(const Model& source, const Batches& windows, c10::Device device = c10::kCPU);
+  LayerWalk(const Model& source, const Batches& windows, c10::Device device = c10::kCPU,
+            at::ScalarType type = at::kFloat);
 
   /// Advances to the next layer; encoder layers come first. Returns false after the last.
   bool next();
@@ -77,6 +86,7 @@ class LayerWalk {
   const Model& source_;
   const ModelSpec& spec_;
   c10::Device device_;
+  at::ScalarType type_;
   RelativeBuckets relative_buckets_;
   Transformer front_;  // embeddings and positions
   Batches decoder_tokens_;
@@ -93,12 +103,13 @@ class LayerWalk {
 /// Writes `output`, a safetensors file that names its source model. It holds mean and covariance of
 /// the inputs of each layer's attention and, if keys are rotated, the attention distances of each
 /// head, as F32. In an encoder-decoder the encoder reads the first half of each window, the decoder
-/// the second. Holds on `device` one layer at a time, the hidden states of all windows in fp32
-/// (tokens · D · 4 bytes) and two D² matrices in fp64. `output` appears when it is complete.
-/// `progress` counts layers. Throws kUsage if `output` exists, kInterrupted soon after `stop` turns
-/// true.
+/// the second. The model computes in `type`; sums over tokens are fp32 for each batch, fp64 over
+/// all. Holds on `device` one layer at a time, the hidden states of all windows (tokens · D
+/// numbers) and two D² matrices in fp64. `output` appears when it is complete. `progress` counts
+/// layers. Throws kUsage if `output` exists, kInterrupted soon after `stop` turns true.
 void calibrate(const Model& source, const TokenFile& data, const WindowSettings& settings,
                c10::Device device, const std::filesystem::path& output,
-               const CountProgress& progress, const std::atomic<bool>& stop);
+               const CountProgress& progress, const std::atomic<bool>& stop,
+               at::ScalarType type = at::kFloat);
 
 }  // namespace regroup

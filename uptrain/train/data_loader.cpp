@@ -71,33 +71,26 @@ void DocumentWindows::read(const TokenFile& file, std::int64_t window,
 
 namespace {
 
-// A checksum of ids, and of the parts in which they come.
-class RunningDigest {
- public:
-  void add(std::span<const std::int64_t> ids) {
-    const std::array<std::uint64_t, 2> both = {digest_, xxh64(std::as_bytes(ids))};
-    digest_ = xxh64(std::as_bytes(std::span(both)));
-  }
-  std::string text() const { return fmt::format("{:016x}", digest_); }
-
- private:
-  std::uint64_t digest_ = 0;
-};
+// A checksum of ids, and of the parts in which they come: with one part more.
+std::uint64_t digest_with(std::uint64_t digest, std::span<const std::int64_t> ids) {
+  const std::array<std::uint64_t, 2> both = {digest, xxh64(std::as_bytes(ids))};
+  return xxh64(std::as_bytes(std::span(both)));
+}
 
 }  // namespace
 
 std::string digest_of(const TokenFile& file) {
   constexpr std::int64_t kChunk = 1 << 18;
   std::vector<std::int64_t> ids(static_cast<std::size_t>(std::min(kChunk, file.size())));
-  RunningDigest digest;
+  std::uint64_t digest = 0;
   for (std::int64_t begin = 0; begin < file.size(); begin += kChunk) {
     check_stop();
     const auto chunk =
         std::span(ids).first(static_cast<std::size_t>(std::min(kChunk, file.size() - begin)));
     file.read(begin, chunk);
-    digest.add(chunk);
+    digest = digest_with(digest, chunk);
   }
-  return digest.text();
+  return fmt::format("{:016x}", digest);
 }
 
 DataLoader::DataLoader(const std::vector<std::filesystem::path>& paths,
@@ -127,8 +120,7 @@ DataLoader::DataLoader(const std::vector<std::filesystem::path>& paths,
 // largest remainders.
 void DataLoader::set_weights(const std::vector<double>& weights) {
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
-  const bool positive =
-      std::all_of(weights.begin(), weights.end(), [](double weight) { return weight > 0.0; });
+  const bool positive = std::ranges::all_of(weights, [](double weight) { return weight > 0.0; });
   if (weights.size() != files_.size() || !positive || !std::isfinite(total)) {
     throw_usage("weights of data must be numbers above 0, one for each of {} files", files_.size());
   }
@@ -144,10 +136,9 @@ void DataLoader::set_weights(const std::vector<double>& weights) {
   for (std::int64_t i = 0; i < left; ++i) {
     ++mixed_[remainders[static_cast<std::size_t>(i)].second];
   }
-  for (std::size_t i = 0; i < mixed_.size(); ++i) {
-    if (mixed_[i] == 0) {
-      throw_usage("{}: its weight is less than a {}th of all", files_[i].name(), kMixedSamples);
-    }
+  if (const auto none = std::ranges::find(mixed_, 0); none != mixed_.end()) {
+    throw_usage("{}: its weight is less than a {}th of all", files_[none - mixed_.begin()].name(),
+                kMixedSamples);
   }
 }
 
@@ -180,13 +171,13 @@ std::vector<std::string> DataLoader::document_digests() const {
   std::vector<std::string> digests;
   for (std::size_t i = 0; i < documents_.size(); ++i) {
     std::vector<std::int64_t> window(static_cast<std::size_t>(sequence_length_ + 1));
-    RunningDigest digest;
+    std::uint64_t digest = 0;
     for (std::int64_t number = 0; number < documents_[i].size(); ++number) {
       check_stop();
       documents_[i].read(files_[i], number, window);
-      digest.add(window);
+      digest = digest_with(digest, window);
     }
-    digests.push_back(digest.text());
+    digests.push_back(fmt::format("{:016x}", digest));
   }
   return digests;
 }

@@ -6,7 +6,6 @@
 #include <ranges>
 #include <span>
 #include <string>
-#include <unistd.h>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -19,10 +18,10 @@
 #include "converter/convert/execute_plan.h"
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
-#include "formats/base/file.h"
 #include "formats/base/printable.h"
+#include "formats/base/staged_directory.h"
 #include "formats/families/family.h"
-#include "formats/tensors/safetensors.h"
+#include "formats/tensors/checkpoint_writer.h"
 #include "uptrain/model/measurements.h"
 #include "uptrain/model/parameters.h"
 #include "uptrain/train/metrics.h"
@@ -30,68 +29,6 @@
 namespace regroup {
 
 namespace {
-
-std::filesystem::path staging_name(const std::filesystem::path& path) {
-  if (std::filesystem::exists(std::filesystem::symlink_status(path))) {
-    throw_usage("{}: exists already", printable_path(path));
-  }
-  return path.string() + ".partial-" + std::to_string(::getpid());
-}
-
-std::string logits_header(std::int64_t windows, std::int64_t positions, std::int64_t vocab) {
-  TensorInfo logits;
-  logits.name = "logits";
-  logits.dtype = DType::kF32;
-  logits.shape = {windows, positions, vocab};
-  logits.end = tensor_bytes(logits.dtype, logits.shape);
-  return encode_safetensors_header(std::span(&logits, 1), {{"format", "pt"}});
-}
-
-// A file of F32 `logits` [windows, positions, V] that is written batch by batch and gets its name
-// when it is complete.
-class LogitsFile {
- public:
-  // Throws kUsage if `path` exists.
-  LogitsFile(std::filesystem::path path, std::int64_t windows, std::int64_t positions,
-             std::int64_t vocab)
-      : path_(std::move(path)), staging_(staging_name(path_)), file_(File::create(staging_)) {
-    const std::string header = logits_header(windows, positions, vocab);
-    file_.write_at(0, std::as_bytes(std::span(header)));
-    offset_ = header.size();
-  }
-  LogitsFile(const LogitsFile&) = delete;
-  LogitsFile& operator=(const LogitsFile&) = delete;
-  ~LogitsFile() {
-    std::error_code ignored;
-    std::filesystem::remove(staging_, ignored);  // a published file is no longer there
-  }
-
-  // Appends the next windows, [count, positions, V] on any device. `source` and `first`, the number
-  // of the first window, are for the error.
-  void append(const at::Tensor& logits, const std::filesystem::path& source, std::int64_t first) {
-    const at::Tensor stored = logits.to(at::kCPU, at::kFloat).contiguous();
-    if (!stored.isfinite().all().item<bool>()) {
-      throw_bad_input("{}: windows {} to {}: NaN or infinity among the logits; nothing was written",
-                      printable_path(source), first, first + stored.size(0) - 1);
-    }
-    file_.write_at(offset_, bytes_of(stored));
-    offset_ += stored.nbytes();
-  }
-
-  void publish() {
-    file_.sync_and_close();
-    std::error_code fault;
-    std::filesystem::create_hard_link(staging_, path_, fault);  // never replaces, unlike a rename
-    if (fault) {
-      throw_environment("{}: cannot publish: {}", printable_path(path_), fault.message());
-    }
-  }
-
- private:
-  std::filesystem::path path_, staging_;
-  File file_;
-  std::uint64_t offset_ = 0;
-};
 
 void check_settings(const EvaluationSettings& settings) {
   if (settings.context < 1 || settings.batch < 1 || settings.max_tokens.value_or(1) < 1) {
@@ -245,16 +182,30 @@ void write_logits(const Transformer& model, const TokenFile& file,
           ? predictions_in({.objective = Objective::kContinuation}, settings.context)
           : settings.context;
   file.check_vocabulary(model.spec().vocab_size);
-  LogitsFile pending(path, windows, positions, model.lm_head().size(0));
-  for (std::int64_t first = 0; first < windows; first += settings.batch) {
-    throw_if_stopped(stop, "evaluation was stopped");
-    const std::int64_t count = std::min(settings.batch, windows - first);
-    const at::Tensor ids = read_windows(file, {}, first, count, settings.context, settings.context);
-    pending.append(window_logits(model, ids.to(model.device())), file.path(), first);
-    call_if_given(progress, first + count, windows);
-  }
+  StagedDirectory staged(path);
+  const OutputTensor output{"logits", DType::kF32, {windows, positions, model.lm_head().size(0)}};
+  SafetensorsWriter writer(staged.path(), std::span(&output, 1), {},
+                           std::numeric_limits<std::uint64_t>::max());
+  writer.write_parts(output.name, [&](const TensorSink& sink) {
+    for (std::int64_t first = 0; first < windows; first += settings.batch) {
+      throw_if_stopped(stop, "evaluation was stopped");
+      const std::int64_t count = std::min(settings.batch, windows - first);
+      const at::Tensor ids =
+          read_windows(file, {}, first, count, settings.context, settings.context);
+      const at::Tensor logits = window_logits(model, ids.to(model.device()));
+      const at::Tensor stored = logits.to(at::kCPU, at::kFloat).contiguous();
+      if (!stored.isfinite().all().item<bool>()) {
+        throw_bad_input(
+            "{}: windows {} to {}: NaN or infinity among the logits; nothing was written",
+            printable_path(file.path()), first, first + count - 1);
+      }
+      sink(bytes_of(stored));
+      call_if_given(progress, first + count, windows);
+    }
+  });
   check_stop();
-  pending.publish();
+  writer.finish();
+  staged.publish_file("model.safetensors");
 }
 
 namespace {
@@ -284,7 +235,7 @@ Parameters planned_parameters(const ConversionPlan& plan, const Model& source,
   for (const TensorStep& step : plan.steps) {
     steps.emplace(step.output.name, &step);
   }
-  AttentionPooler pooler = pooler_of(plan, source.checkpoint);
+  AttentionPooler pooler(plan, source.checkpoint);
   std::vector<Parameters::Entry> entries;
   for (const ExpectedTensor& tensor : expected_tensors(part)) {
     const TensorStep& step = *steps.at(tensor.name);
@@ -305,11 +256,6 @@ at::Tensor logits_of(const ModelSpec& spec, const Parameters& parameters,
   return model.logits(model.hidden_states(tokens)).to(at::kDouble);
 }
 
-std::size_t layers_per_run(const ModelSpec& spec) {
-  const std::int64_t parameters = count_parameters(part_of(spec, 0, 1));
-  return static_cast<std::size_t>(std::max<std::int64_t>(1, kRunParameters / parameters));
-}
-
 // Compares `reference` with a model of `result`'s form whose parameters `parameters_of` gives for a
 // part of it.
 LogitComparison compare_parts(const ConversionPlan& reference, const Model& source,
@@ -322,7 +268,8 @@ LogitComparison compare_parts(const ConversionPlan& reference, const Model& sour
   const at::Tensor tokens =
       at::randint(0, spec.vocab_size, {1, length}, at::detail::createCPUGenerator(1), at::kLong);
   const std::size_t layers = spec.layers.size();
-  const std::size_t run = layers_per_run(spec);
+  const auto run = static_cast<std::size_t>(
+      std::max<std::int64_t>(1, kRunParameters / count_parameters(part_of(spec, 0, 1))));
   LogitComparison comparison;
   for (std::size_t begin = 0; begin < layers; begin += run) {
     throw_if_stopped(stop, "interrupted; nothing was left behind");

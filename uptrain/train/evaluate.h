@@ -63,8 +63,8 @@ Evaluation evaluate(const Transformer& model, const TokenFile& file,
 
 /// Writes `path`, a safetensors file with F32 `logits` of consecutive windows of exactly `context`
 /// tokens: [windows, context, V], for encoder-decoders [windows, ⌈context/2⌉, V], see
-/// window_logits(). Throws kUsage if `path` exists, kBadInput for NaN or infinities; it appears
-/// when it is complete.
+/// window_logits(). Creates missing parents. Throws kUsage if `path` exists, kBadInput for NaN
+/// or infinities, kEnvironment without enough space; it appears when it is complete.
 void write_logits(const Transformer& model, const TokenFile& file,
                   const EvaluationSettings& settings, const std::filesystem::path& path,
                   const CountProgress& progress, const std::atomic<bool>& stop);

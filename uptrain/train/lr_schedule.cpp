@@ -14,8 +14,8 @@ namespace regroup {
 
 namespace {
 
-constexpr LrScheduleKind kKinds[] = {LrScheduleKind::kCosine, LrScheduleKind::kWarmupStableDecay,
-                                     LrScheduleKind::kConstant, LrScheduleKind::kInverseSqrt};
+// In the order of LrScheduleKind.
+constexpr std::string_view kScheduleNames[] = {"cosine", "wsd", "constant", "inverse-sqrt"};
 constexpr std::int64_t kFlatSteps = 10'000;  // T5's learning rate is constant for as many steps
 
 // The fraction of `steps` steps that are done: 0 to 1.
@@ -24,26 +24,29 @@ double fraction_done(std::int64_t done, std::int64_t steps) {
   return std::clamp(static_cast<double>(done) / all, 0.0, 1.0);
 }
 
+constexpr std::array kRates{0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003};
+
+constexpr double kNearlyAsGood = 1.5;
+
+double ordered(double error) {
+  return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
+}
+
+double error_at(const RateTrial& trial, std::size_t index) { return ordered(trial(kRates[index])); }
+
 }  // namespace
 
 std::string_view name_of(LrScheduleKind kind) {
-  switch (kind) {
-    case LrScheduleKind::kCosine: return "cosine";
-    case LrScheduleKind::kWarmupStableDecay: return "wsd";
-    case LrScheduleKind::kConstant: return "constant";
-    case LrScheduleKind::kInverseSqrt: return "inverse-sqrt";
-  }
-  return "cosine";
+  return kScheduleNames[static_cast<std::size_t>(kind)];
 }
 
 LrScheduleKind parse_lr_schedule(std::string_view text) {
-  for (const LrScheduleKind kind : kKinds) {
-    if (text == name_of(kind)) {
-      return kind;
-    }
+  const auto* found = std::ranges::find(kScheduleNames, text);
+  if (found == std::end(kScheduleNames)) {
+    throw_usage("schedule is \"{}\", allowed are cosine, wsd, constant and inverse-sqrt",
+                printable(text));
   }
-  throw_usage("schedule is \"{}\", allowed are cosine, wsd, constant and inverse-sqrt",
-              printable(text));
+  return static_cast<LrScheduleKind>(found - kScheduleNames);
 }
 
 double LrSchedule::at(std::int64_t step) const {
@@ -103,20 +106,6 @@ bool LossSpikeDetector::stands_out(double loss) const {
   return loss > 1.1 * usual && loss > usual + 6 * deviation;
 }
 
-namespace {
-
-constexpr std::array kRates{0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003};
-
-constexpr double kNearlyAsGood = 1.5;
-
-double ordered(double error) {
-  return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
-}
-
-double error_at(const RateTrial& trial, std::size_t index) { return ordered(trial(kRates[index])); }
-
-}  // namespace
-
 double RateSearch::best(const RateTrial& trial) {
   const std::size_t start = last_;
   double least = error_at(trial, start);
@@ -139,9 +128,7 @@ double RateSearch::best(const RateTrial& trial) {
 
 double rate_of_longer_run(const std::map<double, double>& errors, double before) {
   const auto best =
-      std::min_element(errors.begin(), errors.end(), [](const auto& left, const auto& right) {
-        return ordered(left.second) < ordered(right.second);
-      });
+      std::ranges::min_element(errors, {}, [](const auto& trial) { return ordered(trial.second); });
   double rate = best->first;
   for (const auto& [each, error] : errors) {
     if (error < before && error <= kNearlyAsGood * best->second) {

@@ -53,8 +53,7 @@ struct LrSchedule {
 /// warm-up of one step in twenty.
 LrSchedule fitting_schedule(double peak, std::int64_t steps);
 
-// Tracks the recent mean of the loss and detects loss spikes.
-
+/// Tracks the recent mean of the loss and detects loss spikes.
 class LossSpikeDetector {
  public:
   /// Number of losses in the mean that a new one is compared with.
@@ -73,8 +72,6 @@ class LossSpikeDetector {
   std::deque<double> losses_;
   bool above_ = false;
 };
-
-// Finds a learning rate by short trials.
 
 /// The error that a short training reaches with this learning rate.
 using RateTrial = std::function<double(double rate)>;

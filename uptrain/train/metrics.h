@@ -40,9 +40,7 @@ StackTokens tokens_of(const Task& task, std::int64_t sequence_length);
 double training_flops_per_token(const ModelSpec& spec, const Task& task,
                                 std::int64_t sequence_length);
 
-// The metrics of a run: one JSON object per line, appended during the run.
-
-/// An append-only file of JSON lines, each with its "step".
+/// The metrics of a run: an append-only file of JSON lines, each with its "step".
 class MetricsLog {
  public:
   /// Opens or creates `path` and truncates it after `last_step`: lines of later steps, which a

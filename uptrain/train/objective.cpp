@@ -15,6 +15,10 @@ namespace regroup {
 
 namespace {
 
+// In the order of Objective.
+constexpr std::string_view kObjectives[] = {"next_token", "masked_tokens", "continuation",
+                                            "span_corruption", "text_infilling"};
+
 std::int64_t masked_in(std::int64_t context) {
   return std::max<std::int64_t>(1, context * 15 / 100);
 }
@@ -166,12 +170,16 @@ void check_token(std::string_view what, std::int64_t token, const ModelSpec& spe
   }
 }
 
-// `missing`: what to say if it is not known.
-std::int64_t mask_token_of(const TaskSettings& settings, const ModelSpec& spec,
-                           std::string_view missing) {
+std::int64_t mask_token_of(Objective objective, const TaskSettings& settings,
+                           const ModelSpec& spec) {
   const auto token = settings.mask_token ? settings.mask_token : spec.mask_token;
   if (!token) {
-    throw_usage("{}", missing);
+    throw_usage("{}",
+                objective == Objective::kMaskedTokens
+                    ? "the config has no mask_token_id, so --mask-token is needed: 103 in BERT's "
+                      "vocabularies, 50264 in RoBERTa's"
+                    : "no tokenizer file names <mask>, so --mask-token is needed: 50264 in BART's "
+                      "vocabularies, 250026 in mBART's, 250053 in mBART-50's");
   }
   check_token("mask token", *token, spec);
   return *token;
@@ -198,25 +206,15 @@ void check_enough(const Sentinels& sentinels, std::int64_t context) {
 
 Hiding make_hiding(Objective objective, const TaskSettings& settings, const ModelSpec& spec,
                    std::int64_t context) {
-  Hiding hiding{.seed = settings.seed};
-  if (objective == Objective::kMaskedTokens) {
-    hiding.token = mask_token_of(
-        settings, spec,
-        "the config has no mask_token_id, so --mask-token is needed: 103 in BERT's vocabularies, "
-        "50264 in RoBERTa's");
-    return hiding;
-  }
-  hiding.token = objective == Objective::kSpanCorruption
-                     ? first_sentinel_of(settings, spec)
-                     : mask_token_of(settings, spec,
-                                     "no tokenizer file names <mask>, so --mask-token is needed: "
-                                     "50264 in BART's vocabularies, 250026 in mBART's, 250053 in "
-                                     "mBART-50's");
-  if (settings.end_token) {
+  const bool by_sentinels = objective == Objective::kSpanCorruption;
+  Hiding hiding{.token = by_sentinels ? first_sentinel_of(settings, spec)
+                                      : mask_token_of(objective, settings, spec),
+                .seed = settings.seed};
+  if (hides_spans(objective) && settings.end_token) {
     check_token("end token", *settings.end_token, spec);
+    hiding.end_token = settings.end_token;
   }
-  hiding.end_token = settings.end_token;
-  if (objective == Objective::kSpanCorruption) {
+  if (by_sentinels) {
     check_enough(*settings.sentinels, context);
   }
   return hiding;
@@ -238,30 +236,20 @@ void check_lengths(const Task& task, const ModelSpec& spec, std::int64_t context
 }  // namespace
 
 std::string_view name_of(Objective objective) {
-  switch (objective) {
-    case Objective::kNextToken: return "next_token";
-    case Objective::kMaskedTokens: return "masked_tokens";
-    case Objective::kContinuation: return "continuation";
-    case Objective::kSpanCorruption: return "span_corruption";
-    case Objective::kTextInfilling: return "text_infilling";
-  }
-  return "next_token";
+  return kObjectives[static_cast<std::size_t>(objective)];
 }
 
 Objective parse_objective(std::string_view text) {
   std::string name(text);
-  std::replace(name.begin(), name.end(), '-', '_');
-  for (const Objective objective :
-       {Objective::kNextToken, Objective::kMaskedTokens, Objective::kContinuation,
-        Objective::kSpanCorruption, Objective::kTextInfilling}) {
-    if (name == name_of(objective)) {
-      return objective;
-    }
+  std::ranges::replace(name, '-', '_');
+  const auto* found = std::ranges::find(kObjectives, name);
+  if (found == std::end(kObjectives)) {
+    throw_usage(
+        "objective is \"{}\", allowed are next-token, masked-tokens, continuation, "
+        "span-corruption and text-infilling",
+        printable(text));
   }
-  throw_usage(
-      "objective is \"{}\", allowed are next-token, masked-tokens, continuation, "
-      "span-corruption and text-infilling",
-      printable(text));
+  return static_cast<Objective>(found - kObjectives);
 }
 
 bool hides_spans(Objective objective) {

@@ -1,5 +1,7 @@
 #include "uptrain/train/optimizer.h"
 
+#include <algorithm>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -15,22 +17,21 @@
 
 namespace regroup {
 
-std::string_view name_of(MemoryMode mode) {
-  switch (mode) {
-    case MemoryMode::kFull: return "full";
-    case MemoryMode::kCompact: return "compact";
-    case MemoryMode::kHost: return "host";
-  }
-  return "full";
-}
+namespace {
+
+// In the order of MemoryMode.
+constexpr std::string_view kMemoryModes[] = {"full", "compact", "host"};
+
+}  // namespace
+
+std::string_view name_of(MemoryMode mode) { return kMemoryModes[static_cast<std::size_t>(mode)]; }
 
 MemoryMode parse_memory_mode(std::string_view text) {
-  for (const MemoryMode mode : {MemoryMode::kFull, MemoryMode::kCompact, MemoryMode::kHost}) {
-    if (text == name_of(mode)) {
-      return mode;
-    }
+  const auto* found = std::ranges::find(kMemoryModes, text);
+  if (found == std::end(kMemoryModes)) {
+    throw_usage("memory is \"{}\", allowed are full, compact and host", printable(text));
   }
-  throw_usage("memory is \"{}\", allowed are full, compact and host", printable(text));
+  return static_cast<MemoryMode>(found - kMemoryModes);
 }
 
 std::string_view name_of(OptimizerKind kind) {
@@ -44,14 +45,6 @@ OptimizerKind parse_optimizer(std::string_view text) {
     }
   }
   throw_usage("optimizer is \"{}\", allowed are adamw and adafactor", printable(text));
-}
-
-std::unique_ptr<Optimizer> make_optimizer(const MasterWeights& masters,
-                                          const OptimizerSettings& settings) {
-  if (settings.kind == OptimizerKind::kAdafactor) {
-    return std::make_unique<Adafactor>(masters, settings);
-  }
-  return std::make_unique<AdamW>(masters, settings);
 }
 
 double optimizer_state_bytes(const OptimizerSettings& settings, const Shape& shape) {
@@ -83,112 +76,128 @@ bool has_fused_adamw(const MasterWeights& masters) {
          can_fuse_adamw(options.device());
 }
 
-}  // namespace
-
-AdamW::AdamW(MasterWeights masters, const OptimizerSettings& settings)
-    : masters_(std::move(masters)), settings_(settings), fused_(has_fused_adamw(masters_)) {
-  std::vector<std::size_t> decayed;
-  std::vector<std::size_t> kept;
-  for (std::size_t i = 0; i < masters_.size(); ++i) {
-    (masters_.sizes(i).size() >= 2 ? decayed : kept).push_back(i);
-    const auto options = masters_.options(i);
+// Loshchilov & Hutter, Decoupled weight decay, https://arxiv.org/abs/1711.05101: with t counting
+// the updates made,
+//   m = β₁m + (1-β₁)g    v = β₂v + (1-β₂)g²
+//   w = w - lr·λ·w - lr · (m / (1-β₁ᵗ)) / (√(v / (1-β₂ᵗ)) + ε)
+// Clipping and the check for finite gradients are fused into its single pass.
+class AdamW final : public Optimizer {
+ public:
+  AdamW(MasterWeights masters, const OptimizerSettings& settings)
+      : masters_(std::move(masters)),
+        settings_(settings),
+        fused_(has_fused_adamw(masters_)),
+        count_(at::zeros({}, masters_.options(0).dtype(at::kFloat))) {
     const bool narrow = settings.moments == Precision::kBf16;
-    for (auto* moments : {&first_moments_, &second_moments_}) {
-      moments->push_back(at::zeros_like(masters_.tensors()[i].value,
-                                        narrow ? options.dtype(at::kBFloat16) : options));
+    std::vector<std::size_t> decayed, kept;
+    for (std::size_t i = 0; i < masters_.size(); ++i) {
+      const auto options = masters_.options(i);
+      for (auto* moments : {&first_moments_, &second_moments_}) {
+        moments->push_back(at::zeros_like(masters_.tensors()[i].value,
+                                          narrow ? options.dtype(at::kBFloat16) : options));
+      }
+      if (narrow || masters_.mode() != MemoryMode::kFull) {
+        batches_.push_back({i});  // what is stored in a narrower type is widened for the update
+      } else {
+        (decay_of(i) != 0.0 ? decayed : kept).push_back(i);
+      }
+    }
+    for (const auto& together : {decayed, kept}) {
+      if (!together.empty()) {
+        batches_.push_back(together);
+      }
     }
   }
-  add_batches(decayed, settings.decay_of_matrices());
-  add_batches(kept, 0.0);
-  count_ = at::zeros({}, masters_.options(0).dtype(at::kFloat));
-}
 
-// What is stored in a narrower type is widened for the update, one tensor at a time.
-void AdamW::add_batches(const std::vector<std::size_t>& members, double weight_decay) {
-  if (settings_.moments == Precision::kBf16 || masters_.mode() != MemoryMode::kFull) {
-    for (const std::size_t member : members) {
-      batches_.push_back({{member}, weight_decay});
+  bool writes_copies() const override { return fused_; }
+
+  void step(const std::vector<at::Tensor>& gradients, double learning_rate,
+            const at::Tensor& gradient_divisor, const at::Tensor& skip) override {
+    const at::NoGradGuard no_gradients;
+    count_.add_(1.0);
+    if (fused_) {
+      step_fused(gradients, learning_rate, gradient_divisor, skip);
+    } else {
+      for (const std::vector<std::size_t>& batch : batches_) {
+        step_batch(batch, gradients, learning_rate, gradient_divisor, skip);
+      }
     }
-  } else if (!members.empty()) {
-    batches_.push_back({members, weight_decay});
-  }
-}
-
-AdamW::Tensors AdamW::pick(const std::vector<std::size_t>& members,
-                           const std::vector<at::Tensor>& gradients) const {
-  Tensors picked;
-  for (const std::size_t member : members) {
-    const at::Tensor weight = masters_.read(member);
-    picked.weights.push_back(weight);
-    // Makes copies of what is narrower than the weight, else takes the tensors themselves. The
-    // CPU's kernel ignores strides, and gradients may be views, such as the columns of a larger
-    // tensor.
-    picked.gradients.push_back(gradients[member].to(weight.scalar_type()).contiguous());
-    picked.first.push_back(first_moments_[member].to(weight.scalar_type()));
-    picked.second.push_back(second_moments_[member].to(weight.scalar_type()));
-  }
-  return picked;
-}
-
-void AdamW::step(const std::vector<at::Tensor>& gradients, double learning_rate,
-                 const at::Tensor& gradient_divisor, const at::Tensor& skip) {
-  const at::NoGradGuard no_gradients;
-  count_.add_(1.0);
-  if (fused_) {
-    step_fused(gradients, learning_rate, gradient_divisor, skip);
     count_.sub_(skip);
-    return;
   }
-  for (const Batch& batch : batches_) {
-    Tensors tensors = pick(batch.members, gradients);
-    const std::vector<at::Tensor> counts(batch.members.size(), count_);
-    at::_fused_adamw_(tensors.weights, tensors.gradients, tensors.first, tensors.second,
-                      /*max_exp_avg_sqs=*/{}, counts, learning_rate, settings_.beta1,
-                      settings_.beta2, batch.weight_decay, settings_.epsilon, /*amsgrad=*/false,
-                      /*maximize=*/false, gradient_divisor, skip);
-    for (std::size_t i = 0; i < batch.members.size(); ++i) {
-      first_moments_[batch.members[i]].copy_(tensors.first[i]);
-      second_moments_[batch.members[i]].copy_(tensors.second[i]);
+
+  std::vector<Parameters::Entry> state() const override {
+    std::vector<Parameters::Entry> tensors;
+    for (std::size_t i = 0; i < masters_.size(); ++i) {
+      const std::string& name = masters_.tensors()[i].name;
+      tensors.push_back({"first_moment." + name, first_moments_[i]});
+      tensors.push_back({"second_moment." + name, second_moments_[i]});
     }
-    tensors.gradients.clear();  // before masters are split, which takes memory
-    tensors.first.clear();
-    tensors.second.clear();
-    for (std::size_t i = 0; i < batch.members.size(); ++i) {
-      masters_.write(batch.members[i], tensors.weights[i]);
+    tensors.push_back({"optimizer.count", count_});
+    return tensors;
+  }
+
+ private:
+  double decay_of(std::size_t master) const {
+    return masters_.tensors()[master].value.dim() >= 2 ? settings_.decay_of_matrices() : 0.0;
+  }
+
+  // By the device's own kernel, one pass over each tensor.
+  void step_fused(const std::vector<at::Tensor>& gradients, double learning_rate,
+                  const at::Tensor& gradient_divisor, const at::Tensor& skip) {
+    for (std::size_t i = 0; i < masters_.size(); ++i) {
+      update_by_fused_adamw({.master = masters_.tensors()[i].value,
+                             .copy = masters_.copy(i),
+                             .first = first_moments_[i],
+                             .second = second_moments_[i],
+                             .gradient = gradients[i]},
+                            {.rate = learning_rate,
+                             .decay = learning_rate * decay_of(i),
+                             .beta1 = settings_.beta1,
+                             .beta2 = settings_.beta2,
+                             .epsilon = settings_.epsilon},
+                            {gradient_divisor, skip, count_});
     }
   }
-  count_.sub_(skip);
-}
 
-void AdamW::step_fused(const std::vector<at::Tensor>& gradients, double learning_rate,
-                       const at::Tensor& gradient_divisor, const at::Tensor& skip) {
-  for (std::size_t i = 0; i < masters_.size(); ++i) {
-    const double decay = masters_.sizes(i).size() >= 2 ? settings_.decay_of_matrices() : 0.0;
-    update_by_fused_adamw({.master = masters_.tensors()[i].value,
-                           .copy = masters_.copy(i),
-                           .first = first_moments_[i],
-                           .second = second_moments_[i],
-                           .gradient = gradients[i]},
-                          {.rate = learning_rate,
-                           .decay = learning_rate * decay,
-                           .beta1 = settings_.beta1,
-                           .beta2 = settings_.beta2,
-                           .epsilon = settings_.epsilon},
-                          {gradient_divisor, skip, count_});
+  // By LibTorch's kernel, on masters of the same decay.
+  void step_batch(const std::vector<std::size_t>& batch, const std::vector<at::Tensor>& all,
+                  double learning_rate, const at::Tensor& gradient_divisor,
+                  const at::Tensor& skip) {
+    std::vector<at::Tensor> weights, gradients, first, second;
+    for (const std::size_t i : batch) {
+      weights.push_back(masters_.read(i));
+      const at::ScalarType type = weights.back().scalar_type();
+      // Makes copies of what is narrower than the weight, else takes the tensors themselves. The
+      // CPU's kernel ignores strides, and gradients may be views, such as the columns of a larger
+      // tensor.
+      gradients.push_back(all[i].to(type).contiguous());
+      first.push_back(first_moments_[i].to(type));
+      second.push_back(second_moments_[i].to(type));
+    }
+    const std::vector<at::Tensor> counts(batch.size(), count_);
+    at::_fused_adamw_(weights, gradients, first, second, /*max_exp_avg_sqs=*/{}, counts,
+                      learning_rate, settings_.beta1, settings_.beta2, decay_of(batch.front()),
+                      settings_.epsilon, /*amsgrad=*/false, /*maximize=*/false, gradient_divisor,
+                      skip);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      first_moments_[batch[i]].copy_(first[i]);
+      second_moments_[batch[i]].copy_(second[i]);
+    }
+    gradients.clear();  // before masters are split, which takes memory
+    first.clear();
+    second.clear();
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      masters_.write(batch[i], weights[i]);
+    }
   }
-}
 
-std::vector<Parameters::Entry> AdamW::state() const {
-  std::vector<Parameters::Entry> tensors;
-  for (std::size_t i = 0; i < masters_.size(); ++i) {
-    tensors.push_back({"first_moment." + masters_.name(i), first_moments_[i]});
-    tensors.push_back({"second_moment." + masters_.name(i), second_moments_[i]});
-  }
-  tensors.push_back({"optimizer.count", count_});
-  return tensors;
-}
-
-namespace {
+  MasterWeights masters_;
+  OptimizerSettings settings_;
+  bool fused_;
+  std::vector<std::vector<std::size_t>> batches_;  // masters that one call updates together
+  std::vector<at::Tensor> first_moments_, second_moments_;
+  at::Tensor count_;  // updates made
+};
 
 constexpr double kDecayExponent = -0.8;
 constexpr double kSmallestSquare = 1e-30;
@@ -203,80 +212,110 @@ void decay_towards(const at::Tensor& moment, const at::Tensor& value, const at::
   moment.copy_(at::where(skip, moment, moment * beta + value * (1.0 - beta)));
 }
 
-}  // namespace
-
-Adafactor::Adafactor(MasterWeights masters, const OptimizerSettings& settings)
-    : masters_(std::move(masters)), settings_(settings) {
-  for (std::size_t i = 0; i < masters_.size(); ++i) {
-    const std::vector<std::int64_t> shape = masters_.sizes(i).vec();
-    const auto options = masters_.options(i);
-    Moments moments;
-    if (shape.size() >= 2) {
+// Second moments of a matrix are kept as one row and one column. Shazeer & Stern 2018,
+// https://arxiv.org/abs/1804.04235, algorithms 4 and 5 with a given learning rate and no first
+// moment, as T5 was trained. With t counting the updates made, β = 1 - t^-0.8 and means taken over
+// the last two dimensions of a tensor [..., m, n]:
+//   R = βR + (1-β) mean_n(g² + 1e-30)    C = βC + (1-β) mean_m(g² + 1e-30)
+//   u = g / √(R Cᵀ / mean(R))            (a vector keeps its second moment V whole: u = g / √V)
+//   u = u / max(1, RMS(u))               α = lr · max(1e-3, RMS(w)), or lr alone
+//   w = w - αλw - αu
+class Adafactor final : public Optimizer {
+ public:
+  Adafactor(MasterWeights masters, const OptimizerSettings& settings)
+      : masters_(std::move(masters)),
+        settings_(settings),
+        count_(at::zeros({}, masters_.options(0).dtype(at::kDouble))) {
+    for (std::size_t i = 0; i < masters_.size(); ++i) {
+      const std::vector<std::int64_t> shape = masters_.tensors()[i].value.sizes().vec();
+      const auto options = masters_.options(i);
+      Moments& moments = moments_.emplace_back();
+      if (shape.size() < 2) {
+        moments.whole = at::zeros(shape, options);
+        continue;
+      }
       std::vector<std::int64_t> columns(shape.begin(), shape.end() - 2);
       columns.push_back(shape.back());
       moments.rows = at::zeros({shape.data(), shape.size() - 1}, options);
       moments.columns = at::zeros(columns, options);
+    }
+  }
+
+  void step(const std::vector<at::Tensor>& gradients, double learning_rate,
+            const at::Tensor& gradient_divisor, const at::Tensor& skip) override {
+    const at::NoGradGuard no_gradients;
+    const at::Tensor skipped = skip.to(at::kBool);
+    count_.add_(1.0 - skip);
+    const at::Tensor beta = 1.0 - count_.clamp_min(1.0).pow(kDecayExponent);
+    for (std::size_t i = 0; i < masters_.size(); ++i) {
+      const at::Tensor weight = masters_.read(i);
+      at::Tensor update = update_of(
+          moments_[i], gradients[i].to(weight.scalar_type()) / gradient_divisor, beta, skipped);
+      if (weight.dim() >= 2 && settings_.decay_of_matrices() != 0.0) {
+        update.add_(weight, settings_.decay_of_matrices());
+      }
+      update.mul_(learning_rate);
+      if (settings_.scale_by_parameter) {
+        update.mul_(root_mean_square(weight).clamp_min(kSmallestSize));
+      }
+      weight.copy_(at::where(skipped, weight, weight - update));
+      update.reset();
+      masters_.write(i, weight);
+    }
+  }
+
+  std::vector<Parameters::Entry> state() const override {
+    std::vector<Parameters::Entry> tensors;
+    for (std::size_t i = 0; i < masters_.size(); ++i) {
+      const std::string& name = masters_.tensors()[i].name;
+      if (moments_[i].whole.defined()) {
+        tensors.push_back({"second_moment." + name, moments_[i].whole});
+      } else {
+        tensors.push_back({"second_moment_rows." + name, moments_[i].rows});
+        tensors.push_back({"second_moment_columns." + name, moments_[i].columns});
+      }
+    }
+    tensors.push_back({"optimizer.count", count_});
+    return tensors;
+  }
+
+ private:
+  struct Moments {
+    at::Tensor rows, columns;  // [..., m] and [..., n] of a tensor [..., m, n]
+    at::Tensor whole;          // of a vector or scalar
+  };
+
+  static at::Tensor update_of(const Moments& moments, const at::Tensor& gradient,
+                              const at::Tensor& beta, const at::Tensor& skip) {
+    const at::Tensor square = gradient.square() + kSmallestSquare;
+    at::Tensor update;
+    if (moments.whole.defined()) {
+      decay_towards(moments.whole, square, beta, skip);
+      update = gradient * moments.whole.rsqrt();
     } else {
-      moments.whole = at::zeros(shape, options);
+      decay_towards(moments.rows, square.mean(-1), beta, skip);
+      decay_towards(moments.columns, square.mean(-2), beta, skip);
+      // Divides before multiplying, so that squares of small numbers do not underflow.
+      const at::Tensor rows = (moments.rows / moments.rows.mean(-1, /*keepdim=*/true)).rsqrt();
+      update = gradient * rows.unsqueeze(-1) * moments.columns.rsqrt().unsqueeze(-2);
     }
-    moments_.push_back(std::move(moments));
+    return update / (root_mean_square(update) / kClippingThreshold).clamp_min(1.0);
   }
-  count_ = at::zeros({}, masters_.options(0).dtype(at::kDouble));
-}
 
-void Adafactor::step(const std::vector<at::Tensor>& gradients, double learning_rate,
-                     const at::Tensor& gradient_divisor, const at::Tensor& skip) {
-  const at::NoGradGuard no_gradients;
-  const at::Tensor skipped = skip.to(at::kBool);
-  count_.add_(1.0 - skip);
-  const at::Tensor beta = 1.0 - count_.clamp_min(1.0).pow(kDecayExponent);
-  for (std::size_t i = 0; i < masters_.size(); ++i) {
-    const at::Tensor weight = masters_.read(i);
-    at::Tensor update = update_of(
-        moments_[i], gradients[i].to(weight.scalar_type()) / gradient_divisor, beta, skipped);
-    if (weight.dim() >= 2 && settings_.decay_of_matrices() != 0.0) {
-      update.add_(weight, settings_.decay_of_matrices());
-    }
-    update.mul_(learning_rate);
-    if (settings_.scale_by_parameter) {
-      update.mul_(root_mean_square(weight).clamp_min(kSmallestSize));
-    }
-    weight.copy_(at::where(skipped, weight, weight - update));
-    update.reset();
-    masters_.write(i, weight);
-  }
-}
+  MasterWeights masters_;
+  OptimizerSettings settings_;
+  std::vector<Moments> moments_;
+  at::Tensor count_;  // updates made
+};
 
-at::Tensor Adafactor::update_of(const Moments& moments, const at::Tensor& gradient,
-                                const at::Tensor& beta, const at::Tensor& skip) const {
-  const at::Tensor square = gradient.square() + kSmallestSquare;
-  at::Tensor update;
-  if (moments.whole.defined()) {
-    decay_towards(moments.whole, square, beta, skip);
-    update = gradient * moments.whole.rsqrt();
-  } else {
-    decay_towards(moments.rows, square.mean(-1), beta, skip);
-    decay_towards(moments.columns, square.mean(-2), beta, skip);
-    // Divides before multiplying, so that squares of small numbers do not underflow.
-    const at::Tensor rows = (moments.rows / moments.rows.mean(-1, /*keepdim=*/true)).rsqrt();
-    update = gradient * rows.unsqueeze(-1) * moments.columns.rsqrt().unsqueeze(-2);
-  }
-  return update / (root_mean_square(update) / kClippingThreshold).clamp_min(1.0);
-}
+}  // namespace
 
-std::vector<Parameters::Entry> Adafactor::state() const {
-  std::vector<Parameters::Entry> tensors;
-  for (std::size_t i = 0; i < masters_.size(); ++i) {
-    const std::string& name = masters_.name(i);
-    if (moments_[i].whole.defined()) {
-      tensors.push_back({"second_moment." + name, moments_[i].whole});
-    } else {
-      tensors.push_back({"second_moment_rows." + name, moments_[i].rows});
-      tensors.push_back({"second_moment_columns." + name, moments_[i].columns});
-    }
+std::unique_ptr<Optimizer> make_optimizer(const MasterWeights& masters,
+                                          const OptimizerSettings& settings) {
+  if (settings.kind == OptimizerKind::kAdafactor) {
+    return std::make_unique<Adafactor>(masters, settings);
   }
-  tensors.push_back({"optimizer.count", count_});
-  return tensors;
+  return std::make_unique<AdamW>(masters, settings);
 }
 
 }  // namespace regroup

@@ -48,8 +48,6 @@ class MasterWeights {
   MemoryMode mode() const { return mode_; }
   std::size_t size() const { return masters_.size(); }
   const std::vector<StateTensor>& tensors() const { return masters_; }
-  const std::string& name(std::size_t i) const { return masters_[i].name; }
-  at::IntArrayRef sizes(std::size_t i) const { return masters_[i].value.sizes(); }
 
   /// Type and device of a whole master.
   at::TensorOptions options(std::size_t i) const {
@@ -69,8 +67,6 @@ class MasterWeights {
   std::vector<at::Tensor> copies_;
 };
 
-// The interface of optimizers.
-
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -88,10 +84,11 @@ class Optimizer {
   virtual bool writes_copies() const { return false; }
 
   /// The optimizer's state, to be saved and restored in place: tensors with names derived from the
-  /// masters', such as "first_moment.wte.weight".
+  /// masters', such as "first_moment.wte.weight", and at the end the number of updates made.
   virtual std::vector<Parameters::Entry> state() const = 0;
 };
 
+/// The formulas are in optimizer.cpp.
 enum class OptimizerKind { kAdamW, kAdafactor };
 
 /// "adamw" or "adafactor".
@@ -118,7 +115,8 @@ struct OptimizerSettings {
   }
 };
 
-/// An optimizer that updates `masters` (fp32 or fp64) from now on.
+/// An optimizer that updates `masters` (fp32 or fp64) from now on; moments start at zero, next to
+/// the masters.
 std::unique_ptr<Optimizer> make_optimizer(const MasterWeights& masters,
                                           const OptimizerSettings& settings);
 
@@ -128,92 +126,5 @@ double optimizer_state_bytes(const OptimizerSettings& settings, const Shape& sha
 /// The divisor, at least 1, that clips gradients of that norm to `max_norm`. A `max_norm` of 0
 /// disables clipping.
 at::Tensor clipping_divisor(const at::Tensor& norm, double max_norm);
-
-// AdamW on master weights; clipping and the check for finite gradients are fused into its single
-// pass.
-
-/// Loshchilov & Hutter, Decoupled weight decay, https://arxiv.org/abs/1711.05101: with t counting
-/// the updates made,
-///   m = β₁m + (1-β₁)g    v = β₂v + (1-β₂)g²
-///   w = w - lr·λ·w - lr · (m / (1-β₁ᵗ)) / (√(v / (1-β₂ᵗ)) + ε)
-class AdamW : public Optimizer {
- public:
-  /// Updates `masters` (fp32 or fp64) from now on; moments start at zero, next to the masters.
-  AdamW(MasterWeights masters, const OptimizerSettings& settings);
-
-  void step(const std::vector<at::Tensor>& gradients, double learning_rate,
-            const at::Tensor& gradient_divisor, const at::Tensor& skip) override;
-
-  std::vector<Parameters::Entry> state() const override;
-
-  bool writes_copies() const override { return fused_; }
-
-  /// First moments, one per parameter.
-  const std::vector<at::Tensor>& first_moments() const { return first_moments_; }
-  /// Updates made, an fp32 scalar.
-  const at::Tensor& count() const { return count_; }
-
- private:
-  // Parameters that one call updates together.
-  struct Batch {
-    std::vector<std::size_t> members;
-    double weight_decay = 0.0;
-  };
-  void add_batches(const std::vector<std::size_t>& members, double weight_decay);
-
-  // Tensors of one call of the fused update; copies where another type is stored.
-  struct Tensors {
-    std::vector<at::Tensor> weights, gradients, first, second;
-  };
-  Tensors pick(const std::vector<std::size_t>& members,
-               const std::vector<at::Tensor>& gradients) const;
-
-  void step_fused(const std::vector<at::Tensor>& gradients, double learning_rate,
-                  const at::Tensor& gradient_divisor, const at::Tensor& skip);
-
-  MasterWeights masters_;
-  OptimizerSettings settings_;
-  bool fused_;  // by the device's own kernel, one pass over each tensor
-  std::vector<Batch> batches_;
-  std::vector<at::Tensor> first_moments_;
-  std::vector<at::Tensor> second_moments_;
-  at::Tensor count_;
-};
-
-// Adafactor on master weights: second moments of a matrix kept as one row and one column.
-
-/// Shazeer & Stern 2018, https://arxiv.org/abs/1804.04235, algorithms 4 and 5 with a given learning
-/// rate and no first moment, as T5 was trained. With t counting the updates made, β = 1 - t^-0.8
-/// and means taken over the last two dimensions of a tensor [..., m, n]:
-///   R = βR + (1-β) mean_n(g² + 1e-30)    C = βC + (1-β) mean_m(g² + 1e-30)
-///   u = g / √(R Cᵀ / mean(R))            (a vector keeps its second moment V whole: u = g / √V)
-///   u = u / max(1, RMS(u))               α = lr · max(1e-3, RMS(w)), or lr alone
-///   w = w - αλw - αu
-class Adafactor : public Optimizer {
- public:
-  /// Updates `masters` (fp32 or fp64) from now on; moments start at zero, next to the masters.
-  Adafactor(MasterWeights masters, const OptimizerSettings& settings);
-
-  void step(const std::vector<at::Tensor>& gradients, double learning_rate,
-            const at::Tensor& gradient_divisor, const at::Tensor& skip) override;
-
-  std::vector<Parameters::Entry> state() const override;
-
-  /// Updates made, an fp64 scalar.
-  const at::Tensor& count() const { return count_; }
-
- private:
-  struct Moments {
-    at::Tensor rows, columns;  // [..., m] and [..., n] of a tensor [..., m, n]
-    at::Tensor whole;          // of a vector or scalar
-  };
-  at::Tensor update_of(const Moments& moments, const at::Tensor& gradient, const at::Tensor& beta,
-                       const at::Tensor& skip) const;
-
-  MasterWeights masters_;
-  OptimizerSettings settings_;
-  std::vector<Moments> moments_;
-  at::Tensor count_;
-};
 
 }  // namespace regroup

@@ -29,7 +29,6 @@ constexpr SettingOption kOptions[] = {
     {"document_start", "--documents"},
     {"documents_digest", "--data"},
     {"eval_data_digest", "--eval-data"},
-    {"first_sentinel", "--first-sentinel"},
     {"found_learning_rate", "--lr"},
     {"learning_rate", "--lr"},
     {"max_gradient_norm", "--clip"},
@@ -40,7 +39,6 @@ constexpr SettingOption kOptions[] = {
     {"teacher_temperature", "--temperature"},
     {"teacher_top", "--teacher-logits"},
     {"trained", "--train"},
-    {"version", "--version"},
     {"warmup_steps", "--warmup"},
 };
 

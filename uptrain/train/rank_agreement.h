@@ -13,8 +13,6 @@
 
 namespace regroup {
 
-// Names the settings in which two recipes differ.
-
 /// Each setting that only one of two recipes has, or that differs between them, with the option
 /// that sets it, joined by "; ". Empty if there is none. `form` says how, such as "{} was {}, now
 /// {}": the setting, then its value in `first` and in `second`, "none" where it is missing or null.

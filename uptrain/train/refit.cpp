@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -14,91 +17,96 @@
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "uptrain/model/attention_layer.h"
 #include "uptrain/model/device.h"
+#include "uptrain/model/parameters.h"
 #include "uptrain/train/metrics.h"
 #include "uptrain/train/optimizer.h"
 #include "uptrain/train/trained_weights.h"
 
 namespace regroup {
 
-ScaledLinear::ScaledLinear(const DenseLinear& linear, c10::Device device) {
-  const at::Tensor wide = tensor_of(linear.weight, {linear.outputs, linear.inputs}, c10::kCPU);
-  const double size = wide.square().mean().sqrt().item<double>();
-  scale_ = size > 0.0 ? size : 1.0;
-  weight_ = leaf_of(wide, device);
-  if (!linear.bias.empty()) {
-    bias_ = leaf_of(tensor_of(linear.bias, {linear.outputs}, c10::kCPU), device);
-  }
-}
-
-Linear ScaledLinear::linear() const {
-  return {weight_ * scale_, bias_.defined() ? bias_ * scale_ : at::Tensor()};
-}
-
-void ScaledLinear::add_parameters(const std::string& name,
-                                  std::vector<Parameters::Entry>& entries) const {
-  entries.push_back({name + ".weight", weight_});
-  if (bias_.defined()) {
-    entries.push_back({name + ".bias", bias_});
-  }
-}
-
-void ScaledLinear::write_to(DenseLinear& linear) const {
-  put(weight_, linear.weight);
-  if (bias_.defined()) {
-    put(bias_, linear.bias);
-  }
-}
-
-at::Tensor ScaledLinear::leaf_of(const at::Tensor& wide, c10::Device device) const {
-  return (wide / scale_).to(device, at::kFloat).contiguous().set_requires_grad(true);
-}
-
-void ScaledLinear::put(const at::Tensor& leaf, std::vector<double>& values) const {
-  const at::Tensor wide = (leaf.detach().to(at::kCPU, at::kDouble) * scale_).contiguous();
-  const double* first = wide.const_data_ptr<double>();
-  std::copy(first, first + wide.numel(), values.begin());
-}
-
-AttentionFit::AttentionFit(const AttentionHeads& heads, const AttentionLayer& source,
-                           const at::Tensor& query_order, c10::Device device)
-    : q_(heads.q, device), k_(heads.k, device), v_(heads.v, device), o_(heads.o, device) {
-  rest_.q_norm = source.q_norm;
-  rest_.k_norm = source.k_norm;
-  if (source.alibi) {
-    rest_.alibi = source.alibi->in_order(query_order);
-  }
-  rest_.kv_heads = heads.kv_heads;
-}
-
-AttentionLayer AttentionFit::attention() const {
-  AttentionLayer layer = rest_;
-  layer.q = q_.linear();
-  layer.k = k_.linear();
-  layer.v = v_.linear();
-  layer.o = o_.linear();
-  return layer;
-}
-
-Parameters AttentionFit::parameters() const {
-  std::vector<Parameters::Entry> entries;
-  q_.add_parameters("q", entries);
-  k_.add_parameters("k", entries);
-  v_.add_parameters("v", entries);
-  o_.add_parameters("o", entries);
-  return Parameters(std::move(entries));
-}
-
-void AttentionFit::write_to(AttentionHeads& heads) const {
-  q_.write_to(heads.q);
-  k_.write_to(heads.k);
-  v_.write_to(heads.v);
-  o_.write_to(heads.o);
-}
-
 // Shapes: B windows of T tokens, D hidden size, H query heads, G kv heads, d features per head.
 
 namespace {
+
+// A linear map divided by its RMS, so that one learning rate suits all maps.
+struct ScaledLinear {
+  double scale = 1.0;
+  at::Tensor weight, bias;  // leaves
+
+  ScaledLinear(const DenseLinear& linear, c10::Device device) {
+    const at::Tensor wide = tensor_of(linear.weight, {linear.outputs, linear.inputs}, c10::kCPU);
+    const double size = wide.square().mean().sqrt().item<double>();
+    scale = size > 0.0 ? size : 1.0;
+    const auto leaf_of = [&](const at::Tensor& values) {
+      return (values / scale).to(device, at::kFloat).contiguous().set_requires_grad(true);
+    };
+    weight = leaf_of(wide);
+    if (!linear.bias.empty()) {
+      bias = leaf_of(tensor_of(linear.bias, {linear.outputs}, c10::kCPU));
+    }
+  }
+
+  // The map with its own scale, for a forward pass with gradients.
+  Linear linear() const { return {weight * scale, bias.defined() ? bias * scale : at::Tensor()}; }
+
+  void write_to(DenseLinear& linear) const {
+    const auto put = [&](const at::Tensor& leaf, std::vector<double>& values) {
+      const at::Tensor wide = (leaf.detach().to(at::kCPU, at::kDouble) * scale).contiguous();
+      std::copy_n(wide.const_data_ptr<double>(), wide.numel(), values.begin());
+    };
+    put(weight, linear.weight);
+    if (bias.defined()) {
+      put(bias, linear.bias);
+    }
+  }
+};
+
+// The trainable weights of one attention while it is refitted.
+class AttentionFit {
+ public:
+  // All that is not pooled is as in `source`, see with_heads().
+  AttentionFit(const AttentionHeads& heads, const AttentionLayer& source,
+               std::span<const std::int64_t> query_order, c10::Device device)
+      : q_(heads.q, device),
+        k_(heads.k, device),
+        v_(heads.v, device),
+        o_(heads.o, device),
+        start_(with_heads(source, heads, query_order)) {}
+
+  AttentionLayer attention() const {
+    AttentionLayer layer = start_;
+    layer.q = q_.linear();
+    layer.k = k_.linear();
+    layer.v = v_.linear();
+    layer.o = o_.linear();
+    return layer;
+  }
+
+  Parameters parameters() const {
+    std::vector<Parameters::Entry> entries;
+    for (const ScaledLinear* map : {&q_, &k_, &v_, &o_}) {
+      for (const at::Tensor& leaf : {map->weight, map->bias}) {
+        if (leaf.defined()) {
+          entries.push_back({std::to_string(entries.size()), leaf});
+        }
+      }
+    }
+    return Parameters(std::move(entries));
+  }
+
+  void write_to(AttentionHeads& heads) const {
+    q_.write_to(heads.q);
+    k_.write_to(heads.k);
+    v_.write_to(heads.v);
+    o_.write_to(heads.o);
+  }
+
+ private:
+  ScaledLinear q_, k_, v_, o_;
+  AttentionLayer start_;
+};
 
 // A trial of a learning rate: few steps, judged by a part of the text that was held out.
 constexpr std::size_t kMostTrialBatches = 4;
@@ -145,7 +153,7 @@ void learn(const AttentionFit& fit, const RefitTarget& target, std::size_t batch
            const LrSchedule& schedule, const std::atomic<bool>& stop,
            const std::function<void(std::int64_t step, const at::Tensor& error)>& progress) {
   const Parameters parameters = fit.parameters();
-  AdamW optimizer(MasterWeights(parameters), {.weight_decay = 0.0});
+  const auto optimizer = make_optimizer(MasterWeights(parameters), {.weight_decay = 0.0});
   GradientSum gradients(parameters.tensors());
   const at::Tensor go_on =
       at::zeros({}, parameters.tensors().front().options().dtype(at::kFloat).requires_grad(false));
@@ -156,21 +164,17 @@ void learn(const AttentionFit& fit, const RefitTarget& target, std::size_t batch
     const at::Tensor error =
         target.squared_error(fit.attention(), batch) / target.power(batch).clamp_min(1e-30);
     gradients.add(error);
-    optimizer.step(gradients.sums(), schedule.at(step),
-                   clipping_divisor(global_norm(gradients.sums()), 1.0), go_on);
+    optimizer->step(gradients.sums(), schedule.at(step),
+                    clipping_divisor(global_norm(gradients.sums()), 1.0), go_on);
     call_if_given(progress, step + 1, error);
   }
 }
 
-void check_can_refit(const ModelSpec& spec) {
+Batches windows_of(const ModelSpec& spec, const TokenFile& data, const RefitSettings& settings) {
   if (!can_refit(spec)) {
     throw_usage("refitting: {} normalises keys with separate weights for each head",
                 printable(spec.architecture));
   }
-}
-
-Batches windows_of(const ModelSpec& spec, const TokenFile& data, const RefitSettings& settings) {
-  check_can_refit(spec);
   data.check_vocabulary(spec.vocab_size);
   if (settings.steps < 1 || !(settings.learning_rate.value_or(1.0) > 0.0)) {
     throw_usage("refitting needs one step or more and a learning rate above 0");
@@ -249,7 +253,7 @@ RefinementReport Refit::fit(AttentionRole role, std::size_t layer,
       at::tensor(at::ArrayRef<std::int64_t>(query_order.data(), query_order.size()))
           .to(settings_.device);
   const AttentionLayer& rest = role == AttentionRole::kCross ? block.cross : block.attention;
-  const auto start = [&] { return AttentionFit(heads, rest, order, settings_.device); };
+  const auto start = [&] { return AttentionFit(heads, rest, query_order, settings_.device); };
   const RefitTarget target{spec_, role, walk_, order, records_.at(role)};
   const std::size_t learned = batches_ - measured_;
   const auto trial = [&](double rate) {

@@ -8,10 +8,12 @@
 #include <string_view>
 #include <sys/file.h>
 #include <utility>
+#include <vector>
 
 #include "formats/base/callback.h"
 #include "formats/base/checksum.h"
 #include "formats/base/error.h"
+#include "formats/base/file.h"
 #include "formats/base/printable.h"
 #include "formats/version.h"
 #include "uptrain/train/rank_agreement.h"
@@ -24,7 +26,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kRunFile = "run.json";
 constexpr std::string_view kStatePrefix = "state-";
 constexpr std::string_view kDamagedPrefix = "damaged-state-";
-constexpr std::size_t kStatesKept = 2;
 constexpr std::uint64_t kMaxRunBytes = 1U << 20;
 
 std::string identity_of(const Json& recipe, const std::string& model) {
@@ -83,21 +84,23 @@ std::string state_name(std::int64_t step) { return fmt::format("{}{:08}", kState
 
 // The step in a name such as "state-00000120". None for other names, which are not the program's.
 std::optional<std::int64_t> step_of(const std::string& name) {
-  if (!name.starts_with(kStatePrefix)) {
-    return std::nullopt;
-  }
   std::int64_t step = 0;
-  const char* end = name.data() + name.size();
-  const auto [stopped, fault] = std::from_chars(name.data() + kStatePrefix.size(), end, step);
-  const bool whole = fault == std::errc() && stopped == end;
-  return whole && name == state_name(step) ? std::optional(step) : std::nullopt;
+  if (name.starts_with(kStatePrefix)) {
+    std::from_chars(name.data() + kStatePrefix.size(), name.data() + name.size(), step);
+  }
+  return name == state_name(step) ? std::optional(step) : std::nullopt;
 }
 
-bool has_states(const fs::path& run) {
-  const auto is_state = [](const fs::directory_entry& entry) {
-    return step_of(entry.path().filename().string()).has_value();
-  };
-  return std::any_of(fs::directory_iterator(run), fs::directory_iterator(), is_state);
+// The steps of states, complete or not; newest first.
+std::vector<std::int64_t> steps_in(const fs::path& run) {
+  std::vector<std::int64_t> steps;
+  for (const fs::directory_entry& entry : entries_in(run)) {
+    if (const auto step = step_of(entry.path().filename().string())) {
+      steps.push_back(*step);
+    }
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
 }
 
 }  // namespace
@@ -121,7 +124,7 @@ void RunDirectory::check_output(const fs::path& output, bool resume) {
     throw_usage(
         "{}: exists already; {}", printable_path(output),
         !complete ? "name an output that does not exist yet"
-        : has_states(run)
+        : !steps_in(run).empty()
             ? "its run is complete: to go on from the state that it kept, move the output away and "
               "give more --steps"
             : "its run is complete and its states are removed: to go on, uptrain it as the model, "
@@ -174,7 +177,7 @@ RunDirectory RunDirectory::resume(const fs::path& output, const Json& recipe,
   RunDirectory run = join(output, recipe, model);
   run.lock();
   run.changes_ = check_same_run(run.path_ / kRunFile, recipe, model);
-  for (const std::int64_t step : run.steps_there()) {
+  for (const std::int64_t step : steps_in(run.path_)) {
     if (!run.is_saved(step)) {  // left by a killed process: the lock tells that none is writing it
       run.remove_state(step);
     }
@@ -199,17 +202,6 @@ void RunDirectory::lock() {
 
 fs::path RunDirectory::state_path(std::int64_t step) const { return path_ / state_name(step); }
 
-std::vector<std::int64_t> RunDirectory::steps_there() const {
-  std::vector<std::int64_t> steps;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
-    if (const auto step = step_of(entry.path().filename().string())) {
-      steps.push_back(*step);
-    }
-  }
-  std::sort(steps.rbegin(), steps.rend());
-  return steps;
-}
-
 void RunDirectory::save(const TrainingProgress& progress, std::span<const StateTensor> tensors,
                         const StatePart& part) const {
   save_training_state(state_path(progress.step), progress, tensors, identity_, part);
@@ -219,23 +211,12 @@ void RunDirectory::save(const TrainingProgress& progress, std::span<const StateT
   }
 }
 
-void RunDirectory::remove_old_states() const {
-  std::size_t complete = 0;
-  for (const std::int64_t step : steps_there()) {
-    if (complete == kStatesKept) {
-      remove_state(step);
-    } else if (is_saved(step)) {
-      ++complete;
-    }
-  }
-}
-
 std::optional<TrainingProgress> RunDirectory::load_newest(
     std::span<const StateTensor> tensors, const std::function<void(const std::string&)>& warn,
     const Agree& agree, const Check& check) const {
   std::string last_fault;
   std::vector<std::int64_t> damaged;
-  for (const std::int64_t step : steps_there()) {
+  for (const std::int64_t step : steps_in(path_)) {
     if (!is_saved(step)) {
       continue;  // without a part of this program's, see resume()
     }
@@ -254,7 +235,7 @@ std::optional<TrainingProgress> RunDirectory::load_newest(
     throw_bad_input("{}: no state is usable; the last error: {}", printable_path(path_),
                     last_fault);
   }
-  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+  for (const fs::directory_entry& entry : entries_in(path_)) {
     if (entry.path().filename().string().starts_with(kDamagedPrefix)) {
       throw_bad_input("{}: no state is usable; {} could not be read", printable_path(path_),
                       printable_path(entry.path()));
@@ -302,7 +283,7 @@ void RunDirectory::remove_state(std::int64_t step) const {
 }
 
 void RunDirectory::remove_states(std::size_t kept) const {
-  for (const std::int64_t step : steps_there()) {
+  for (const std::int64_t step : steps_in(path_)) {
     if (kept == 0) {
       remove_state(step);
     } else if (is_saved(step)) {

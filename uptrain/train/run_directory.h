@@ -7,7 +7,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "formats/base/file.h"
 #include "formats/base/json.h"
@@ -62,7 +61,7 @@ class RunDirectory {
             const StatePart& part = {}) const;
 
   /// Removes all states of this run before the last two complete ones.
-  void remove_old_states() const;
+  void remove_old_states() const { remove_states(2); }
 
   /// Whether all parts of the state of a step are saved.
   bool is_saved(std::int64_t step) const { return is_complete_state(state_path(step)); }
@@ -99,7 +98,6 @@ class RunDirectory {
   };
 
   void lock();
-  std::vector<std::int64_t> steps_there() const;  // of states, complete or not; newest first
   Loaded load(std::int64_t step, std::span<const StateTensor> tensors, const Check& check) const;
   std::filesystem::path state_path(std::int64_t step) const;
   void set_aside(std::int64_t step) const;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <memory>
 #include <set>
 #include <utility>
@@ -14,16 +13,15 @@
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/softmax.h>
-#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include "converter/convert/execute_plan.h"
 #include "converter/convert/similar_grouping.h"
-#include "converter/pooling/head_moments.h"
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
 #include "uptrain/model/language_model.h"
+#include "uptrain/ops/loss.h"
 
 namespace regroup {
 
@@ -46,15 +44,18 @@ at::Tensor diagonal_sums(const at::Tensor& weights) {
 }  // namespace
 
 void AttentionDistances::add(const Heads& heads, const at::Tensor& mask,
-                             std::optional<std::int64_t> window, const ScoreSettings& settings) {
-  const std::int64_t batch = heads.q.size(0), query_heads = heads.q.size(1);
-  const std::int64_t length = heads.q.size(2);
+                             std::optional<std::int64_t> window, const ScoreSettings& settings,
+                             bool causal) {
+  const at::Tensor queries = heads.q.to(at::kFloat);
+  const std::int64_t batch = queries.size(0), query_heads = queries.size(1);
+  const std::int64_t length = queries.size(2);
   if (!sums_.defined()) {
-    sums_ = at::zeros({query_heads, length}, heads.q.options().dtype(at::kDouble));
+    sums_ = at::zeros({query_heads, length}, queries.options().dtype(at::kDouble));
   }
-  const double factor = scale_of(heads.q, settings.scale);
+  const double factor = scale_of(queries, settings.scale);
   const at::Tensor keys =
-      heads.k.repeat_interleave(query_heads / heads.k.size(1), 1).transpose(2, 3) * factor;
+      heads.k.to(at::kFloat).repeat_interleave(query_heads / heads.k.size(1), 1).transpose(2, 3) *
+      factor;
   const at::Tensor positions = at::arange(length, keys.options().dtype(at::kLong));
   const std::int64_t rows =
       std::clamp<std::int64_t>(kMostScores / (batch * query_heads * length), 1, length);
@@ -64,17 +65,23 @@ void AttentionDistances::add(const Heads& heads, const at::Tensor& mask,
     const at::Tensor distance =
         positions.narrow(0, first, count).unsqueeze(1) - positions;  // [rows, T]
     at::Tensor scores =
-        softcapped(at::matmul(heads.q.narrow(2, first, count), keys), settings.softcap);
+        softcapped(at::matmul(queries.narrow(2, first, count), keys), settings.softcap);
     if (mask.defined()) {
       scores = scores + mask.narrow(2, first, count);
     }
-    const at::Tensor hidden =
-        window ? (distance < 0).logical_or(distance >= *window) : distance < 0;
+    at::Tensor hidden = distance < (causal ? 0 : -length);
+    if (window) {
+      hidden = hidden.logical_or(distance.abs() >= *window);
+    }
     scores = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity());
     const at::Tensor weights = at::softmax(scores, -1).sum(0).to(at::kDouble);
-    // Keys after the query have weight 0: distances begin at 0, in element T - 1 - first.
-    sums_.narrow(1, 0, first + count)
-        .add_(diagonal_sums(weights).narrow(1, length - 1 - first, first + count));
+    // Distance 0 is in element T - 1 - first; keys after the query are before it.
+    const at::Tensor sums = diagonal_sums(weights);
+    const std::int64_t after = length - 1 - first;
+    sums_.narrow(1, 0, first + count).add_(sums.narrow(1, after, first + count));
+    if (!causal) {
+      sums_.narrow(1, 1, after).add_(sums.narrow(1, 0, after).flip(1));
+    }
   }
 }
 
@@ -102,6 +109,7 @@ class Poolers {
     for (const std::int64_t count : counts) {
       ConversionRequest uniform = request;
       uniform.refiner = nullptr;
+      uniform.positions = PositionChange::kKeep;  // those of the block that the heads are put into
       uniform.kv_heads.clear();
       for (const std::int64_t heads : source.spec.kv_heads) {
         uniform.kv_heads.push_back(heads % count == 0 ? std::min(count, heads) : heads);
@@ -112,63 +120,31 @@ class Poolers {
                 plan_conversion(source, uniform), source.checkpoint, [](std::int64_t) {}, stop)
                 .order;
       }
-      plans_.push_back(std::make_unique<ConversionPlan>(plan_conversion(source, uniform)));
-      poolers_.emplace(count, pooler_of(*plans_.back(), source.checkpoint, &stop));
+      auto plan = std::make_unique<const ConversionPlan>(plan_conversion(source, uniform));
+      AttentionPooler pooler(*plan, source.checkpoint, &stop);
+      poolers_.push_back({count, std::move(plan), std::move(pooler)});
     }
   }
 
-  // The attention of one layer with fewer kv heads, and the order of its query heads.
-  struct Pooled {
-    AttentionHeads heads;
-    std::vector<std::int64_t> query_order;
-  };
-  std::vector<Pooled> pooled(std::size_t layer, std::int64_t heads) {
-    std::vector<Pooled> all;
-    std::size_t plan = 0;
-    for (auto& [count, pooler] : poolers_) {
-      const HeadOrder& order = plans_[plan++]->request.order;
-      if (count < heads && heads % count == 0) {
-        const AttentionHeads& found = pooler.layer(AttentionRole::kSelf, layer);
-        all.push_back({found, order.heads(AttentionRole::kSelf, layer, found.query_heads)});
+  // Calls `visit` with the heads of one layer pooled to each number below `kv_heads`, and the order
+  // of their query heads.
+  template <typename Visit>
+  void for_each_pooled(std::size_t layer, std::int64_t kv_heads, Visit visit) {
+    for (auto& [count, plan, pooler] : poolers_) {
+      if (count < kv_heads && kv_heads % count == 0) {
+        const AttentionHeads& heads = pooler.layer(AttentionRole::kSelf, layer);
+        visit(heads, plan->request.order.heads(AttentionRole::kSelf, layer, heads.query_heads));
       }
     }
-    return all;
   }
 
  private:
-  std::vector<std::unique_ptr<ConversionPlan>> plans_;  // in ascending order of kv heads
-  std::map<std::int64_t, AttentionPooler> poolers_;
-};
-
-Linear linear_of(const DenseLinear& linear, c10::Device device) {
-  const auto tensor = [&](const std::vector<double>& values, std::vector<std::int64_t> shape) {
-    return tensor_of(values, std::move(shape), c10::kCPU).to(device, at::kFloat);
+  struct Pooler {
+    std::int64_t kv_heads = 0;
+    std::unique_ptr<const ConversionPlan> plan;  // the pooler refers to it
+    AttentionPooler pooler;
   };
-  return {tensor(linear.weight, {linear.outputs, linear.inputs}),
-          linear.bias.empty() ? at::Tensor() : tensor(linear.bias, {linear.outputs})};
-}
-
-// The block with other heads in its attention.
-Block with_heads(const Block& block, const Poolers::Pooled& pooled, c10::Device device) {
-  const AttentionHeads& heads = pooled.heads;
-  Block changed = block;
-  if (block.attention.alibi) {
-    changed.attention.alibi = block.attention.alibi->in_order(
-        at::tensor(at::ArrayRef<std::int64_t>(pooled.query_order)).to(device));
-  }
-  changed.attention.packing = Packing::kSeparate;
-  changed.attention.q = linear_of(heads.q, device);
-  changed.attention.k = linear_of(heads.k, device);
-  changed.attention.v = linear_of(heads.v, device);
-  changed.attention.o = linear_of(heads.o, device);
-  changed.attention.kv_heads = heads.kv_heads;
-  return changed;
-}
-
-// The hidden states of a text in the model with one layer changed.
-struct Stream {
-  Sensitivity change;
-  Batches hidden;
+  std::vector<Pooler> poolers_;
 };
 
 Batches run(const Block& block, const ModelSpec& spec, const Batches& hidden, const LayerWalk& walk,
@@ -181,19 +157,28 @@ Batches run(const Block& block, const ModelSpec& spec, const Batches& hidden, co
   return result;
 }
 
-double divergence_of(const OutputHead& head, const Batches& source, const Batches& changed) {
-  const auto log_probabilities = [&](const at::Tensor& hidden) {  // [B, T, D] -> [B, T, V]
-    return at::log_softmax(head.logits(hidden), -1);
+// Sets the divergence of each change from the source. `changed`: the last hidden states with it.
+void add_divergences(const OutputHead& head, const Batches& source,
+                     const std::vector<Batches>& changed, std::vector<Sensitivity>& changes,
+                     const std::function<void()>& batch_done, const std::atomic<bool>& stop) {
+  const auto log_probabilities = [&](const at::Tensor& hidden) {  // [B, T, D] -> [B·T, V]
+    return at::log_softmax(
+        logits_of(head.lm_head_inputs(hidden), 0, hidden.size(0) * hidden.size(1)), 1);
   };
-  at::Tensor sum = at::zeros({}, source.front().options().dtype(at::kDouble));
-  std::int64_t tokens = 0;
+  double tokens = 0.0;
   for (std::size_t i = 0; i < source.size(); ++i) {
-    const at::Tensor expected = log_probabilities(source[i]);
-    const at::Tensor found = log_probabilities(changed[i]);
-    sum += (expected.exp() * (expected - found)).sum();
-    tokens += expected.size(0) * expected.size(1);
+    const at::Tensor expected = log_probabilities(source[i]), shares = expected.exp();
+    for (std::size_t change = 0; change < changes.size(); ++change) {
+      throw_if_stopped(stop, "interrupted; nothing was left behind");
+      changes[change].divergence +=
+          (shares * (expected - log_probabilities(changed[change][i]))).sum().item<double>();
+    }
+    tokens += static_cast<double>(expected.size(0));
+    batch_done();
   }
-  return sum.item<double>() / static_cast<double>(tokens);
+  for (Sensitivity& change : changes) {
+    change.divergence /= tokens;
+  }
 }
 
 }  // namespace
@@ -213,36 +198,37 @@ std::vector<Sensitivity> measure_sensitivity(const Model& source, const Conversi
                                              const TokenFile& data, const WindowSettings& windows,
                                              c10::Device device,
                                              const std::function<void(std::size_t)>& progress,
-                                             const std::atomic<bool>& stop) {
+                                             const std::atomic<bool>& stop, at::ScalarType type) {
   const at::NoGradGuard no_gradients;
   const ModelSpec& spec = source.spec;
   check_measurable(spec);
   data.check_vocabulary(spec.vocab_size);
   Poolers poolers(source, request, stop);
-  LayerWalk walk(source, read_windows(data, windows), device);
-  std::vector<Stream> streams;
+  LayerWalk walk(source, read_windows(data, windows), device, type);
+  std::vector<Sensitivity> measured;
+  std::vector<Batches> hidden;  // of the text, in the model with each change
+  std::size_t done = 0;
   while (walk.next()) {
-    for (Stream& stream : streams) {
-      stream.hidden = run(walk.block(), spec, stream.hidden, walk, stop);
+    for (Batches& changed : hidden) {
+      changed = run(walk.block(), spec, changed, walk, stop);
     }
     const std::size_t layer = walk.layer();
     if (spec.attention(AttentionRole::kSelf, layer).present()) {
-      for (const Poolers::Pooled& pooled : poolers.pooled(layer, spec.kv_heads[layer])) {
-        const Block changed = with_heads(walk.block(), pooled, device);
-        streams.push_back(
-            {{layer, pooled.heads.kv_heads, 0.0}, run(changed, spec, walk.hidden(), walk, stop)});
-      }
+      poolers.for_each_pooled(
+          layer, spec.kv_heads[layer],
+          [&](const AttentionHeads& heads, const std::vector<std::int64_t>& query_order) {
+            Block changed = walk.block();
+            changed.attention = with_heads(changed.attention, heads, query_order);
+            measured.push_back({layer, heads.kv_heads, 0.0});
+            hidden.push_back(run(changed, spec, walk.hidden(), walk, stop));
+          });
     }
     walk.run({}, stop);
-    call_if_given(progress, layer + 1);
+    call_if_given(progress, ++done);
   }
-  const OutputHead head(source, device);
-  std::vector<Sensitivity> measured;
-  for (const Stream& stream : streams) {
-    throw_if_stopped(stop, "interrupted; nothing was left behind");
-    measured.push_back(stream.change);
-    measured.back().divergence = divergence_of(head, walk.hidden(), stream.hidden);
-  }
+  add_divergences(
+      OutputHead(source, device, type), walk.hidden(), hidden, measured,
+      [&] { call_if_given(progress, ++done); }, stop);
   return measured;
 }
 

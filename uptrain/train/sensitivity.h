@@ -19,7 +19,7 @@
 
 namespace regroup {
 
-// Measures the distances between queries and the keys that a causal attention attends to.
+// Measures the distances between queries and the keys that an attention attends to.
 //
 // Shapes: B sequences of T positions, H query heads.
 
@@ -35,7 +35,7 @@ class AttentionDistances {
 
   /// Adds the attention of B·T queries, as attend() computes it, or attend_in_window().
   void add(const Heads& heads, const at::Tensor& mask, std::optional<std::int64_t> window,
-           const ScoreSettings& scores);
+           const ScoreSettings& scores, bool causal);
 
   bool any() const { return sums_.defined(); }
 
@@ -64,13 +64,15 @@ void check_measurable(const ModelSpec& spec);
 
 /// Measures every layer of a decoder-only model for every proper divisor of its kv heads. Pools as
 /// in `request`, whose kv_heads are ignored; groups similar heads if its grouping is "similar".
-/// Holds one layer of the source at a time in memory, plus the hidden states of the text for every
-/// layer and divisor. Calls `progress`, unless it is empty, with the number of layers done. Throws
-/// what check_measurable() does, kInterrupted soon after `stop` turns true.
+/// Computes in `type`, log-probabilities in fp32. Holds one layer of the source at a time in
+/// memory, plus the hidden states of the text for every layer and divisor. Calls `progress`, unless
+/// it is empty, with the number of steps done: layers, then batches of windows. Throws what
+/// check_measurable() does, kInterrupted soon after `stop` turns true.
 std::vector<Sensitivity> measure_sensitivity(const Model& source, const ConversionRequest& request,
                                              const TokenFile& data, const WindowSettings& windows,
                                              c10::Device device,
                                              const std::function<void(std::size_t)>& progress,
-                                             const std::atomic<bool>& stop);
+                                             const std::atomic<bool>& stop,
+                                             at::ScalarType type = at::kFloat);
 
 }  // namespace regroup

@@ -7,7 +7,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -113,19 +113,20 @@ std::uint64_t read_hash(const Checkpoint& file, const char* name, std::int64_t r
   return value;
 }
 
+// Whether all tokens of each row differ.
+bool all_differ(const at::Tensor& ids) {
+  const at::Tensor sorted = std::get<0>(ids.sort(1));
+  return sorted.slice(1, 1).ne(sorted.slice(1, 0, -1)).all().item<bool>();
+}
+
+// Whether the probabilities of each row sum to 1, up to their rounding to fp16. False for NaN.
+bool add_up_to_one(const at::Tensor& log_probabilities) {
+  constexpr double kRounding = 0.05;
+  const at::Tensor sums = log_probabilities.exp().sum(1);
+  return sums.sub(1.0).abs().le(kRounding).all().item<bool>();
+}
+
 }  // namespace
-
-std::int64_t TeacherLogitsFacts::samples_in(std::int64_t file) const {
-  return std::min(samples_per_file, samples - file * samples_per_file);
-}
-
-std::uint64_t TeacherLogitsFacts::id_bytes() const {
-  return tensor_bytes(id_type(), {predictions, top});
-}
-
-std::uint64_t TeacherLogitsFacts::probability_bytes() const {
-  return tensor_bytes(DType::kF16, {predictions, top + 1});
-}
 
 Json questions_in(const Json& recipe) {
   constexpr std::array<std::string_view, 11> kKeys{
@@ -238,30 +239,6 @@ std::int64_t predictions_of(const at::Tensor& window, std::int64_t predictions) 
   return std::min(predictions, answered.sum().item<std::int64_t>());
 }
 
-namespace {
-
-// Copies a tensor of `shape` from `bytes`.
-at::Tensor tensor_in(std::span<const std::byte> bytes, at::IntArrayRef shape, at::ScalarType type) {
-  at::Tensor tensor = at::empty(shape, type);
-  std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(tensor.mutable_data_ptr()));
-  return tensor;
-}
-
-// Whether all tokens of each row differ.
-bool all_differ(const at::Tensor& ids) {
-  const at::Tensor sorted = std::get<0>(ids.sort(1));
-  return sorted.slice(1, 1).ne(sorted.slice(1, 0, -1)).all().item<bool>();
-}
-
-// Whether the probabilities of each row sum to 1, up to their rounding to fp16. False for NaN.
-bool add_up_to_one(const at::Tensor& log_probabilities) {
-  constexpr double kRounding = 0.05;
-  const at::Tensor sums = log_probabilities.exp().sum(1);
-  return sums.sub(1.0).abs().le(kRounding).all().item<bool>();
-}
-
-}  // namespace
-
 TeacherLogitsCache TeacherLogitsCache::open(const std::filesystem::path& directory) {
   TeacherLogitsCache answers(directory, read_teacher_logits_facts(directory));
   for (std::int64_t file = 0; file < answers.facts_.files(); ++file) {
@@ -310,13 +287,6 @@ TopKLogits TeacherLogitsCache::read(const at::Tensor& windows, std::int64_t firs
   return {at::cat(ids), at::cat(log_probabilities)};
 }
 
-void TeacherLogitsCache::turn_to(std::int64_t file) {
-  if (file != opened_) {
-    file_.emplace(open_teacher_logits_file(directory_, facts_, file));
-    opened_ = file;
-  }
-}
-
 std::string TeacherLogitsCache::place_of(std::int64_t sample) const {
   return fmt::format("{}: window {}",
                      printable_path(directory_ / teacher_logits_file_name(opened_)), sample);
@@ -329,7 +299,10 @@ std::vector<std::byte> TeacherLogitsCache::read_bytes(const at::Tensor& window,
     throw_usage("{}: teacher logits of {} windows, number {} is needed", printable_path(directory_),
                 facts_.samples, sample);
   }
-  turn_to(sample / facts_.samples_per_file);
+  if (const std::int64_t file = sample / facts_.samples_per_file; file != opened_) {
+    file_.emplace(open_teacher_logits_file(directory_, facts_, file));
+    opened_ = file;
+  }
   StoredLogits stored = read_teacher_logits(*file_, facts_, sample);
   if (stored.window != window_hash(window)) {
     throw_bad_input("{}: the teacher read another window: the token files differ",
@@ -339,12 +312,12 @@ std::vector<std::byte> TeacherLogitsCache::read_bytes(const at::Tensor& window,
 }
 
 TopKLogits TeacherLogitsCache::read_sample(const at::Tensor& window, std::int64_t sample) {
-  const std::vector<std::byte> bytes = read_bytes(window, sample);
-  const std::span<const std::byte> all(bytes);
+  std::vector<std::byte> bytes = read_bytes(window, sample);
+  const auto rows_at = [&](std::uint64_t begin, std::int64_t width, at::ScalarType type) {
+    return at::from_blob(bytes.data() + begin, {facts_.predictions, width}, type);
+  };
   const bool narrow = facts_.id_type() == DType::kU16;
-  at::Tensor ids = tensor_in(all.first(facts_.id_bytes()), {facts_.predictions, facts_.top},
-                             narrow ? at::kShort : at::kInt)
-                       .to(at::kLong);
+  at::Tensor ids = rows_at(0, facts_.top, narrow ? at::kShort : at::kInt).to(at::kLong);
   ids = narrow ? ids.bitwise_and(0xffff) : ids;  // stored without a sign
   if (ids.lt(0).logical_or(ids.ge(facts_.vocab_size)).any().item<bool>()) {
     throw_bad_input("{}: a token is outside the vocabulary of {} tokens", place_of(sample),
@@ -352,9 +325,7 @@ TopKLogits TeacherLogitsCache::read_sample(const at::Tensor& window, std::int64_
   }
   const std::int64_t asked = predictions_of(window, facts_.predictions);
   const at::Tensor log_probabilities =
-      tensor_in(all.subspan(facts_.id_bytes()), {facts_.predictions, facts_.top + 1}, at::kHalf)
-          .narrow(0, 0, asked)
-          .to(at::kFloat);
+      rows_at(facts_.id_bytes(), facts_.top + 1, at::kHalf).narrow(0, 0, asked).to(at::kFloat);
   if (!add_up_to_one(log_probabilities)) {
     throw_bad_input("{}: the probabilities of a prediction do not sum to 1", place_of(sample));
   }

@@ -1,6 +1,7 @@
 // Stored logits of a teacher: the file, and its use.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -42,13 +43,17 @@ struct TeacherLogitsFacts {
   std::int64_t samples_per_file = 0;
 
   std::int64_t files() const { return (samples - 1) / samples_per_file + 1; }
-  std::int64_t samples_in(std::int64_t file) const;
+  std::int64_t samples_in(std::int64_t file) const {
+    return std::min(samples_per_file, samples - file * samples_per_file);
+  }
 
   DType id_type() const { return vocab_size <= 1 << 16 ? DType::kU16 : DType::kU32; }
 
   /// Bytes of one window's ids and log_probabilities.
-  std::uint64_t id_bytes() const;
-  std::uint64_t probability_bytes() const;
+  std::uint64_t id_bytes() const { return tensor_bytes(id_type(), {predictions, top}); }
+  std::uint64_t probability_bytes() const {
+    return tensor_bytes(DType::kF16, {predictions, top + 1});
+  }
 
   /// Bytes of one window in all.
   std::uint64_t sample_bytes() const { return id_bytes() + probability_bytes() + 16; }
@@ -134,7 +139,6 @@ class TeacherLogitsCache {
   TeacherLogitsCache(std::filesystem::path directory, TeacherLogitsFacts facts)
       : directory_(std::move(directory)), facts_(std::move(facts)) {}
 
-  void turn_to(std::int64_t file);
   std::string place_of(std::int64_t sample) const;
   std::vector<std::byte> read_bytes(const at::Tensor& window, std::int64_t sample);
   TopKLogits read_sample(const at::Tensor& window, std::int64_t sample);

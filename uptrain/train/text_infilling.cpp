@@ -15,67 +15,67 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/vocabulary/vocabulary.h"
 #include "uptrain/ops/expert_routing.h"
 
 namespace regroup {
 
 namespace {
 
-constexpr std::uint64_t kMaxTokenizerBytes = 256U << 20;
 constexpr std::string_view kPrefix = "<extra_id_";
+constexpr std::int64_t kHiddenByBart = 30;  // percent of the tokens
 
 using SentinelIds = std::map<std::int64_t, std::int64_t>;  // k -> token
 using NamedTokens = std::vector<std::pair<std::string, std::int64_t>>;
 
+std::optional<std::int64_t> whole_number(std::string_view text) {
+  std::int64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, fault] = std::from_chars(text.data(), end, number);
+  return fault == std::errc() && stopped == end ? std::optional(number) : std::nullopt;
+}
+
 // The number k of "<extra_id_k>".
 std::optional<std::int64_t> sentinel_number(std::string_view text) {
-  std::int64_t number = 0;
   if (!text.starts_with(kPrefix) || !text.ends_with('>')) {
     return std::nullopt;
   }
-  const char* end = text.data() + text.size() - 1;
-  const auto [stopped, fault] = std::from_chars(text.data() + kPrefix.size(), end, number);
-  return fault == std::errc() && stopped == end && number >= 0 ? std::optional(number)
-                                                               : std::nullopt;
+  const auto number = whole_number(text.substr(kPrefix.size(), text.size() - kPrefix.size() - 1));
+  return number.value_or(-1) >= 0 ? number : std::nullopt;
 }
 
-void add(NamedTokens& found, const nlohmann::json& text, const nlohmann::json& id) {
+void add(NamedTokens& found, const SortedJson& text, const SortedJson& id) {
   if (text.is_string() && id.is_number_integer()) {
     found.emplace_back(text.get<std::string>(), id.get<std::int64_t>());
   }
 }
 
 // Reads {"added_tokens_decoder": {"32099": {"content": "<extra_id_0>", …}, …}}.
-void add_from_tokenizer_config(NamedTokens& found, const nlohmann::json& file) {
-  const auto tokens = file.find("added_tokens_decoder");
-  if (tokens == file.end() || !tokens->is_object()) {
+void add_from_tokenizer_config(NamedTokens& found, const SortedJson& file) {
+  const SortedJson& tokens = member_of(file, "added_tokens_decoder");
+  if (!tokens.is_object()) {
     return;
   }
-  for (const auto& [key, token] : tokens->items()) {
-    std::int64_t id = 0;
-    const auto [stopped, fault] = std::from_chars(key.data(), key.data() + key.size(), id);
-    if (fault == std::errc() && stopped == key.data() + key.size() && token.is_object()) {
-      add(found, token.value("content", nlohmann::json()), id);
+  for (const auto& [key, token] : tokens.items()) {
+    if (const auto id = whole_number(key)) {
+      add(found, member_of(token, "content"), *id);
     }
   }
 }
 
 // Reads {"<extra_id_0>": 32099, …}.
-void add_from_added_tokens(NamedTokens& found, const nlohmann::json& file) {
+void add_from_added_tokens(NamedTokens& found, const SortedJson& file) {
   for (const auto& [text, id] : file.items()) {
     add(found, text, id);
   }
 }
 
 // Reads {"added_tokens": [{"id": 32099, "content": "<extra_id_0>", …}, …], …}.
-void add_from_tokenizer(NamedTokens& found, const nlohmann::json& file) {
-  const auto tokens = file.find("added_tokens");
-  if (tokens == file.end() || !tokens->is_array()) {
-    return;
-  }
-  for (const nlohmann::json& token : *tokens) {
-    if (token.is_object()) {
-      add(found, token.value("content", nlohmann::json()), token.value("id", nlohmann::json()));
+void add_from_tokenizer(NamedTokens& found, const SortedJson& file) {
+  const SortedJson& tokens = member_of(file, "added_tokens");
+  if (tokens.is_array()) {
+    for (const SortedJson& token : tokens) {
+      add(found, member_of(token, "content"), member_of(token, "id"));
     }
   }
 }
@@ -87,7 +87,7 @@ struct TokenizerFile {
 
 // The tokens that each tokenizer file of a directory names.
 std::vector<TokenizerFile> read_tokenizer_files(const std::filesystem::path& directory) {
-  using Reader = void (*)(NamedTokens&, const nlohmann::json&);
+  using Reader = void (*)(NamedTokens&, const SortedJson&);
   const std::pair<const char*, Reader> files[] = {
       {"tokenizer_config.json", add_from_tokenizer_config},
       {"added_tokens.json", add_from_added_tokens},
@@ -119,21 +119,48 @@ std::optional<Sentinels> sentinels_in(const SentinelIds& found, const std::files
   return Sentinels{first->second, count};
 }
 
-std::optional<std::int64_t> token_in(const Json& config, const char* key) {
-  if (!config.is_object() || !config.contains(key) || !config[key].is_number_integer()) {
-    return std::nullopt;
-  }
-  return config[key].get<std::int64_t>();
-}
-
 // The language model's own token, otherwise that of the model that it is a part of.
 std::optional<std::int64_t> token_of(const Model& model, const char* key) {
   const Json* part = &model.config;
   for (const std::string& name : model.spec.config_path) {
     part = &part->at(name);
   }
-  const auto own = token_in(*part, key);
-  return own ? own : token_in(model.config, key);
+  for (const Json* config : {part, &model.config}) {
+    if (const Json& token = member_of(*config, key); token.is_number_integer()) {
+      return token.get<std::int64_t>();
+    }
+  }
+  return std::nullopt;
+}
+
+// Cuts `total` into `parts` pieces of at least one each. The ends of all pieces except the last are
+// distinct positions from 1 to total - 1.
+std::vector<std::int64_t> cut(std::int64_t total, std::int64_t parts, std::uint64_t seed,
+                              std::uint64_t stream) {
+  std::vector<std::int64_t> ends{total};
+  if (parts > 1) {
+    const Permutation order(static_cast<std::uint64_t>(total - 1), seed, stream);
+    for (std::int64_t i = 0; i < parts - 1; ++i) {
+      ends.push_back(static_cast<std::int64_t>(order(static_cast<std::uint64_t>(i))) + 1);
+    }
+  }
+  std::sort(ends.begin(), ends.end());
+  for (std::size_t i = ends.size() - 1; i > 0; --i) {
+    ends[i] -= ends[i - 1];
+  }
+  return ends;  // now lengths
+}
+
+// Calls `visit` with the tokens and the spans of each window.
+template <typename Visit>
+void for_each_window(const at::Tensor& ids, std::int64_t first, std::uint64_t seed,
+                     std::int64_t percent, Visit visit) {
+  const at::Tensor all = ids.contiguous();
+  const std::int64_t context = ids.size(1);
+  for (std::int64_t window = 0; window < ids.size(0); ++window) {
+    visit(all.const_data_ptr<std::int64_t>() + window * context,
+          draw_spans(context, seed, static_cast<std::uint64_t>(first + window), percent));
+  }
 }
 
 }  // namespace
@@ -172,43 +199,6 @@ std::optional<std::int64_t> end_token_of(const Model& model) {
   return token_of(model, "eos_token_id");
 }
 
-namespace {
-
-// Cuts `total` into `parts` pieces of at least one each. The ends of all pieces except the last are
-// distinct positions from 1 to total - 1.
-std::vector<std::int64_t> cut(std::int64_t total, std::int64_t parts, std::uint64_t seed,
-                              std::uint64_t stream) {
-  std::vector<std::int64_t> ends{total};
-  if (parts > 1) {
-    const Permutation order(static_cast<std::uint64_t>(total - 1), seed, stream);
-    for (std::int64_t i = 0; i < parts - 1; ++i) {
-      ends.push_back(static_cast<std::int64_t>(order(static_cast<std::uint64_t>(i))) + 1);
-    }
-  }
-  std::sort(ends.begin(), ends.end());
-  for (std::size_t i = ends.size() - 1; i > 0; --i) {
-    ends[i] -= ends[i - 1];
-  }
-  return ends;  // now lengths
-}
-
-// Writes one window's source and answers.
-void corrupt(const std::int64_t* text, const std::vector<std::int64_t>& spans, const Hiding& hiding,
-             std::int64_t* source, std::int64_t* answers) {
-  for (std::size_t i = 0; i < spans.size(); i += 2) {
-    source = std::copy_n(text, spans[i], source);
-    text += spans[i];
-    *source++ = *answers++ = hiding.token - static_cast<std::int64_t>(i / 2);
-    answers = std::copy_n(text, spans[i + 1], answers);
-    text += spans[i + 1];
-  }
-  if (hiding.end_token) {
-    *source = *answers = *hiding.end_token;
-  }
-}
-
-}  // namespace
-
 SpanCounts span_counts(std::int64_t context, bool with_end_token, std::int64_t percent) {
   SpanCounts counts;
   counts.hidden = std::clamp<std::int64_t>((context * percent + 50) / 100, 1, context - 1);
@@ -239,41 +229,30 @@ at::Tensor shifted_right(const at::Tensor& answers, std::int64_t start_token) {
 
 TextPair corrupt_spans(const at::Tensor& ids, std::int64_t first, const Hiding& hiding,
                        std::int64_t start_token) {
-  const std::int64_t windows = ids.size(0);
-  const std::int64_t context = ids.size(1);
-  const SpanCounts counts = span_counts(context, hiding.end_token.has_value());
-  const at::Tensor text = ids.contiguous();
-  TextPair result{at::empty({windows, counts.source}, at::kLong),
+  const SpanCounts counts = span_counts(ids.size(1), hiding.end_token.has_value());
+  TextPair result{at::empty({ids.size(0), counts.source}, at::kLong),
                   {},
-                  at::empty({windows, counts.target}, at::kLong)};
-  for (std::int64_t window = 0; window < windows; ++window) {
-    const auto spans = draw_spans(context, hiding.seed, static_cast<std::uint64_t>(first + window));
-    corrupt(text.const_data_ptr<std::int64_t>() + window * context, spans, hiding,
-            result.source.mutable_data_ptr<std::int64_t>() + window * counts.source,
-            result.answers.mutable_data_ptr<std::int64_t>() + window * counts.target);
-  }
+                  at::empty({ids.size(0), counts.target}, at::kLong)};
+  auto* source = result.source.mutable_data_ptr<std::int64_t>();
+  auto* answers = result.answers.mutable_data_ptr<std::int64_t>();
+  for_each_window(ids, first, hiding.seed, kHiddenByT5, [&](const auto* text, const auto& spans) {
+    for (std::size_t i = 0; i < spans.size(); i += 2) {
+      source = std::copy_n(text, spans[i], source);
+      text += spans[i];
+      *source++ = *answers++ = hiding.token - static_cast<std::int64_t>(i / 2);
+      answers = std::copy_n(text, spans[i + 1], answers);
+      text += spans[i + 1];
+    }
+    if (hiding.end_token) {
+      *source++ = *answers++ = *hiding.end_token;
+    }
+  });
   result.target = shifted_right(result.answers, start_token);
   return result;
 }
 
-namespace {
-
-constexpr std::int64_t kHiddenPercent = 30;
-
-// Writes one window's source, without the end token.
-void mask_spans(const std::int64_t* text, const std::vector<std::int64_t>& spans,
-                std::int64_t mask_token, std::int64_t* source) {
-  for (std::size_t i = 0; i < spans.size(); i += 2) {
-    source = std::copy_n(text, spans[i], source);
-    *source++ = mask_token;
-    text += spans[i] + spans[i + 1];
-  }
-}
-
-}  // namespace
-
 SpanCounts infilling_counts(std::int64_t context, bool with_end_token) {
-  SpanCounts counts = span_counts(context, with_end_token, kHiddenPercent);
+  SpanCounts counts = span_counts(context, with_end_token, kHiddenByBart);
   counts.target = context + (with_end_token ? 1 : 0);
   return counts;
 }
@@ -281,19 +260,22 @@ SpanCounts infilling_counts(std::int64_t context, bool with_end_token) {
 TextPair infill_text(const at::Tensor& ids, std::int64_t first, const Hiding& hiding,
                      std::int64_t start_token) {
   const std::int64_t windows = ids.size(0);
-  const std::int64_t context = ids.size(1);
-  const SpanCounts counts = infilling_counts(context, hiding.end_token.has_value());
-  const at::Tensor text = ids.contiguous();
-  TextPair result{at::empty({windows, counts.source}, at::kLong), {}, text};
-  for (std::int64_t window = 0; window < windows; ++window) {
-    const auto spans = draw_spans(context, hiding.seed, static_cast<std::uint64_t>(first + window),
-                                  kHiddenPercent);
-    mask_spans(text.const_data_ptr<std::int64_t>() + window * context, spans, hiding.token,
-               result.source.mutable_data_ptr<std::int64_t>() + window * counts.source);
-  }
+  const SpanCounts counts = infilling_counts(ids.size(1), hiding.end_token.has_value());
+  TextPair result{at::empty({windows, counts.source}, at::kLong), {}, ids.contiguous()};
+  auto* source = result.source.mutable_data_ptr<std::int64_t>();
+  for_each_window(ids, first, hiding.seed, kHiddenByBart, [&](const auto* text, const auto& spans) {
+    for (std::size_t i = 0; i < spans.size(); i += 2) {
+      source = std::copy_n(text, spans[i], source);
+      *source++ = hiding.token;
+      text += spans[i] + spans[i + 1];
+    }
+    if (hiding.end_token) {
+      *source++ = *hiding.end_token;
+    }
+  });
   if (hiding.end_token) {
-    result.source.select(1, counts.source - 1).fill_(*hiding.end_token);
-    result.answers = at::cat({text, at::full({windows, 1}, *hiding.end_token, at::kLong)}, 1);
+    const at::Tensor ends = at::full({windows, 1}, *hiding.end_token, at::kLong);
+    result.answers = at::cat({result.answers, ends}, 1);
   }
   result.target = shifted_right(result.answers, start_token);
   return result;

@@ -16,7 +16,6 @@
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/tensor.h>
 
 #include "converter/convert/execute_plan.h"
 #include "formats/base/callback.h"
@@ -25,8 +24,6 @@
 #include "uptrain/model/measurements.h"
 #include "uptrain/ops/loss.h"
 #include "uptrain/train/data_loader.h"
-#include "uptrain/train/objective.h"
-#include "uptrain/train/refit.h"
 
 namespace regroup {
 
@@ -62,7 +59,8 @@ double entropy_of_frequencies(const TokenFile& text) {
 std::optional<TextChance> compare_with_chance(const Model& model, const TokenFile& text,
                                               std::int64_t context, c10::Device device,
                                               const std::atomic<bool>& stop,
-                                              std::function<void()> after_layer) {
+                                              std::function<void()> after_layer,
+                                              at::ScalarType type) {
   const auto task = evaluation_task(model, context);
   const std::int64_t windows = (text.size() - 1) / context;
   if (!task || task->objective != Objective::kNextToken || windows < 1) {
@@ -71,7 +69,7 @@ std::optional<TextChance> compare_with_chance(const Model& model, const TokenFil
   const WindowRange part{.windows = std::clamp<std::int64_t>(kMeasuredTokens / context, 1, windows),
                          .context = context,
                          .spread_over = windows};
-  const TextQualityMeter meter(model, text, part, device, stop, std::move(after_layer));
+  const TextQualityMeter meter(model, text, part, device, stop, std::move(after_layer), type);
   return TextChance{meter.predicted_tokens(), meter.of_source().loss.value(),
                     std::log(static_cast<double>(model.spec.vocab_size)),
                     entropy_of_frequencies(text)};
@@ -90,9 +88,9 @@ std::size_t layers_of(const Model& model) {
 
 // What the last layer returns for all windows, with each block as `change`, unless empty, makes it.
 Batches last_hidden(const Model& model, const Batches& windows, c10::Device device,
-                    const std::function<Block(const LayerWalk& walk)>& change,
+                    at::ScalarType type, const std::function<Block(const LayerWalk& walk)>& change,
                     const std::function<void()>& layer_done, const std::atomic<bool>& stop) {
-  LayerWalk walk(model, windows, device);
+  LayerWalk walk(model, windows, device, type);
   while (walk.next()) {
     if (change) {
       walk.set_block(change(walk));
@@ -106,7 +104,7 @@ Batches last_hidden(const Model& model, const Batches& windows, c10::Device devi
 // Computes the inputs of all predictions of a model: [N, D] and [V, D].
 LmHeadInputs run(const Model& model, const Batches& windows, c10::Device device,
                  const std::function<void()>& layer_done, const std::atomic<bool>& stop) {
-  const Batches last = last_hidden(model, windows, device, {}, layer_done, stop);
+  const Batches last = last_hidden(model, windows, device, at::kFloat, {}, layer_done, stop);
   const OutputHead head(model, device);
   LmHeadInputs inputs;
   Batches parts;
@@ -137,32 +135,18 @@ void add(PredictionComparison& sum, const at::Tensor& source, const at::Tensor& 
   sum.agreement += found[5];
 }
 
-at::Tensor wide_logits(const LmHeadInputs& inputs, std::int64_t begin, std::int64_t count) {
-  return logits_of(inputs, begin, count).to(at::kDouble);
-}
-
 // How many predictions are compared at a time.
 std::int64_t predictions_at_once(std::int64_t vocab_size) {
   return std::max<std::int64_t>(1, kLogitsAtOnce / vocab_size);
 }
 
-PredictionComparison compare(const LmHeadInputs& source, const LmHeadInputs& result,
-                             const std::function<void()>& step_done,
-                             const std::atomic<bool>& stop) {
-  const std::int64_t tokens = source.hidden.size(0);
-  const std::int64_t step = predictions_at_once(source.head.size(0));
-  PredictionComparison comparison;
-  for (std::int64_t begin = 0; begin < tokens; begin += step) {
-    throw_if_stopped(stop, "interrupted");
-    const std::int64_t count = std::min(step, tokens - begin);
-    add(comparison, wide_logits(source, begin, count), wide_logits(result, begin, count));
-    step_done();
+std::vector<std::int64_t> numbers_of_windows(const WindowRange& part) {
+  if (part.spread_over > 0) {
+    return spread_windows(part.spread_over, part.windows);
   }
-  const auto count = static_cast<double>(tokens);
-  comparison.kl /= count;
-  comparison.mean_difference /= count;
-  comparison.agreement /= count;
-  return comparison;
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(part.windows));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
 }
 
 }  // namespace
@@ -170,8 +154,9 @@ PredictionComparison compare(const LmHeadInputs& source, const LmHeadInputs& res
 std::size_t steps_to_compare(const Model& source, const Model& result, const Batches& windows) {
   std::int64_t tokens = 0;
   for (const at::Tensor& window : windows) {
-    // Half of the tokens of an encoder-decoder go to the encoder.
-    tokens += source.spec.has_encoder() ? window.numel() / 2 : window.numel();
+    // The first half of an encoder-decoder's windows goes to the encoder.
+    const std::int64_t read = source.spec.has_encoder() ? window.size(1) / 2 : 0;
+    tokens += window.size(0) * (window.size(1) - read);
   }
   const std::int64_t each = predictions_at_once(source.spec.vocab_size);
   return layers_of(source) + layers_of(result) +
@@ -194,7 +179,22 @@ PredictionComparison compare_predictions(const Model& source, const Model& resul
   std::size_t done = 0;
   const auto step_done = [&] { call_if_given(progress, ++done); };
   const LmHeadInputs expected = run(source, windows, device, step_done, stop);
-  return compare(expected, run(result, windows, device, step_done, stop), step_done, stop);
+  const LmHeadInputs found = run(result, windows, device, step_done, stop);
+  const std::int64_t tokens = expected.hidden.size(0);
+  const std::int64_t step = predictions_at_once(expected.head.size(0));
+  PredictionComparison comparison;
+  for (std::int64_t begin = 0; begin < tokens; begin += step) {
+    throw_if_stopped(stop, "interrupted");
+    const std::int64_t count = std::min(step, tokens - begin);
+    add(comparison, logits_of(expected, begin, count).to(at::kDouble),
+        logits_of(found, begin, count).to(at::kDouble));
+    step_done();
+  }
+  const auto predictions = static_cast<double>(tokens);
+  comparison.kl /= predictions;
+  comparison.mean_difference /= predictions;
+  comparison.agreement /= predictions;
+  return comparison;
 }
 
 Batches random_windows(std::int64_t vocab_size, const WindowSettings& settings) {
@@ -211,37 +211,15 @@ Batches random_windows(std::int64_t vocab_size, const WindowSettings& settings) 
 
 // Shapes: B windows of T tokens, N predictions, D hidden size.
 
-namespace {
-
-std::vector<std::int64_t> numbers_of_windows(const WindowRange& part) {
-  if (part.spread_over > 0) {
-    return spread_windows(part.spread_over, part.windows);
-  }
-  std::vector<std::int64_t> numbers(static_cast<std::size_t>(part.windows));
-  std::iota(numbers.begin(), numbers.end(), 0);
-  return numbers;
-}
-
-AttentionLayer with_heads(const AttentionLayer& attention, AttentionPooler& pooler,
-                          const HeadOrder& order, AttentionRole role, const LayerWalk& walk) {
-  const AttentionHeads& heads = pooler.layer(role, walk.layer());
-  const std::vector<std::int64_t> queries = order.heads(role, walk.layer(), heads.query_heads);
-  const c10::Device device = walk.hidden().front().device();
-  const at::Tensor query_order =
-      at::tensor(at::ArrayRef<std::int64_t>(queries.data(), queries.size())).to(device);
-  return AttentionFit(heads, attention, query_order, device).attention();
-}
-
-}  // namespace
-
 TextQualityMeter::TextQualityMeter(const Model& source, const TokenFile& data,
                                    const WindowRange& part, c10::Device device,
-                                   const std::atomic<bool>& stop, std::function<void()> progress)
-    : source_(source), device_(device), stop_(stop), progress_(std::move(progress)) {
+                                   const std::atomic<bool>& stop, std::function<void()> progress,
+                                   at::ScalarType type)
+    : source_(source), device_(device), type_(type), stop_(stop), progress_(std::move(progress)) {
   const at::NoGradGuard no_gradients;
   data.check_vocabulary(source.spec.vocab_size);
   read(data, part);
-  source_hidden_ = last_hidden(source, windows_, device_, {}, progress_, stop);
+  source_hidden_ = last_hidden(source, windows_, device_, type_, {}, progress_, stop);
   source_quality_ = predictions_of(source, source_hidden_, /*compares=*/false);
   source_quality_.divergence = source_quality_.loss ? std::optional(0.0) : std::nullopt;
 }
@@ -264,7 +242,7 @@ void TextQualityMeter::read(const TokenFile& data, const WindowRange& part) {
     const TaskBatch batch = make_task_batch(ids, first, *task, source_.spec);
     // A walk over an encoder-decoder splits the windows itself.
     windows_.push_back(source_.spec.has_encoder() ? ids : batch.tokens);
-    answers_.push_back({batch.positions, batch.targets});
+    answers_.push_back(batch);
   }
 }
 
@@ -281,9 +259,9 @@ TextQuality TextQualityMeter::predictions_of(const Model& model, const Batches& 
   if (answers_.empty()) {
     return {};
   }
-  const OutputHead head(model, device_);
+  const OutputHead head(model, device_, type_);
   const std::optional<OutputHead> source_head =
-      compares ? std::optional<OutputHead>(std::in_place, source_, device_) : std::nullopt;
+      compares ? std::optional<OutputHead>(std::in_place, source_, device_, type_) : std::nullopt;
   const std::int64_t rows = default_loss_rows(model.spec.vocab_size, device_.is_cpu());
   double loss = 0.0, divergence = 0.0;
   for (std::size_t i = 0; i < hidden.size(); ++i) {
@@ -321,7 +299,8 @@ TextQuality TextQualityMeter::quality_of(const Model& model, const Batches& hidd
       predictions_of(model, hidden, model.spec.vocab_size == source_.spec.vocab_size);
   double sum = 0.0, tokens = 0.0;
   for (std::size_t i = 0; i < hidden.size(); ++i) {
-    const at::Tensor cosines = at::cosine_similarity(hidden[i], source_hidden_[i], -1);  // [B, T]
+    const at::Tensor cosines = at::cosine_similarity(
+        hidden[i].to(at::kFloat), source_hidden_[i].to(at::kFloat), -1);  // [B, T]
     sum += cosines.sum(at::kDouble).item<double>();
     tokens += static_cast<double>(cosines.numel());
   }
@@ -331,35 +310,35 @@ TextQuality TextQualityMeter::quality_of(const Model& model, const Batches& hidd
 
 TextQuality TextQualityMeter::of(const Model& model) const {
   const at::NoGradGuard no_gradients;
-  return quality_of(model, last_hidden(model, windows_, device_, {}, progress_, stop_));
+  return quality_of(model, last_hidden(model, windows_, device_, type_, {}, progress_, stop_));
 }
 
 TextQuality TextQualityMeter::of(const ConversionPlan& plan) const {
   const at::NoGradGuard no_gradients;
-  AttentionPooler pooler = pooler_of(plan, source_.checkpoint, &stop_);
+  AttentionPooler pooler(plan, source_.checkpoint, &stop_);
   const auto pooled = [&](const LayerWalk& walk) {
-    const auto changes = [&](AttentionRole role) {
-      return plan.spec.attention(role, walk.layer()).present() &&
-             plan.spec.kv_heads_of(role)[walk.layer()] !=
-                 plan.grouped.kv_heads_of(role)[walk.layer()];
+    const auto pool = [&](AttentionLayer& attention, AttentionRole role) {
+      const std::size_t layer = walk.layer();
+      if (plan.spec.attention(role, layer).present() &&
+          plan.spec.kv_heads_of(role)[layer] != plan.grouped.kv_heads_of(role)[layer]) {
+        const AttentionHeads& heads = pooler.layer(role, layer);
+        attention = with_heads(attention, heads, HeadOrder().heads(role, layer, heads.query_heads));
+      }
     };
     Block block = walk.block();
-    if (changes(walk.stack())) {
-      block.attention = with_heads(block.attention, pooler, plan.request.order, walk.stack(), walk);
-    }
-    if (walk.stack() == AttentionRole::kSelf && plan.spec.has_encoder() &&
-        changes(AttentionRole::kCross)) {
-      block.cross =
-          with_heads(block.cross, pooler, plan.request.order, AttentionRole::kCross, walk);
+    pool(block.attention, walk.stack());
+    if (walk.stack() == AttentionRole::kSelf && plan.spec.has_encoder()) {
+      pool(block.cross, AttentionRole::kCross);
     }
     return block;
   };
-  return quality_of(source_, last_hidden(source_, windows_, device_, pooled, progress_, stop_));
+  return quality_of(source_,
+                    last_hidden(source_, windows_, device_, type_, pooled, progress_, stop_));
 }
 
 std::int64_t TextQualityMeter::predicted_tokens() const {
   std::int64_t tokens = 0;
-  for (const Answers& answers : answers_) {
+  for (const TaskBatch& answers : answers_) {
     tokens += answers.targets.numel();
   }
   return tokens;

@@ -14,6 +14,7 @@
 #include "formats/vocabulary/token_file.h"
 #include "uptrain/model/language_model.h"
 #include "uptrain/train/calibrate.h"
+#include "uptrain/train/objective.h"
 
 namespace regroup {
 
@@ -40,7 +41,8 @@ struct TextChance {
 std::optional<TextChance> compare_with_chance(const Model& model, const TokenFile& text,
                                               std::int64_t context, c10::Device device,
                                               const std::atomic<bool>& stop,
-                                              std::function<void()> after_layer = {});
+                                              std::function<void()> after_layer = {},
+                                              at::ScalarType type = at::kFloat);
 
 /// The entropy of token frequencies, in nats, see TextChance::frequencies. Requires a file of at
 /// least one token.
@@ -106,13 +108,13 @@ struct TextQuality {
 
 class TextQualityMeter {
  public:
-  /// Computes the source in fp32 on `device`. `progress`, unless empty, is called after each layer
-  /// of each model. Throws kBadInput if the part is not inside the file, for tokens outside the
-  /// vocabulary, and for losses that are not finite; kInterrupted soon after `stop` turns true.
-  /// Keeps references to `source` and `stop`.
+  /// Computes models in `type` on `device`, log-probabilities in fp32. `progress`, unless empty, is
+  /// called after each layer of each model. Throws kBadInput if the part is not inside the file,
+  /// for tokens outside the vocabulary, and for losses that are not finite; kInterrupted soon after
+  /// `stop` turns true. Keeps references to `source` and `stop`.
   TextQualityMeter(const Model& source, const TokenFile& data, const WindowRange& part,
                    c10::Device device, const std::atomic<bool>& stop,
-                   std::function<void()> progress = {});
+                   std::function<void()> progress = {}, at::ScalarType type = at::kFloat);
 
   TextQuality of_source() const { return source_quality_; }
 
@@ -120,18 +122,13 @@ class TextQualityMeter {
   TextQuality of(const Model& model) const;
 
   /// Of the source with heads pooled according to `plan`, which is not executed. The plan must have
-  /// no refiner. Throws as the constructor.
+  /// no refiner and keep positions and the order of heads. Throws as the constructor.
   TextQuality of(const ConversionPlan& plan) const;
 
   /// Tokens that each model predicted; 0 if none has a loss.
   std::int64_t predicted_tokens() const;
 
  private:
-  // The predictions of a batch: their places among its tokens (undefined: all), and the targets.
-  struct Answers {
-    at::Tensor positions, targets;
-  };
-
   void read(const TokenFile& data, const WindowRange& part);
   TextQuality quality_of(const Model& model, const Batches& hidden) const;
   LmHeadInputs predictions(const OutputHead& head, const Batches& hidden, std::size_t batch) const;
@@ -140,10 +137,11 @@ class TextQualityMeter {
 
   const Model& source_;
   c10::Device device_;
+  at::ScalarType type_;
   const std::atomic<bool>& stop_;
   std::function<void()> progress_;
   Batches windows_;
-  std::vector<Answers> answers_;  // empty: no loss
+  std::vector<TaskBatch> answers_;  // to the windows; empty: no loss
   Batches source_hidden_;
   TextQuality source_quality_;
 };

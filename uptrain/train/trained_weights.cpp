@@ -15,12 +15,14 @@
 #include <ATen/ops/tensor.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/families/family.h"
 #include "uptrain/model/device.h"
 #include "uptrain/ops/attention.h"
@@ -54,27 +56,24 @@ struct Handover : torch::autograd::PostAccumulateGradHook {
   std::function<void(at::Tensor)> take;
 };
 
-// Hands over the gradients of these leaves as long as the object exists.
-class WatchedLeaves {
- public:
-  WatchedLeaves(const std::vector<at::Tensor>& leaves, const SumTaker& take) : leaves_(leaves) {
-    for (std::size_t i = 0; i < leaves.size(); ++i) {
-      torch::autograd::impl::set_post_acc_grad_hooks(
-          leaves[i], std::make_unique<Handover>(
-                         [&take, i](at::Tensor gradient) { take(i, std::move(gradient)); }));
-    }
-  }
-  WatchedLeaves(const WatchedLeaves&) = delete;
-  WatchedLeaves& operator=(const WatchedLeaves&) = delete;
-  ~WatchedLeaves() {
-    for (const at::Tensor& leaf : leaves_) {
-      torch::autograd::impl::set_post_acc_grad_hooks(leaf, nullptr);
-    }
-  }
+at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) {
+  return at::empty(sizes, at::TensorOptions().dtype(type).pinned_memory(true));
+}
 
- private:
-  const std::vector<at::Tensor>& leaves_;
-};
+// In the order of TrainedWeights.
+constexpr std::string_view kTrainedNames[] = {"all", "attention", "kv"};
+
+// The output features of a fused tensor that belong to query heads.
+at::Tensor query_features(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
+  const HeadFeatures heads = head_features(spec.attention(role, layer).packing, spec.query_heads,
+                                           spec.kv_heads_of(role)[layer], spec.head_dim);
+  std::vector<std::int64_t> index;
+  for (const std::int64_t first : heads.q) {
+    index.resize(index.size() + static_cast<std::size_t>(spec.head_dim));
+    std::iota(index.end() - spec.head_dim, index.end(), first);
+  }
+  return at::tensor(index, at::kLong);
+}
 
 }  // namespace
 
@@ -110,12 +109,19 @@ void GradientSum::add_last(const at::Tensor& loss, const SumTaker& take) {
 
 // Passes each parameter's gradient to `take` as soon as it is complete, in autograd's thread.
 void GradientSum::differentiate(const at::Tensor& loss, const SumTaker& take) const {
+  using torch::autograd::impl::set_post_acc_grad_hooks;
   std::size_t missing = parameters_.size();
-  const SumTaker count = [&](std::size_t parameter, at::Tensor gradient) {
-    --missing;
-    take(parameter, std::move(gradient));
-  };
-  const WatchedLeaves watched(parameters_, count);
+  const auto unwatch = c10::make_scope_exit([&] {
+    for (const at::Tensor& leaf : parameters_) {
+      set_post_acc_grad_hooks(leaf, nullptr);
+    }
+  });
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    set_post_acc_grad_hooks(parameters_[i], std::make_unique<Handover>([&, i](at::Tensor gradient) {
+                              --missing;
+                              take(i, std::move(gradient));
+                            }));
+  }
   torch::autograd::backward({loss}, {}, /*retain_graph=*/false, /*create_graph=*/false,
                             parameters_);
   TORCH_CHECK(missing == 0, missing, " of the parameters were not used for the loss");
@@ -135,14 +141,6 @@ at::Tensor global_norm(const std::vector<at::Tensor>& tensors) {
   return at::linalg_vector_norm(norms, 2, {}, false, on_host ? std::optional(at::kDouble) : type)
       .to(norms.scalar_type());
 }
-
-namespace {
-
-at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) {
-  return at::empty(sizes, at::TensorOptions().dtype(type).pinned_memory(true));
-}
-
-}  // namespace
 
 HostTransfer::HostTransfer(const std::vector<at::Tensor>& weights, at::ScalarType gradient_type)
     : received_(weights.front().device().type()) {
@@ -202,95 +200,50 @@ void HostTransfer::send(std::size_t weight, const at::Tensor& master) {
   weights_[weight].copy_(outgoing_[weight], /*non_blocking=*/true);
 }
 
-namespace {
-
-constexpr TrainedWeights kChoices[] = {TrainedWeights::kAll, TrainedWeights::kAttention,
-                                       TrainedWeights::kKeysAndValues};
-
-class Names {
- public:
-  void add(const std::string& name) {
-    if (!name.empty()) {
-      all.push_back(name);
-    }
-  }
-  void add(const LinearTensors& linear) {
-    add(linear.weight);
-    add(linear.bias);
-  }
-  void add(const std::vector<NormTensors>& norms) {
-    for (const NormTensors& norm : norms) {
-      add(norm.weight);
-      add(norm.bias);
-    }
-  }
-
-  std::vector<std::string> all;
-};
-
-void add_attention(Names& names, const AttentionLayout& layout, TrainedWeights which) {
-  names.add(layout.k);
-  names.add(layout.v);
-  names.add(layout.k_norms);
-  if (which == TrainedWeights::kAttention) {
-    names.add(layout.q);
-    names.add(layout.o);
-    names.add(layout.q_norms);
-  }
-}
-
-// The output features of a fused tensor that belong to query heads.
-at::Tensor query_features(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
-  const HeadFeatures heads = head_features(spec.attention(role, layer).packing, spec.query_heads,
-                                           spec.kv_heads_of(role)[layer], spec.head_dim);
-  std::vector<std::int64_t> index;
-  for (const std::int64_t first : heads.q) {
-    index.resize(index.size() + static_cast<std::size_t>(spec.head_dim));
-    std::iota(index.end() - spec.head_dim, index.end(), first);
-  }
-  return at::tensor(index, at::kLong);
-}
-
-}  // namespace
-
 std::string_view name_of(TrainedWeights which) {
-  switch (which) {
-    case TrainedWeights::kAll: return "all";
-    case TrainedWeights::kAttention: return "attention";
-    case TrainedWeights::kKeysAndValues: return "kv";
-  }
-  return "all";
+  return kTrainedNames[static_cast<std::size_t>(which)];
 }
 
 TrainedWeights parse_trained_weights(std::string_view text) {
-  for (const TrainedWeights which : kChoices) {
-    if (text == name_of(which)) {
-      return which;
-    }
+  const auto* found = std::ranges::find(kTrainedNames, text);
+  if (found == std::end(kTrainedNames)) {
+    throw_usage("weights to train are \"{}\", allowed are all, attention and kv", printable(text));
   }
-  throw_usage("weights to train are \"{}\", allowed are all, attention and kv", printable(text));
+  return static_cast<TrainedWeights>(found - kTrainedNames);
 }
 
 std::vector<std::string> trained_tensors(const ModelSpec& spec, TrainedWeights which) {
-  Names names;
+  std::vector<std::string> names;
   if (which == TrainedWeights::kAll) {
     for (const ExpectedTensor& tensor : expected_tensors(spec)) {
-      const auto& constant = spec.constant_tensors;
-      if (std::find(constant.begin(), constant.end(), tensor.name) == constant.end()) {
-        names.add(tensor.name);
+      if (!contains(spec.constant_tensors, tensor.name)) {
+        names.push_back(tensor.name);
       }
     }
-    return names.all;
+    return names;
   }
+  const auto add = [&](const auto& part) {  // a linear map or a norm
+    names.push_back(part.weight);
+    names.push_back(part.bias);
+  };
   for (const AttentionRole role : spec.roles()) {
     for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
-      add_attention(names, spec.attention(role, layer), which);
-      if (which == TrainedWeights::kAttention && role != AttentionRole::kCross) {
-        names.add(spec.stack(role)[layer].relative_bias);
+      const AttentionLayout& layout = spec.attention(role, layer);
+      add(layout.k);
+      add(layout.v);
+      std::ranges::for_each(layout.k_norms, add);
+      if (which == TrainedWeights::kAttention) {
+        add(layout.q);
+        add(layout.o);
+        std::ranges::for_each(layout.q_norms, add);
+        if (role != AttentionRole::kCross) {
+          names.push_back(spec.stack(role)[layer].relative_bias);
+        }
       }
     }
   }
-  return names.all;
+  std::erase(names, "");
+  return names;
 }
 
 FrozenQueries::FrozenQueries(const ModelSpec& spec, TrainedWeights which,

@@ -16,8 +16,6 @@
 
 namespace regroup {
 
-// Gradients of a loss: their sum over micro-batches and their norm.
-
 /// Receives the sum of the gradients of a parameter and its index.
 using SumTaker = std::function<void(std::size_t parameter, at::Tensor sum)>;
 
@@ -45,10 +43,8 @@ class GradientSum {
   /// The sums, one per parameter, in their order.
   const std::vector<at::Tensor>& sums() const { return sums_; }
 
-  /// Clears the sums.
   void clear() { sums_.clear(); }
 
-  /// Moves the sums out.
   std::vector<at::Tensor> take() { return std::exchange(sums_, {}); }
 
  private:
@@ -104,8 +100,7 @@ class HostTransfer {
   bool pending_ = false;  // its gradients are not in the sums yet
 };
 
-// Which weights a run may change.
-
+/// Which weights a run may change.
 enum class TrainedWeights {
   kAll,
   kAttention,      ///< every attention: projections, norms of queries and keys, relative biases

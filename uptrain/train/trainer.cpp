@@ -18,15 +18,6 @@ namespace regroup {
 
 namespace {
 
-// The tensors of `all` that have the same names as the masters.
-std::vector<at::Tensor> counterparts_of(const MasterWeights& masters, const Parameters& all) {
-  std::vector<at::Tensor> found;
-  for (const StateTensor& master : masters.tensors()) {
-    found.push_back(all.at(master.name));
-  }
-  return found;
-}
-
 // Gradients that are summed, over batches or ranks, need a wide type.
 GradientType gradient_type(const MasterWeights& masters, const Optimizer& optimizer,
                            const UptrainSettings& settings, const ZeroPartition* partition) {
@@ -59,7 +50,6 @@ Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const Maste
                  const ZeroPartition* partition, ShardedWeights* shards)
     : loss_(std::move(loss)),
       model_weights_(model_weights.tensors()),
-      stepped_weights_(counterparts_of(masters, model_weights)),
       masters_(masters),
       frozen_(frozen),
       optimizer_(optimizer),
@@ -69,6 +59,9 @@ Trainer::Trainer(LossFunction loss, const Parameters& model_weights, const Maste
       partition_(partition),
       shards_(shards),
       gradients_(model_weights_, gradient_type(masters, optimizer, settings, partition)) {
+  for (const StateTensor& master : masters.tensors()) {
+    stepped_weights_.push_back(model_weights.at(master.name));
+  }
   model_weights.require_gradients();
   if (masters.mode() == MemoryMode::kHost) {
     transfer_.emplace(stepped_weights_,
@@ -178,18 +171,14 @@ void Trainer::add_gradients(const at::Tensor& loss, bool last) {
   if (partition_ != nullptr && (last || shards_ != nullptr)) {
     send_to_owners(loss);
   } else if (partition_ == nullptr && transfer_) {
-    send_to_host(loss);
+    transfer_->begin_batch();
+    gradients_.add_last(loss, [&](std::size_t parameter, const at::Tensor& gradient) {
+      transfer_->receive(parameter, gradient);
+    });
+    transfer_->end_batch();
   } else {
     gradients_.add(loss);
   }
-}
-
-void Trainer::send_to_host(const at::Tensor& loss) {
-  transfer_->begin_batch();
-  gradients_.add_last(loss, [&](std::size_t parameter, const at::Tensor& gradient) {
-    transfer_->receive(parameter, gradient);
-  });
-  transfer_->end_batch();
 }
 
 // The sum over ranks begins while the backward pass runs. It is of all gradients since the last

@@ -66,7 +66,6 @@ class Trainer {
   at::Tensor accumulate(std::int64_t first_sample);
   void add_gradients(const at::Tensor& loss, bool last);
   void send_to_owners(const at::Tensor& loss);
-  void send_to_host(const at::Tensor& loss);
   std::vector<at::Tensor> complete_gradients(at::Tensor& loss);
   at::Tensor agree(at::Tensor& loss, at::Tensor& norm, const std::atomic<bool>& stop) const;
   void round_masters() const;

@@ -27,6 +27,37 @@ void choices_of_all(const SequencePart& part, std::vector<RouterSums>& layers) {
   }
 }
 
+// Which places of next-token windows are predicted: bool [B, T].
+at::Tensor asked_in(const at::Tensor& windows) {
+  return windows.narrow(1, 1, windows.size(1) - 1).ge(0);
+}
+
+// The rows of `answers`, one for each prediction of `windows`, that belong to `part`.
+TopKLogits answers_of_part(const TopKLogits& answers, const at::Tensor& windows,
+                           const SequencePart& part) {
+  const std::int64_t context = windows.size(1) - 1;
+  const std::int64_t length = context / part.parts();
+  const at::Tensor number = at::arange(context, at::kLong).div(length, "floor");
+  const at::Tensor asked = asked_in(windows);
+  const at::Tensor rows = number.expand_as(asked).masked_select(asked).eq(part.number()).nonzero();
+  return {answers.ids.index_select(0, rows.flatten()),
+          answers.log_probabilities.index_select(0, rows.flatten())};
+}
+
+std::int64_t attentions_of(const ModelSpec& spec) {
+  std::int64_t count = 0;
+  for (const AttentionRole role : spec.roles()) {
+    count += attending_layers(spec, role);
+  }
+  return count;
+}
+
+AttentionObserver collecting(std::vector<at::Tensor>& outputs) {
+  return [&outputs](AttentionRole, const at::Tensor&, const at::Tensor& output) {
+    outputs.push_back(output);
+  };
+}
+
 }  // namespace
 
 void RouterBalance::watch() {
@@ -47,27 +78,6 @@ at::Tensor RouterBalance::take(std::int64_t length) {
 bool has_balance_loss(const ModelSpec& spec) {
   return spec.routing.experts > 0 && spec.routing.balance_weight > 0.0;
 }
-
-namespace {
-
-// Which places of next-token windows are predicted: bool [B, T].
-at::Tensor asked_in(const at::Tensor& windows) {
-  return windows.narrow(1, 1, windows.size(1) - 1).ge(0);
-}
-
-// The rows of `answers`, one for each prediction of `windows`, that belong to `part`.
-TopKLogits answers_of_part(const TopKLogits& answers, const at::Tensor& windows,
-                           const SequencePart& part) {
-  const std::int64_t context = windows.size(1) - 1;
-  const std::int64_t length = context / part.parts();
-  const at::Tensor number = at::arange(context, at::kLong).div(length, "floor");
-  const at::Tensor asked = asked_in(windows);
-  const at::Tensor rows = number.expand_as(asked).masked_select(asked).eq(part.number()).nonzero();
-  return {answers.ids.index_select(0, rows.flatten()),
-          answers.log_probabilities.index_select(0, rows.flatten())};
-}
-
-}  // namespace
 
 void TrainingLoss::set_teacher(const Transformer& teacher, const DistillationSettings& settings) {
   if (teacher.lm_head().size(0) != model_.lm_head().size(0)) {
@@ -112,87 +122,51 @@ at::Tensor TrainingLoss::task_loss(const at::Tensor& windows, std::int64_t first
 // The mean over the batch.
 at::Tensor TrainingLoss::batch_loss(const TaskBatch& batch, const at::Tensor& windows,
                                     std::int64_t first) const {
+  TopKLogits answers;
   if (answers_ != nullptr) {
-    const TopKLogits answers = answers_->read(windows, first);
-    const SequencePart* const part = model_.sequence_part();
-    return answered_loss(batch,
-                         part != nullptr ? answers_of_part(answers, windows, *part) : answers);
+    answers = answers_->read(windows, first);
+    if (const SequencePart* const part = model_.sequence_part()) {
+      answers = answers_of_part(answers, windows, *part);
+    }
   }
   if (attention_ != nullptr) {
     attention_->watch();
   }
-  const TaskBatch here = uploaded(batch, model_.device());
-  const Predictions student = predict(model_, here);
-  if (teacher_ == nullptr) {
-    return student_loss(student, [&](const LmHeadInputs& inputs) {
-      return next_token_loss(inputs, student.targets);
-    });
-  }
-  const LmHeadInputs teacher = ask_teacher(here);
-  const at::Tensor loss = student_loss(student, [&](const LmHeadInputs& inputs) {
-    return distillation_loss(inputs, student.targets, teacher, distillation_);
-  });
-  return attention_ != nullptr ? loss + attention_->take() * attention_weight_ : loss;
-}
-
-at::Tensor TrainingLoss::answered_loss(const TaskBatch& batch, TopKLogits answers) const {
   const TaskBatch here =
       uploaded(batch, model_.device(), {&answers.ids, &answers.log_probabilities});
   const Predictions student = predict(model_, here);
-  return student_loss(student, [&](const LmHeadInputs& inputs) {
-    return distillation_loss(inputs, student.targets, answers, distillation_);
-  });
-}
-
-// loss(inputs of the output head); zero for a part of sequences that have ended before it. The
-// backward pass of that zero reaches all weights, so that this rank takes part in what the others
-// exchange.
-at::Tensor TrainingLoss::student_loss(
-    const Predictions& student, const std::function<at::Tensor(const LmHeadInputs&)>& loss) const {
+  LmHeadInputs teacher;
+  if (teacher_ != nullptr) {
+    const at::NoGradGuard no_gradients;
+    teacher = teacher_->lm_head_inputs(predict(*teacher_, here).hidden);
+  }
   const LmHeadInputs inputs = model_.lm_head_inputs(student.hidden);
-  if (student.targets.numel() > 0) {
-    return loss(inputs);
+  at::Tensor loss;
+  if (student.targets.numel() == 0) {
+    // A part of sequences that have ended before it. The backward pass of this zero reaches all
+    // weights, so that this rank takes part in what the others exchange.
+    const at::ScalarType wide = wide_type(inputs.hidden);
+    loss = (inputs.hidden.sum(wide) + inputs.head.sum(wide)) * 0.0;
+  } else if (answers_ != nullptr) {
+    loss = distillation_loss(inputs, student.targets, answers, distillation_);
+  } else if (teacher_ != nullptr) {
+    loss = distillation_loss(inputs, student.targets, teacher, distillation_);
+  } else {
+    loss = next_token_loss(inputs, student.targets);
   }
-  const at::ScalarType wide = wide_type(inputs.hidden);
-  return (inputs.hidden.sum(wide) + inputs.head.sum(wide)) * 0.0;
+  return attention_ != nullptr ? loss + attention_->take() * attention_weight_ : loss;
 }
-
-LmHeadInputs TrainingLoss::ask_teacher(const TaskBatch& batch) const {
-  const at::NoGradGuard no_gradients;
-  return teacher_->lm_head_inputs(predict(*teacher_, batch).hidden);
-}
-
-namespace {
-
-std::int64_t attentions_of(const ModelSpec& spec) {
-  std::int64_t count = 0;
-  for (const AttentionRole role : spec.roles()) {
-    count += attending_layers(spec, role);
-  }
-  return count;
-}
-
-void check_pair(const ModelSpec& student, const ModelSpec& teacher) {
-  if (attentions_of(student) != attentions_of(teacher) ||
-      student.hidden_size != teacher.hidden_size) {
-    throw_bad_input(
-        "the teacher has {} attentions of width {}, the model {} of {}: one cannot learn from the "
-        "other layer by layer",
-        attentions_of(teacher), teacher.hidden_size, attentions_of(student), student.hidden_size);
-  }
-}
-
-AttentionObserver collecting(std::vector<at::Tensor>& outputs) {
-  return [&outputs](AttentionRole, const at::Tensor&, const at::Tensor& output) {
-    outputs.push_back(output);
-  };
-}
-
-}  // namespace
 
 AttentionDistillation::AttentionDistillation(Transformer& student, Transformer& teacher)
     : student_(student), teacher_(teacher) {
-  check_pair(student.spec(), teacher.spec());
+  const ModelSpec& own = student.spec();
+  const ModelSpec& other = teacher.spec();
+  if (attentions_of(own) != attentions_of(other) || own.hidden_size != other.hidden_size) {
+    throw_bad_input(
+        "the teacher has {} attentions of width {}, the model {} of {}: one cannot learn from the "
+        "other layer by layer",
+        attentions_of(other), other.hidden_size, attentions_of(own), own.hidden_size);
+  }
 }
 
 AttentionDistillation::~AttentionDistillation() { look_away(); }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -84,7 +83,7 @@ class TrainingLoss {
   /// have the model's vocabulary.
   void set_teacher(const Transformer& teacher, const DistillationSettings& settings);
 
-  /// Adds distillation from stored teacher logits, which must belong to this task.
+  /// The same from stored teacher logits in place of a teacher; they must belong to this task.
   void set_answers(TeacherLogitsCache& answers, const DistillationSettings& settings);
 
   /// Adds `weight` times the loss of `attention`, of the model and its teacher, in each pass.
@@ -102,10 +101,6 @@ class TrainingLoss {
   at::Tensor task_loss(const at::Tensor& windows, std::int64_t first) const;
   at::Tensor batch_loss(const TaskBatch& batch, const at::Tensor& windows,
                         std::int64_t first) const;
-  at::Tensor answered_loss(const TaskBatch& batch, TopKLogits answers) const;
-  at::Tensor student_loss(const Predictions& student,
-                          const std::function<at::Tensor(const LmHeadInputs&)>& loss) const;
-  LmHeadInputs ask_teacher(const TaskBatch& batch) const;
 
   const Transformer& model_;
   Task task_;

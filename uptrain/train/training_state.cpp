@@ -129,14 +129,14 @@ std::vector<fs::path> parts_of(const fs::path& directory, int count) {
 }
 
 // The parts of a complete state; empty if it is not. A run that goes on with other ranks may have
-// left parts of two numbers. A state of version 1, which had no parts, is one that read_part()
-// refuses.
+// left parts of two numbers. A state of version 1, which had no parts, is one that
+// read_from_part() refuses.
 std::vector<fs::path> complete_parts(const fs::path& directory) {
   if (fs::exists(directory / kStateFile)) {
     return {directory};
   }
   std::error_code absent;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, absent)) {
+  for (const fs::directory_entry& entry : entries_in(directory, absent)) {
     const auto count = count_in(entry.path().filename().string());
     std::vector<fs::path> parts = count ? parts_of(directory, *count) : std::vector<fs::path>();
     if (!parts.empty()) {
@@ -160,10 +160,12 @@ std::int64_t count_at(const Json& state, const char* key, std::int64_t most,
   return count;
 }
 
-// state.json of a part.
-Json read_part(const fs::path& part, const std::string& run) {
+// Reads those of `tensors` that the part holds, and takes them off `missing`.
+TrainingProgress read_from_part(const fs::path& part, const std::string& run,
+                                std::span<const StateTensor> tensors,
+                                std::set<std::string>& missing) {
   const std::string where = printable_path(part / kStateFile);
-  Json state = read_sealed(part / kStateFile);
+  const Json state = read_sealed(part / kStateFile);
   if (state.at("version") != kStateVersion) {
     throw_usage("{}: state of version {}, this regroup reads {}", where,
                 printable_json(state["version"]), kStateVersion);
@@ -174,15 +176,7 @@ Json read_part(const fs::path& part, const std::string& run) {
   if (state.at("part") != part.filename().string()) {
     throw_bad_input("{}: belongs to another part of the state", where);
   }
-  return state;
-}
-
-// Reads those of `tensors` that the part holds, and takes them off `missing`.
-TrainingProgress read_from_part(const fs::path& part, const std::string& run,
-                                std::span<const StateTensor> tensors,
-                                std::set<std::string>& missing) {
-  const Json state = read_part(part, run);
-  const TrainingProgress progress = progress_in(state, printable_path(part / kStateFile));
+  const TrainingProgress progress = progress_in(state, where);
   const Checkpoint checkpoint = open_checkpoint(part);
   for (const StateTensor& tensor : tensors) {
     if (checkpoint.find(tensor.name) != nullptr) {
@@ -253,7 +247,7 @@ void remove_training_state(const fs::path& directory, const std::string& run) {
     return;
   }
   std::vector<fs::path> parts;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, fault)) {
+  for (const fs::directory_entry& entry : entries_in(directory, fault)) {
     const std::string name = entry.path().filename().string();
     const std::size_t partial = name.find(".partial-");
     if (entry.is_directory(fault) && !entry.is_symlink(fault) &&

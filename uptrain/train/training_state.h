@@ -62,9 +62,7 @@ void remove_training_state(const std::filesystem::path& directory, const std::st
 TrainingProgress load_training_state(const std::filesystem::path& directory,
                                      std::span<const StateTensor> tensors, const std::string& run);
 
-// Writes training states, in the background if there is memory for a copy.
-
-/// Saves one state at a time.
+/// Saves one state at a time, in the background if there is memory for a copy.
 class StateSaver {
  public:
   using Save = std::function<void(const TrainingProgress&, std::span<const StateTensor>)>;

@@ -9,7 +9,7 @@
 #include "tests/converter/conversion.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
-#include "tokens/tokenizer_kinds.h"
+#include "tokens/tokenizer.h"
 
 namespace regroup {
 namespace {

@@ -15,6 +15,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "cli/shell/text.h"
+#include "tests/refusal.h"
 
 namespace regroup {
 namespace {
@@ -147,6 +148,18 @@ TEST_CASE("a progress line of JSON has the amounts as numbers", "[cli]") {
         "\xef\xbf\xbd\"}");
   bytes.total = 0;
   CHECK_THAT(json_line_of(bytes, ""), ContainsSubstring("\"total\":null,\"seconds\":2.5}"));
+}
+
+TEST_CASE("what a result does without fails with a note, for want of memory, too", "[cli]") {
+  const Console console;
+  CHECK_NOTHROW(run_or_note(console, "note: not measured", [] { throw OutOfMemory("1 GiB"); }));
+  CHECK_NOTHROW(run_or_note(console, "note: not measured", [] { throw std::bad_alloc(); }));
+  CHECK_NOTHROW(run_or_note(console, "note: not measured", [] { throw_bad_input("none"); }));
+  const Error fault = refusal_of([&] {
+    run_or_note(console, "note: not measured",
+                [] { throw Error(ErrorKind::kInterrupted, "interrupted"); });
+  });
+  CHECK(fault.kind() == ErrorKind::kInterrupted);
 }
 
 }  // namespace

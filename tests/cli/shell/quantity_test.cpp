@@ -43,6 +43,16 @@ TEST_CASE("numbers are finite and in their range", "[cli]") {
              is_wrong_usage("--x", "0 to 1"));
 }
 
+TEST_CASE("a name that ends in gguf is a GGUF file's in any case", "[cli]") {
+  for (const char* name : {"x.gguf", "a/x.GGUF", "x.y.Gguf"}) {
+    CHECK(names_gguf_file(name));
+    CHECK_THROWS_AS(check_directory_name(name), Error);
+    CHECK_NOTHROW(check_output_name(name, "a GGUF file", {".gguf"}));
+  }
+  CHECK_FALSE(names_gguf_file("gguf"));
+  CHECK_FALSE(names_gguf_file("x.gguf.bin"));
+}
+
 TEST_CASE("edit distance counts inserted and deleted and replaced and swapped letters", "[cli]") {
   CHECK(edit_distance("", "abc") == 3);
   CHECK(edit_distance("inpsect", "inspect") == 1);

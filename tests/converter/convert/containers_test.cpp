@@ -72,6 +72,47 @@ TEST_CASE("safetensors to GGUF and back keeps every byte of every tensor", "[con
   }
 }
 
+// A GGUF file of a fixture as another program writes it: without regroup's keys.
+fs::path put_foreign_gguf(const fs::path& directory, const char* fixture) {
+  convert(golden(fixture), directory / "own.gguf", {.container = Container::kGguf});
+  const Model own = open_model(directory / "own.gguf");
+  GgufMetadata metadata = own.gguf.value();
+  metadata.remove_if([](std::string_view key) { return key.starts_with("regroup."); });
+  std::vector<OutputTensor> outputs;
+  for (const TensorInfo& tensor : own.checkpoint.tensors()) {
+    outputs.push_back({tensor.name, tensor.dtype, tensor.shape});
+  }
+  GgufWriter writer(directory / "foreign.gguf", metadata, outputs);
+  for (const TensorInfo& tensor : own.checkpoint.tensors()) {
+    writer.copy(tensor.name, own.checkpoint, tensor);
+  }
+  writer.finish();
+  return directory / "foreign.gguf";
+}
+
+TEST_CASE("a GGUF file of another program is written as its architecture", "[converter]") {
+  for (const char* name : {"qwen3", "olmo", "olmo2", "stablelm"}) {
+    CAPTURE(name);
+    const TemporaryDirectory directory;
+    const fs::path file = put_foreign_gguf(directory.path(), name);
+    const DType dtype = open_checkpoint(golden(name)).tensors().front().dtype;  // GGUF widens
+    convert(file, directory / "back", {.container = Container::kSafetensors, .dtype = dtype});
+    CHECK(differing(golden(name), directory / "back") == std::vector<std::string>{});
+    CHECK(open_model(directory / "back").spec.architecture ==
+          open_model(golden(name)).spec.architecture);
+  }
+}
+
+TEST_CASE("an architecture that is not written from GGUF is refused in a short line",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  const fs::path file = put_foreign_gguf(directory.path(), "granitemoe");
+  const Error fault = refusal_of(
+      [&] { convert(file, directory / "back", {.container = Container::kSafetensors}); });
+  CHECK_THAT(fault, is_wrong_usage("granitemoe", "with experts", "original repository"));
+  CHECK(std::string_view(fault.what()).size() < 200 + file.string().size());
+}
+
 // One layer of a fixture, which has experts, as a model of its own.
 TinyModel layer_of(const char* fixture, const std::string& layer) {
   TinyModel model = golden_model(fixture).set("num_hidden_layers", "1");

@@ -132,7 +132,7 @@ TEST_CASE("large tensors written in parts equal tensors computed whole", "[conve
   const Model model = open_model(put_model(directory / "source", large_llama()));
   for (const Container container : {Container::kSafetensors, Container::kTorch}) {
     const ConversionPlan plan = plan_conversion(model, {.kv_heads = {3}, .container = container});
-    AttentionPooler pooler = pooler_of(plan, model.checkpoint);
+    AttentionPooler pooler(plan, model.checkpoint);
     const std::atomic<bool> stop{false};
     const fs::path result = directory / std::to_string(static_cast<int>(container));
     execute_conversion(plan, model, result, {}, stop);

@@ -2,8 +2,10 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "converter/convert/verify_conversion.h"
+#include "formats/model/record_words.h"
 #include "formats/version.h"
 #include "tests/converter/convert/converted.h"
 #include "tests/refusal.h"
@@ -182,6 +184,78 @@ TEST_CASE("a recorded order that does not match the source's heads is refused", 
   config["regroup"]["query_order"] = Json::array({heads, heads});
   put_file(directory / "result" / "config.json", config.dump());
   CHECK_THAT(refusal(golden("llama"), directory / "result"), is_bad_input("together"));
+}
+
+TEST_CASE("recorded kv heads that no attention has are refused", "[converter]") {
+  const auto [heads, word] = GENERATE(table<Json, const char*>({{0, "from 1 to 12"},
+                                                                {{4, 0}, "--kv-heads 0"},
+                                                                {13, "are 13"},
+                                                                {9223372036854775808U, "92233"},
+                                                                {~0ULL, "18446744073709551615"}}));
+  const Converted converted;
+  converted.change_config(
+      [&, value = heads](Json& config) { config["regroup"]["kv_heads"] = value; });
+  const Error fault = refusal(converted.source, converted.result);
+  CHECK_THAT(std::string(fault.what()), Catch::Matchers::ContainsSubstring(word));
+}
+
+// Looks at a result whose record may hold anything: in one line it is refused, or it is compared.
+void check_is_read(const fs::path& source, const fs::path& result) {
+  try {
+    const Model model = open_model(result);
+    for (const Json& step : record_of(model).steps()) {
+      text_of_step(step);
+    }
+    warnings_in(record_of(model));
+    verified(source, result);
+  } catch (const Error& fault) {
+    CHECK(std::string_view(fault.what()).find('\n') == std::string_view::npos);
+  }
+}
+
+TEST_CASE("no value in a record does more than a refusal or a difference", "[converter]") {
+  const TemporaryDirectory directory;
+  const auto [name, source, request] = GENERATE(table<const char*, const char*, ConversionRequest>(
+      {{"records/fitted", "llama_bf16", {}},
+       {"records/trained", "llama_bf16", {}},
+       {"", "bloom_12", reordered()},
+       {"", "t5", {.kv_heads = {3}}},
+       {"", "llama_mha", {.kv_heads = {3}, .target = "expanded", .dtype = DType::kBF16}}}));
+  const fs::path result = directory / "result";
+  if (*name != '\0') {
+    fs::copy(golden(name), result);
+  } else {
+    convert(golden(source), result, request);
+  }
+  const Json config = Json::parse(bytes_of_file(result / "config.json"));
+  const Json values{0,
+                    -1,
+                    9223372036854775808U,
+                    ~0ULL,
+                    1e300,
+                    0.5,
+                    "",
+                    nullptr,
+                    Json::array(),
+                    Json::array({0}),
+                    Json::object(),
+                    true};
+  const auto change_all = [&, source = source](const Json::json_pointer& at) {
+    for (const Json& value : values) {
+      Json changed = config;
+      changed[at] = value;
+      CAPTURE(at.to_string(), value.dump());
+      put_file(result / "config.json", changed.dump());
+      check_is_read(golden(source), result);
+    }
+  };
+  for (const auto& [key, value] : config["regroup"].items()) {
+    change_all(Json::json_pointer("/regroup/" + key));
+    const Json members = value.is_structured() ? value.flatten() : Json::object();
+    for (const auto& [inner, unused] : members.items()) {
+      change_all(Json::json_pointer("/regroup/" + key + inner));
+    }
+  }
 }
 
 TEST_CASE("uptrained results are not verified as conversions", "[converter]") {

@@ -125,6 +125,11 @@ TEST_CASE("every written config describes the model that it was written for", "[
                            "smollm3",
                            "starcoder2",
                            "nemotron",
+                           "qwen3",
+                           "olmo",
+                           "olmo2",
+                           "stablelm",
+                           "stablelm_qk",
                            "gpt2",
                            "gpt_bigcode",
                            "gpt_neox",
@@ -283,6 +288,21 @@ TEST_CASE("a model given ALiBi gets a model_type that stock loaders refuse", "[c
                convert(directory / "gpt2", directory / "x", {.positions = PositionChange::kAlibi});
              }),
              is_wrong_usage("already has ALiBi"));
+  CHECK_THAT(refusal_of([&] {
+               convert(golden("llama"), directory / "x",
+                       {.target = "llama", .positions = PositionChange::kAlibi});
+             }),
+             is_wrong_usage("LlamaForCausalLM"));
+}
+
+TEST_CASE("the own architecture is not the target of a config with another's model_type",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  put_model(directory / "source",
+            tiny_llama().set("model_type", R"("mistral")").set("sliding_window", "null"));
+  convert(directory / "source", directory / "result",
+          {.kv_heads = {3}, .target = "LlamaForCausalLM"});
+  CHECK(open_model(directory / "result").config["model_type"] == "llama");
 }
 
 TEST_CASE("a tensor that the target lacks is refused and a buffer is dropped", "[converter]") {

@@ -309,7 +309,11 @@ TEST_CASE("zero heads stay zero", "[converter]") {
     for (const PoolMethod method : kEveryMethod) {
       const PooledAttention pooled =
           pool_attention(heads, task_of(method, 2, basis, random_moments(30, random)));
-      CHECK(all_finite(pooled.heads));
+      for (const DenseLinear* linear :
+           {&pooled.heads.q, &pooled.heads.k, &pooled.heads.v, &pooled.heads.o}) {
+        CHECK(all_finite(linear->weight));
+        CHECK(all_finite(linear->bias));
+      }
       CHECK(weight_of(const_cast<AttentionHeads&>(pooled.heads).k, 4).abs().max().item<double>() ==
             0.0);
     }

@@ -56,7 +56,7 @@ inline void put_statistics(const std::filesystem::path& path, const Model& sourc
     const std::string name = moments_name(AttentionRole::kSelf, i, InputSide::kQueries);
     tensors.push_back(varied_tensor(name + ".mean", DType::kF32, {width}));
     tensors.push_back(tensor_of(name + ".covariance", DType::kF32, {width, width}, covariance));
-    if (has_distances(source.spec, AttentionRole::kSelf)) {
+    if (has_distances(source.spec, AttentionRole::kSelf, i)) {
       tensors.push_back(tensor_of(distances_name(AttentionRole::kSelf, i), DType::kF32, {heads, 2},
                                   std::vector<double>(static_cast<std::size_t>(2 * heads), 0.5)));
     }

@@ -10,6 +10,7 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros_like.h>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include "converter/heads/calibration.h"
 #include "converter/pooling/combination.h"
@@ -108,16 +109,19 @@ TEST_CASE("averages over distances equal explicit sums", "[converter]") {
   RandomNumbers random(1);
   const HeadBasis basis = partial_basis();
   const at::Tensor distances = random_distances(random);
-  const RopeAverage rope(basis, distances);
+  const bool both_sides = GENERATE(false, true);
+  CAPTURE(both_sides);
+  const RopeAverage rope(basis, distances, both_sides);
   const at::Tensor matrices = random({kHeads, kFeatures, kFeatures});
   for (std::int64_t j = 0; j < kHeads; ++j) {
     const at::Tensor one = matrices.select(0, j);
     at::Tensor seen = at::zeros_like(one), unseen = at::zeros_like(one), mean = at::zeros_like(one);
-    for (std::int64_t t = 0; t < kDistances; ++t) {
+    for (std::int64_t t = both_sides ? 1 - kDistances : 0; t < kDistances; ++t) {
       const at::Tensor s = turn(basis, t);
-      mean += distances[j][t] * s;
-      seen += distances[j][t] * at::matmul(s, at::matmul(one, s.t()));
-      unseen += distances[j][t] * at::matmul(s.t(), at::matmul(one, s));
+      const at::Tensor share = distances[j][std::abs(t)] / (both_sides && t != 0 ? 2 : 1);
+      mean += share * s;
+      seen += share * at::matmul(s, at::matmul(one, s.t()));
+      unseen += share * at::matmul(s.t(), at::matmul(one, s));
     }
     const double rounding = kAverageRounding * std::max(1.0, one.abs().max().item<double>());
     CHECK(distance(rope.mean().select(0, j), mean) < rounding);

@@ -16,6 +16,18 @@
 namespace regroup {
 namespace {
 
+TEST_CASE("a directory that cannot be listed is named", "[formats]") {
+  const TemporaryDirectory directory;
+  CHECK(entries_in(directory.path()).empty());
+  write_text(directory / "file", "");
+  CHECK(entries_in(directory.path()).front().path() == directory / "file");
+  CHECK_THAT(refusal_of([&] { entries_in(directory / "none"); }),
+             is_bad_input((directory / "none").string(), "No such file"));
+  std::error_code fault;
+  CHECK(entries_in(directory / "file", fault).empty());
+  CHECK(fault == std::errc::not_a_directory);
+}
+
 TEST_CASE("open() accepts regular files only and never waits for a FIFO", "[formats]") {
   const TemporaryDirectory directory;
   CHECK_THAT(refusal_of([&] { File::open(directory / "none"); }),
@@ -143,6 +155,14 @@ TEST_CASE("read_text refuses files larger than it was told to expect", "[formats
   CHECK(read_text(directory / "text", 5) == "12345");
   CHECK_THAT(refusal_of([&] { read_text(directory / "text", 4); }),
              is_bad_input("text", "5 bytes", "at most 4"));
+}
+
+TEST_CASE("read_text names git-LFS where it left a pointer in place of the file", "[formats]") {
+  const TemporaryDirectory directory;
+  put_file(directory / "vocab.txt",
+           "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n");
+  CHECK_THAT(refusal_of([&] { read_text(directory / "vocab.txt", 1000); }),
+             is_bad_input("vocab.txt", "git-LFS", "git lfs pull"));
 }
 
 }  // namespace

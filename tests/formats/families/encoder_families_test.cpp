@@ -173,6 +173,15 @@ TEST_CASE("norms of a BERT from TensorFlow may be called gamma and beta", "[form
   CHECK(spec.embedding_norm.weight == "bert.embeddings.LayerNorm.gamma");
   CHECK(spec.layers[1].mlp_norm.bias == "bert.encoder.layer.1.output.LayerNorm.beta");
   CHECK(spec.head_norm.bias == "cls.predictions.transform.LayerNorm.beta");
+  for (const auto& [name, norm] : {std::pair{"distilbert", "distilbert.embeddings.LayerNorm."},
+                                   std::pair{"mpnet", "mpnet.encoder.layer.1.output.LayerNorm."}}) {
+    TinyModel model = golden_model(name);
+    model.tensor(norm + std::string("weight")).name = norm + std::string("gamma");
+    model.tensor(norm + std::string("bias")).name = norm + std::string("beta");
+    const TemporaryDirectory directory;
+    const Model opened = open_model(put_model(directory / "model", model));
+    check_all_shapes(opened.spec, opened.checkpoint);
+  }
 }
 
 TEST_CASE("RoBERTa's positions begin after the padding token's", "[formats]") {

@@ -61,6 +61,19 @@ TEST_CASE("a Llama without num_key_value_heads is multi-head", "[formats]") {
   CHECK(spec_of(model).kv_heads == std::vector<std::int64_t>{12, 12});
 }
 
+TEST_CASE("each family reads RoPE's settings under the keys that its config class has",
+          "[formats]") {
+  TinyModel neox = golden_model("gpt_neox");
+  neox.set("rope_theta", "300").set("partial_rotary_factor", "0.4");
+  CHECK(spec_of(neox).rope == spec_of(golden_model("gpt_neox")).rope);
+  neox.set("rotary_emb_base", "null");
+  CHECK(spec_of(neox).rope.theta == 10000.0);
+  TinyModel persimmon = golden_model("persimmon");
+  persimmon.set("rope_parameters", "null").set("rotary_emb_base", "300").set("rotary_pct", "1.0");
+  CHECK(spec_of(persimmon).rope.theta == 10000.0);
+  CHECK(spec_of(persimmon).rope.rotary_dim == 4);  // half of a head
+}
+
 TEST_CASE("Qwen2 has biases on q and k and v but not on o", "[formats]") {
   const ModelSpec spec = golden_spec("qwen2");
   CHECK(spec.family == "llama");

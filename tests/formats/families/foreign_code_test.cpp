@@ -69,7 +69,9 @@ TEST_CASE("entries are regroup's only if they name its classes in this directory
   }
   for (const char* entry :
        {"evil/repo--modeling_regroup_bloom.RegroupBloomModel", "modeling_regroup_bloom.Evil",
-        "modeling_regroup_bloom", "modeling_regroup_llama.Evil", "evil.RegroupBloomModel", "."}) {
+        "modeling_regroup_bloom", "modeling_regroup_llama.Evil", "evil.RegroupBloomModel", ".",
+        "modeling_regroup_bloom.RegroupGPT2ForTokenClassification",
+        "modeling_regroup_gpt2.RegroupGPT2ForTokenClassification"}) {
     CAPTURE(entry);
     const Json config = {{"auto_map", {{"AutoModel", entry}}}};
     const DirectoryCode code = code_of(directory.path(), config.dump());
@@ -80,6 +82,10 @@ TEST_CASE("entries are regroup's only if they name its classes in this directory
                         {{"AutoModel", "modeling_regroup_bloom.RegroupBloomModel"},
                          {"AutoTokenizer", {"evil.Evil", nullptr}}}}};
   CHECK(code_of(directory.path(), others.dump()).carried);
+  const Json made = {{"auto_map",
+                      {{"AutoModelForTokenClassification",
+                        "modeling_regroup_bloom.RegroupBloomForTokenClassification"}}}};
+  CHECK(code_of(directory.path(), made.dump()).carried);
   CHECK(names_in(code_of(directory.path(), others.dump())) ==
         Names{"config.json: auto_map.AutoTokenizer = evil.Evil"});
   CHECK_FALSE(code_of(directory.path(), R"({"auto_map": ["a.B"]})").carried);

@@ -293,7 +293,7 @@ TEST_CASE("attention that ModelSpec cannot express is read but not computed", "[
 
 TEST_CASE("the vocabulary size defaults to the number of tokens", "[formats]") {
   GgufMetadata metadata = metadata_of("llama");
-  metadata.remove("llama.vocab_size");
+  metadata.remove_if([](std::string_view key) { return key == "llama.vocab_size"; });
   const std::string key = "tokenizer.ggml.tokens";
   metadata.set_array(key, std::span<const std::string>(std::vector<std::string>{"a", "b", "c"}));
   CHECK(described(metadata).vocab_size == 3);
@@ -351,7 +351,7 @@ TEST_CASE("impossible hyper-parameters are refused by name", "[formats]") {
        {"context_length", "embedding_length", "block_count", "feed_forward_length",
         "attention.head_count", "attention.layer_norm_rms_epsilon", "vocab_size"}) {
     GgufMetadata metadata = metadata_of("llama");
-    metadata.remove("llama." + std::string(key));
+    metadata.remove_if([&](std::string_view name) { return name == "llama." + std::string(key); });
     CHECK_THAT(refusal_of([&] { described(metadata); }), is_bad_input(key));
   }
   GgufMetadata split = metadata_of("llama");

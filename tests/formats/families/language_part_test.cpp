@@ -6,6 +6,7 @@
 #include "formats/families/family.h"
 #include "formats/model/model.h"
 #include "formats/model/model_summary.h"
+#include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 #include "tests/tiny_models.h"
@@ -152,6 +153,23 @@ TEST_CASE("whether the output is tied is the whole model's setting, otherwise th
   const TinyModel silent = TinyModel(model).set("tie_word_embeddings", "null");
   CHECK(spec_of(with_text(silent, "tie_word_embeddings", "true")).lm_head ==
         "language_model.lm_head.weight");
+}
+
+TEST_CASE("an output that is not stored is tied if either config or the class says so",
+          "[formats]") {
+  TinyModel model = golden_model("llava");
+  model.remove("language_model.lm_head.weight");
+  const auto tied = [&](const char* type, const char* whole, const char* text) {
+    TinyModel changed = with_text(model, "tie_word_embeddings", text);
+    changed.set("model_type", type).set("tie_word_embeddings", whole);
+    return spec_of(changed).lm_head.empty();
+  };
+  CHECK(tied("\"llava\"", "false", "true"));
+  CHECK(tied("\"llava\"", "true", "false"));
+  CHECK_FALSE(tied("\"llava\"", "null", "null"));
+  CHECK(tied("\"mistral3\"", "null", "null"));
+  CHECK(tied("\"internvl\"", "null", "false"));
+  CHECK_FALSE(tied("\"internvl\"", "false", "null"));
 }
 
 TEST_CASE("a repeated number of kv heads has to agree with the first", "[formats]") {

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -94,6 +95,32 @@ TEST_CASE("Nemotron-NAS has code of one file, with a config", "[formats]") {
   }
 }
 
+TEST_CASE("the class that a source names has an entry of its own, which the file makes",
+          "[formats]") {
+  for (const auto& [fixture, architecture, auto_class, layers] :
+       {std::tuple{"bert", "BertForPreTraining", "AutoModelForPreTraining", false},
+        {"gpt2", "GPT2ForSequenceClassification", "AutoModelForSequenceClassification", false},
+        {"bloom", "RegroupAlibiBloomForTokenClassification", "AutoModelForTokenClassification",
+         false},
+        {"llama", "LlamaForSequenceClassification", "AutoModelForSequenceClassification", true}}) {
+    CAPTURE(architecture);
+    const Model model = open_model(golden(fixture));
+    Json config = model.config;
+    config["architectures"] = Json::array({architecture});
+    ModelSpec spec = model.spec;
+    spec.kv_heads.front() += layers ? 1 : 0;
+    const auto code = loader_code_for(config, spec);
+    REQUIRE(code);
+    const std::string name = std::string(code->files[1].name);
+    const std::string prefix = std::string(architecture).starts_with("Regroup") ? "" : "Regroup";
+    CHECK(code->auto_map.at(auto_class) ==
+          name.substr(0, name.size() - 2) + prefix + std::string(architecture));
+    CHECK(code->files[1].text.find("\n__getattr__ = other_classes(") != std::string_view::npos);
+    config["architectures"] = Json::array({"OtherForMultipleChoice"});
+    CHECK_FALSE(loader_code_for(config, spec)->auto_map.contains("AutoModelForMultipleChoice"));
+  }
+}
+
 // What a result of any version carries is known by these bytes.
 TEST_CASE("the files that results carry have the bytes of earlier versions", "[formats]") {
   std::map<std::string_view, std::string_view> files;
@@ -105,7 +132,7 @@ TEST_CASE("the files that results carry have the bytes of earlier versions", "[f
   for (const auto& [name, text] : files) {
     all += fmt::format("{}\n{}", name, text);
   }
-  CHECK(checksum_of(all) == "01c901557f26edfc");
+  CHECK(checksum_of(all) == "b467b5617bf7035b");
 }
 
 TEST_CASE("results with regroup's own model_type name a config class of that model_type",

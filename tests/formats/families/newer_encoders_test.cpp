@@ -4,6 +4,7 @@
 #include <catch2/matchers/catch_matchers.hpp>
 
 #include "formats/families/family.h"
+#include "formats/model/model.h"
 #include "tests/file_tree.h"
 #include "tests/formats/families/described_model.h"
 #include "tests/refusal.h"
@@ -62,6 +63,21 @@ TEST_CASE("ModernBERT's older keys say the same", "[formats]") {
         "local_rope_theta null");
   CHECK(changed_spec("modernbert_biases", "rope_scaling", R"({"type": "linear", "factor": 2})")
             .not_computable == "rope_scaling");
+}
+
+TEST_CASE("a ModernBERT that classifies has no masked head, whatever its decoder's settings",
+          "[formats]") {
+  TinyModel model = golden_model("modernbert");
+  model.remove("decoder.bias");
+  model.tensors.push_back(varied_tensor("classifier.weight", DType::kF32, {2, 48}));
+  for (const char* bias : {"true", "false"}) {
+    const TemporaryDirectory directory;
+    const Model opened =
+        open_model(put_model(directory / "model", model.set("decoder_bias", bias)));
+    CHECK(opened.missing_head == "decoder.weight");
+    CHECK_FALSE(opened.spec.head_transform.present());
+    check_all_shapes(opened.spec, opened.checkpoint);
+  }
 }
 
 TEST_CASE("an encoder with windows cannot have ALiBi", "[formats]") {

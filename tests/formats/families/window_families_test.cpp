@@ -63,6 +63,19 @@ TEST_CASE("each family has its window in the layers that its config names", "[fo
   CHECK(changed_spec("olmo3", {{"sliding_window", "7"}}).sliding_window == 7);
 }
 
+TEST_CASE("a Mistral with layer_types has its window in these layers, as Ministral", "[formats]") {
+  const auto kinds = [](const char* types) {
+    return kinds_in(changed_spec("mistral", {{"layer_types", types}, {"sliding_window", "8"}}));
+  };
+  CHECK(kinds("null") == "sss");
+  CHECK(kinds(R"(["full_attention", "sliding_attention", "full_attention"])") == "fsf");
+  CHECK(kinds(R"(["full_attention", "full_attention", "full_attention"])") == "fff");
+  const char* sliding = R"(["sliding_attention", "sliding_attention", "sliding_attention"])";
+  CHECK(kinds(sliding) == "sss");
+  CHECK_FALSE(changed_spec("mistral", {{"layer_types", sliding}, {"sliding_window", "null"}})
+                  .sliding_window);
+}
+
 TEST_CASE("only full layers of an OLMo-3 have scaled RoPE", "[formats]") {
   const ModelSpec spec = open_model(golden("olmo3")).spec;
   CHECK(spec.rope_of(spec.layers[3]).scaling.kind == RopeScaling::Kind::kYarn);

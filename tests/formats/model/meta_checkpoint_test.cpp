@@ -5,7 +5,6 @@
 
 #include "formats/model/model_directory.h"
 #include "formats/tensors/checkpoint_writer.h"
-#include "formats/tensors/torch_writer.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"

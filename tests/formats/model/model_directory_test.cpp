@@ -218,6 +218,23 @@ TEST_CASE("the folders that modules.json names are companions, with their weight
   CHECK(notes[0].starts_with("1_Pooling/linked is left out"));
 }
 
+TEST_CASE("the tokenizer's further chat templates are companions", "[formats]") {
+  const TemporaryDirectory directory;
+  const fs::path folder = directory / "model/additional_chat_templates";
+  for (const char* name : {"tool_use.jinja", ".hidden.jinja", "other.bin"}) {
+    put_file(folder / name, name);
+  }
+  put_file(directory / "outside.jinja", "");
+  fs::create_symlink("../../outside.jinja", folder / "linked.jinja");
+  CHECK(companions_of(directory / "model") ==
+        std::vector<fs::path>{"additional_chat_templates/tool_use.jinja"});
+  CHECK(companions_of(directory / "model", /*outside=*/true) ==
+        std::vector<fs::path>{"additional_chat_templates/linked.jinja"});
+  fs::create_directory(directory / "other");
+  fs::create_directory_symlink(folder, directory / "other/additional_chat_templates");
+  CHECK(companions_of(directory / "other").empty());
+}
+
 TEST_CASE("a modules.json of something else is a file like any other", "[formats]") {
   for (const char* text : {"", "[", "{}", "3", R"({"path": "folder"})", R"(["folder"])"}) {
     CAPTURE(text);

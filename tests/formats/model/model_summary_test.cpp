@@ -2,6 +2,7 @@
 #include "formats/model/model_summary.h"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
 #include "formats/model/model_directory.h"
@@ -55,6 +56,33 @@ TEST_CASE("the summary distinguishes mha and mqa and mixed attention", "[formats
   CHECK(summary.attention == "mixed");
   CHECK(summary.kv_heads == Heads{4, 3});
   CHECK(summary.kv_bytes_per_token == 2 * (4 + 3) * 2 * 4);
+}
+
+TEST_CASE("tensors of layers that the architecture does not have are reported", "[formats]") {
+  const auto* name =
+      GENERATE("model.layers.1.self_attn.q_norm.weight", "model.layers.0.self_attn.sinks",
+               "model.layers.0.self_attn.o_proj.bias", "model.layers.1.mlp.up_proj.weight_scale",
+               "model.layers.2.input_layernorm.weight");
+  const TemporaryDirectory directory;
+  TinyModel tiny = tiny_llama();
+  tiny.tensors.push_back(varied_tensor(name, DType::kF32, {6}));
+  const ModelSummary summary = summary_of(put_model(directory / "model", tiny));
+  REQUIRE(summary.disagreements.size() == 1);
+  CHECK(summary.disagreements[0] ==
+        std::string("LlamaForCausalLM with these settings has no place for 1 of the layers' "
+                    "tensors, which are left unused: ") +
+            name);
+}
+
+TEST_CASE("saved buffers and other parts of a model are no news", "[formats]") {
+  const TemporaryDirectory directory;
+  TinyModel tiny = tiny_llama();
+  for (const char* name :
+       {"model.layers.1.self_attn.rotary_emb.inv_freq", "model.layers.0.self_attn.masked_bias",
+        "model.layers_of_sight.0.weight", "model.mtp_layers.0.weight", "vision.layers.0.weight"}) {
+    tiny.tensors.push_back(varied_tensor(name, DType::kF32, {6}));
+  }
+  CHECK(summary_of(put_model(directory / "model", tiny)).disagreements.empty());
 }
 
 TEST_CASE("the summary takes shapes over the config and reports the difference", "[formats]") {

@@ -5,6 +5,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/base/file.h"
+#include "formats/families/family.h"
 #include "formats/model/model.h"
 #include "formats/model/model_directory.h"
 #include "tests/refusal.h"
@@ -62,6 +63,68 @@ TEST_CASE("only whole parts of names and a prefix of all tensors are removed", "
   const Checkpoint checkpoint = open_checkpoint(directory / "model");
   CHECK(checkpoint.find("my_orig_mod.weight") != nullptr);
   CHECK(checkpoint.find("module.model.embed_tokens.weight") != nullptr);
+}
+
+TEST_CASE("weights of a loss or of a value head beside a wrapped model keep their names",
+          "[formats]") {
+  const TemporaryDirectory directory;
+  for (const auto& [prefix, other] :
+       {std::pair{"model.", "criterion.weight"}, std::pair{"model.", "ema_model.model.norm.weight"},
+        std::pair{"module.model.", "module.criterion.weight"},
+        std::pair{"pretrained_model.", "v_head.summary.weight"}}) {
+    CAPTURE(prefix, other);
+    TinyModel model =
+        tiny_llama_named([first = prefix](const std::string& name) { return first + name; });
+    model.tensors.push_back(varied_tensor(other, DType::kF32, {6}));
+    const Model opened = open_model(put_model(directory / other, model));
+    check_all_shapes(opened.spec, opened.checkpoint);
+    CHECK(opened.missing_head.empty());
+    CHECK(opened.checkpoint.find(with_replaced(other, "module.", "")) != nullptr);
+  }
+}
+
+TEST_CASE("a model that another class holds under a name of its own keeps its names", "[formats]") {
+  const auto held = [](TinyModel model, const std::string& holder, std::string_view removed) {
+    for (BuiltTensor& tensor : model.tensors) {
+      tensor.name = holder + with_replaced(tensor.name, removed, "");
+    }
+    model.tensors.push_back(varied_tensor("classifier.weight", DType::kF32, {2, 6}));
+    return model;
+  };
+  TinyModel base = tiny_llama();
+  base.remove("lm_head.weight");
+  const TemporaryDirectory directory;
+  std::size_t number = 0;
+  for (const auto& [model, layer] :
+       {std::pair{held(base, "transformer.", "model."), "transformer.layers.1.self_attn.k_proj"},
+        std::pair{held(tiny_llama(), "student.", ""), "student.model.layers.1.self_attn.k_proj"},
+        std::pair{held(golden_model("bert"), "model.", ""),
+                  "model.bert.encoder.layer.1.attention.self.key"},
+        std::pair{held(golden_model("t5"), "transformer.", ""),
+                  "transformer.decoder.block.1.layer.0.SelfAttention.k"}}) {
+    CAPTURE(layer);
+    const Model opened = open_model(put_model(directory / std::to_string(number++), model));
+    check_all_shapes(opened.spec, opened.checkpoint);
+    CHECK(opened.spec.layers[1].attention.k.weight == std::string(layer) + ".weight");
+  }
+}
+
+TEST_CASE("of two models side by side neither is chosen, and both are named", "[formats]") {
+  const TemporaryDirectory directory;
+  TinyModel both = tiny_llama_named([](const std::string& name) { return "student." + name; });
+  for (const BuiltTensor& tensor : tiny_llama().tensors) {
+    both.tensors.push_back(tensor);
+    both.tensors.back().name.insert(0, "teacher.");
+  }
+  const Model opened = open_model(put_model(directory / "both", both));
+  const auto named = is_bad_input("model.layers.0.self_attn.q_proj.weight is missing",
+                                  "; names of layers begin with student.model.layers.; "
+                                  "teacher.model.layers.");
+  CHECK_THAT(refusal_of([&] { check_tensors(opened.spec, opened.checkpoint); }), named);
+  CHECK_THAT(refusal_of([&] {
+               static_cast<void>(opened.checkpoint.at("model.layers.0.self_attn.q_proj.weight"));
+             }),
+             named);
 }
 
 TEST_CASE("a model without a head keeps its names, which all begin as Lightning's do",

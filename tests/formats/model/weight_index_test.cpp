@@ -241,7 +241,7 @@ TEST_CASE("index rejects text that is not one JSON object and rejects duplicate 
   const Shards shards;
   CHECK_THAT(shards.refusal(""), is_bad_input(kIndexFile, "not valid JSON"));
   CHECK_THAT(shards.refusal("version https://git-lfs.github.com/spec/v1\n"),
-             is_bad_input(kIndexFile, "not valid JSON"));
+             is_bad_input(kIndexFile, "git lfs pull"));
   CHECK_THAT(shards.refusal_of_map(R"("a":"one.safetensors","a":"two.safetensors")"),
              is_bad_input(kIndexFile, "duplicate key \"a\""));
   CHECK_THAT(shards.refusal(R"({"weight_map":{"a":"one.safetensors"},"weight_map":{}})"),

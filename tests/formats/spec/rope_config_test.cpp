@@ -38,7 +38,8 @@ TEST_CASE("the rotated part of a head is even and within the head", "[formats]")
              is_bad_input("config.json", "-2 of 8 dimensions"));
   CHECK_THAT(refusal("partial_rotary_factor", 2.0),
              is_bad_input("config.json", "16 of 8 dimensions"));
-  CHECK_THAT(refusal("rotary_pct", 1e30), is_bad_input("config.json", "8e+30 of 8 dimensions"));
+  CHECK_THAT(refusal("partial_rotary_factor", 1e30),
+             is_bad_input("config.json", "8e+30 of 8 dimensions"));
   CHECK_THAT(refusal("rope_theta", 0.0), is_bad_input("config.json", "theta 0"));
   CHECK_THAT(refusal("rope_theta", -1.0), is_bad_input("config.json", "theta -1"));
 }
@@ -86,6 +87,33 @@ TEST_CASE("LongRoPE's factors follow from the pretraining's positions", "[format
             .original_positions == 32.0);
   CHECK(longrope_with({{"attention_factor", 1.25}}).attention_factor == 1.25);
   CHECK(longrope_with({{"factor", 0.5}}).attention_factor == 1.0);
+}
+
+TEST_CASE("the model's positions in pretraining take precedence over those of its scaling",
+          "[formats]") {
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    Json config{{key, {{"rope_type", "llama3"}, {"factor", 8.0}}},
+                {"original_max_position_embeddings", 16}};
+    CHECK(rope_of(config).scaling.original_positions == 16.0);
+    config[key]["original_max_position_embeddings"] = 32;
+    CHECK(rope_of(config).scaling.original_positions == 16.0);
+    config[key] = {{"rope_type", "yarn"}};
+    CHECK(rope_of(config).scaling.original_positions == 16.0);
+    CHECK(rope_of(config).scaling.factor == 4.0);
+  }
+}
+
+TEST_CASE("the RoPE of layers with another one has the positions in pretraining of its scaling",
+          "[formats]") {
+  ModelSpec spec;
+  spec.head_dim = 8;
+  spec.max_positions = 64;
+  Json scaled{{"rope_type", "yarn"}, {"factor", 4.0}};
+  const Json config{
+      {"rope_parameters", {{"full_attention", scaled}, {"sliding_attention", scaled}}},
+      {"original_max_position_embeddings", 16}};
+  read_rope_of_windows(spec, ConfigReader(config, "config.json"), {}, {});
+  CHECK(spec.rope.scaling.original_positions == 64.0);
 }
 
 TEST_CASE("LongRoPE uses the long factors in sequences longer than those of the pretraining",

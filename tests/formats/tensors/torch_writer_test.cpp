@@ -1,11 +1,10 @@
 // Torch files written and read back. tests/interop checks that torch.load reads them.
-#include "formats/tensors/torch_writer.h"
-
 #include <catch2/catch_test_macros.hpp>
 
 #include "formats/base/checksum.h"
 #include "formats/base/json.h"
 #include "formats/model/model_directory.h"
+#include "formats/tensors/checkpoint_writer.h"
 #include "formats/tensors/zip_archive.h"
 #include "tests/checkpoint_builder.h"
 #include "tests/file_tree.h"
@@ -68,7 +67,7 @@ TEST_CASE("a torch file has torch's entries with alignment and CRCs", "[formats]
   std::vector<std::string> names;
   for (const ZipEntry& entry : read_zip_directory(file)) {
     names.push_back(entry.name);
-    CHECK(entry.begin % 64 == 0);
+    CHECK(entry.data_at % 64 == 0);
     CHECK(read_zip_entry(file, entry, 1U << 20).size() == entry.size);  // checks its CRC
     if (entry.name == "pytorch_model/version") {
       CHECK(read_zip_entry(file, entry, 8) == "3\n");
@@ -128,7 +127,7 @@ TEST_CASE("entries beyond 4 GiB have ZIP64 fields", "[formats]") {
   layout.set_crc32(1, crc32_of(as_span("hello")));
   File file = File::create(directory / "sparse.zip");
   for (std::size_t i = 0; i < layout.entry_count(); ++i) {
-    const ZipLayout::Entry& entry = layout.entry(i);
+    const ZipEntry& entry = layout.entry(i);
     CHECK(entry.data_at % 64 == 0);
     CHECK(layout.header(i).size() == entry.data_at - entry.header_at);
     file.write_at(entry.header_at, as_span(layout.header(i)));
@@ -142,7 +141,7 @@ TEST_CASE("entries beyond 4 GiB have ZIP64 fields", "[formats]") {
   const std::vector<ZipEntry> entries = read_zip_directory(archive);
   REQUIRE(entries.size() == 2);
   CHECK(entries[0].size == five_gib);
-  CHECK(entries[1].begin > five_gib);
+  CHECK(entries[1].data_at > five_gib);
   CHECK(read_zip_entry(archive, entries[1], 5) == "hello");
 }
 

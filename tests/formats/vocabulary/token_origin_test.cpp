@@ -4,6 +4,7 @@
 #include "formats/vocabulary/token_file.h"
 #include "formats/vocabulary/token_writer.h"
 #include "tests/file_tree.h"
+#include "tests/refusal.h"
 #include "tests/temporary_directory.h"
 
 namespace regroup {
@@ -72,6 +73,10 @@ TEST_CASE("token files keep the record of their tokenizer, and the same ids", "[
   plain.write(ids);
   plain.publish();
   CHECK_FALSE(origin_of_tokens(directory / "b.bin").has_value());
+  std::filesystem::remove(directory / "b.idx");
+  std::filesystem::create_symlink("none", directory / "b.idx");  // an index that is lost
+  CHECK_THAT(refusal_of([&] { origin_of_tokens(directory / "b.bin"); }), is_bad_input("b.idx"));
+  CHECK_THAT(refusal_of([&] { TokenFile::open(directory / "b.bin"); }), is_bad_input("b.idx"));
 }
 
 }  // namespace regroup

@@ -224,6 +224,8 @@ TEST_CASE("Llama 3's ranks become a vocabulary with merges", "[formats]") {
   CHECK(vocabulary.merges == Tokens{"a b"});
   CHECK(vocabulary.types == Types{kNormal, kNormal, kNormal, kControl, kControl});
   CHECK(vocabulary.special_ids == std::map<std::string, std::uint32_t>{{"bos", 3}, {"eos", 4}});
+  CHECK(vocabulary.add_bos == true);
+  CHECK(vocabulary.add_eos == std::nullopt);
 }
 
 TEST_CASE("special tokens are found by text first and then by the configs' ids", "[formats]") {
@@ -251,7 +253,35 @@ TEST_CASE("add_bos and add_eos are read from tokenizer.json and the config", "[f
   const Vocabulary outweighed = bpe_with(tokenizer, {{"tokenizer_config.json", config}});
   CHECK(outweighed.add_bos == true);
   CHECK(outweighed.add_eos == true);
-  CHECK_FALSE(bpe_with(tiny_bpe()).add_bos.has_value());
+  CHECK_FALSE(vocabulary_of({{"tokenizer.model", tiny_sentencepiece()}}, 8).add_bos.has_value());
+}
+
+// transformers adds none either, whatever its class assumes of a tokenizer.model.
+TEST_CASE("a tokenizer.json without a BOS in its post-processor adds none in a GGUF file",
+          "[formats]") {
+  Json tokenizer = tiny_bpe();
+  CHECK(bpe_with(tokenizer).add_bos == false);
+  CHECK_FALSE(bpe_with(tokenizer).add_eos.has_value());
+  tokenizer["model"]["byte_fallback"] = true;  // readers assume a BOS for such a vocabulary
+  tokenizer["post_processor"] = Json::parse(R"({"type": "TemplateProcessing", "single": [
+    {"Sequence": {"id": "A"}}]})");
+  GgufMetadata metadata;
+  set_vocabulary(metadata, bpe_with(tokenizer));
+  CHECK(metadata.text("tokenizer.ggml.model") == "llama");
+  CHECK(metadata.flag("tokenizer.ggml.add_bos_token") == false);
+}
+
+TEST_CASE("added tokens with rules of what is around them are noted", "[formats]") {
+  for (const char* rule : {"lstrip", "rstrip", "single_word"}) {
+    Json tokenizer = tiny_bpe();
+    tokenizer["added_tokens"][0][rule] = true;
+    tokenizer["added_tokens"][1][rule] = false;
+    const std::string config =
+        R"({"added_tokens_decoder": {"4": )" + tokenizer["added_tokens"][0].dump() + "}}";
+    const Vocabulary vocabulary = bpe_with(tokenizer, {{"tokenizer_config.json", config}});
+    REQUIRE(vocabulary.notes.size() == 1);
+    CHECK(vocabulary.notes[0].ends_with("split differently: <|end|>"));
+  }
 }
 
 TEST_CASE("a chat template is found in every place", "[formats]") {
@@ -268,6 +298,16 @@ TEST_CASE("a chat template is found in every place", "[formats]") {
   REQUIRE(several.notes.size() == 1);
   CHECK(several.notes[0].find("tools") != std::string::npos);
   CHECK(bpe_with(tiny_bpe()).chat_template.empty());
+  const Vocabulary twice =
+      bpe_with(tiny_bpe(), {{"tokenizer_config.json", R"({"chat_template": "{{x}}"})"},
+                            {"chat_template.jinja", "{{y}}"}});
+  CHECK(twice.chat_template == "{{y}}");
+  const Vocabulary further = bpe_with(
+      tiny_bpe(),
+      {{"chat_template.jinja", "{{y}}"}, {"additional_chat_templates/tool_use.jinja", "{{t}}"}});
+  CHECK(further.chat_template == "{{y}}");
+  REQUIRE(further.notes.size() == 1);
+  CHECK(further.notes[0].find("tool_use is left out") != std::string::npos);
 }
 
 TEST_CASE("an unsupported tokenizer gives no vocabulary and a note", "[formats]") {

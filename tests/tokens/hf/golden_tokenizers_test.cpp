@@ -6,7 +6,7 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "tests/file_tree.h"
-#include "tokens/tokenizer_kinds.h"
+#include "tokens/tokenizer.h"
 
 namespace regroup {
 namespace {

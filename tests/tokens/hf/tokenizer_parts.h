@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tokens/tokenizer_kinds.h"
+#include "tokens/tokenizer.h"
 
 namespace regroup {
 

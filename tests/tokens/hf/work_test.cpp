@@ -108,6 +108,9 @@ TEST_CASE("callouts do not change what is found", "[tokens]") {
   for (const auto& [pattern, text, matches] : {std::tuple{"(a+)+b", "aab ab b", 2},
                                                {"a*b*c", "aabbc bc c abd", 3},
                                                {R"(\d{1,3}(?=(?:\d{3})*x))", "1234567x12", 3},
+                                               {R"((?:\r?\n)+x)", "\r\n\r\nx", 1},
+                                               {R"(\p{L}+\r*\t*\n*;)", "a\r\t\n\n;", 1},
+                                               {R"((?:\v+\a)+\e)", "\v\v\a\x1b", 1},
                                                {"(?:ab?)*?c", "ababc aac", 2}}) {
     CAPTURE(pattern);
     REQUIRE(counted(pattern).find("(?C)") != std::string::npos);

@@ -273,4 +273,14 @@ TEST_CASE("distilling a model into itself has zero loss and zero gradients", "[u
   CHECK(gradients[1].abs().max().item<double>() == 0.0);
 }
 
+TEST_CASE("logits in bf16 are capped after they are widened", "[uptrain]") {
+  constexpr double kCap = 30.0;
+  const at::Tensor hidden = (20 * at::randn({6, 4})).to(at::kBFloat16);
+  const at::Tensor head = at::randn({9, 4}).to(at::kBFloat16);
+  const at::Tensor wide = at::linear(hidden, head).to(at::kFloat);
+  const at::Tensor found = logits_of({hidden, head, kCap}, 1, 4);
+  CHECK(found.scalar_type() == at::kFloat);
+  CHECK(largest_difference(found, ((wide / kCap).tanh() * kCap).narrow(0, 1, 4)) < 1e-5);
+}
+
 }  // namespace regroup

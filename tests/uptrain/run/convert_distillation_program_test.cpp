@@ -84,6 +84,34 @@ TEST_CASE("the rate of distillation and the weight of attentions are those asked
   CHECK(done.json()["distill"]["attention_weight"] == 3.0);
 }
 
+TEST_CASE("a result of other positions is neither refitted nor compared with the mean",
+          "[uptrain]") {
+  const TextConversion files;
+  const auto convert = [&](const char* positions, const char* effort, const char* mode) {
+    return run_program({"convert", "--allow-any-text", files.model,
+                        files.output + positions + effort, "--kv-heads", "1", "--text", files.text,
+                        "--tokenizer", "bytes", "--refit-context", "32", "--distill-steps", "1",
+                        "--positions", positions, "--effort", effort, mode});
+  };
+  const auto names = [&](const char* positions) {
+    const ProgramResult done = convert(positions, "quick", "--json");
+    CAPTURE(done.err);
+    REQUIRE(done.exit_code == 0);
+    std::vector<std::string> found;
+    const Json report = done.json();
+    for (const Json& model : report["held_out"]["models"]) {
+      found.push_back(model["model"]);
+    }
+    return found;
+  };
+  CHECK(names("keep") == std::vector<std::string>{"source", "mean", "result"});
+  CHECK(names("alibi") == std::vector<std::string>{"source", "result"});
+  CHECK_THAT(convert("keep", "thorough", "--dry-run").err, ContainsSubstring("refitting: 300"));
+  CHECK_THAT(convert("alibi", "thorough", "--dry-run").err, !ContainsSubstring("refit"));
+  CHECK_THAT(convert("alibi", "thorough", "--refit-steps=9").err,
+             ContainsSubstring("--refit-steps: with other positions"));
+}
+
 TEST_CASE("a result that cannot be distilled is made without, or refused if asked for",
           "[uptrain]") {
   const TextConversion files;
@@ -182,6 +210,11 @@ TEST_CASE("a distillation that was stopped goes on to the same result", "[uptrai
   const ProgramResult refused = run_program(other);
   CHECK(refused.exit_code == kExitUsage);
   CHECK_THAT(refused.err, ContainsSubstring("text was"));
+  auto moved = command;
+  moved.insert(moved.end(), {"--positions", "alibi"});
+  const ProgramResult other_model = run_program(moved);
+  CHECK(other_model.exit_code == kExitUsage);
+  CHECK_THAT(other_model.err, ContainsSubstring("positions was"));
   const ProgramResult resumed = run_program(command);
   CAPTURE(resumed.err);
   CHECK(resumed.exit_code == 0);

@@ -11,6 +11,7 @@
 #include <ATen/ops/tensor.h>
 #include <catch2/catch_test_macros.hpp>
 
+#include "formats/model/serving_cost.h"
 #include "tests/file_tree.h"
 #include "tests/refusal.h"
 #include "tests/temporary_directory.h"
@@ -41,6 +42,20 @@ Model small_model(const TemporaryDirectory& directory) {
 }
 
 }  // namespace
+
+TEST_CASE("as many sequences are written at a time as have caches of a fifth of the memory",
+          "[uptrain]") {
+  const TemporaryDirectory directory;
+  const Model model = small_model(directory);
+  const double cache = static_cast<double>(kv_cache_cost(model.spec, DType::kBF16)->at(1));
+  const double fifth = 0.2 * whole_memory(at::kCPU).value();
+  const auto batch_of_share = [&](double share) {
+    return usual_sampling_batch(model, static_cast<std::int64_t>(fifth * share / cache), at::kCPU);
+  };
+  CHECK(usual_sampling_batch(model, 512, at::kCPU) == 128);
+  CHECK(batch_of_share(1.0 / 40.5) == 40);
+  CHECK(batch_of_share(1.0) == 8);
+}
 
 TEST_CASE("tokens are drawn from the model's distribution", "[uptrain]") {
   const TemporaryDirectory directory;

@@ -70,7 +70,7 @@ TEST_CASE("statistics with a flipped bit are refused when they are read", "[uptr
     const auto calibration = open_calibration(file, golden.source);
     for (std::size_t i = 0; i < spec.layers.size(); ++i) {
       calibration->moments(AttentionRole::kSelf, i, InputSide::kQueries, spec.hidden_size);
-      if (has_distances(spec, AttentionRole::kSelf)) {
+      if (has_distances(spec, AttentionRole::kSelf, i)) {
         calibration->distances(AttentionRole::kSelf, i, spec.query_heads);
       }
     }
@@ -174,30 +174,62 @@ TEST_CASE("statistics are mean and covariance of each attention's inputs", "[upt
   }
 }
 
-TEST_CASE("statistics have each head's attention by distance if keys rotate", "[uptrain]") {
-  for (const char* name : {"llama_mha", "gpt_neox", "bloom"}) {
+TEST_CASE("statistics of every model in bf16 are near those in fp32", "[uptrain]") {
+  std::size_t compared = 0;
+  for (const std::string& name : golden_cases()) {
+    const TemporaryDirectory directory;
+    const GoldenCase golden = load_golden_case(name);
+    const TokenFile data = put_tokens_of(golden, directory / "tokens");
+    const auto measure = [&](const char* file, at::ScalarType type) {
+      calibrate(golden.source, data, {golden.tokens.size(1), 2, data.size()}, at::kCPU,
+                directory / file, {}, kNeverStopped, type);
+      return open_checkpoint(directory / file);
+    };
+    const Checkpoint wide = measure("wide.safetensors", at::kFloat);
+    measure("narrow.safetensors", at::kBFloat16);
+    for (const TensorInfo& tensor : wide.tensors()) {
+      if (tensor.name == kCalibrationChecksums) {
+        continue;
+      }
+      CAPTURE(name, tensor.name);
+      const at::Tensor expected = read_tensor(directory / "wide.safetensors", tensor.name);
+      const at::Tensor found = read_tensor(directory / "narrow.safetensors", tensor.name);
+      CHECK((found - expected).norm().item<double>() <
+            0.05 * (0.01 + expected.norm().item<double>()));
+      ++compared;
+    }
+  }
+  CHECK(compared > 500);
+}
+
+TEST_CASE("statistics have each head's attention by distance where keys rotate", "[uptrain]") {
+  for (const char* name : {"llama_mha", "gpt_neox", "bloom", "smollm3", "cohere2"}) {
     const TemporaryDirectory directory;
     const GoldenCase golden = load_golden_case(name);
     calibrate_golden(golden, directory, 2);
     const ModelSpec& spec = golden.source.spec;
     const Calibration calibration(directory / "stats.safetensors");
-    CAPTURE(name);
-    if (!has_distances(spec, AttentionRole::kSelf)) {
-      CHECK_THROWS(calibration.distances(AttentionRole::kSelf, 0, spec.query_heads));
-      continue;
-    }
     for (std::size_t layer = 0; layer < spec.layers.size(); ++layer) {
+      CAPTURE(name, layer);
+      const bool rotates =
+          spec.positions == PositionKind::kRope && !spec.layers[layer].without_rope;
+      CHECK(has_distances(spec, AttentionRole::kSelf, layer) == rotates);
+      if (!rotates) {
+        CHECK_THROWS(calibration.distances(AttentionRole::kSelf, layer, spec.query_heads));
+        continue;
+      }
+      CHECK_THAT(refusal_of([&] { calibration.distances(AttentionRole::kSelf, layer, 100); }),
+                 is_bad_input(".distances", "100"));
       const KeyDistances found =
           calibration.distances(AttentionRole::kSelf, layer, spec.query_heads);
       REQUIRE(found.length == golden.tokens.size(1));
       for (std::int64_t head = 0; head < spec.query_heads; ++head) {
         const auto row = found.weights.begin() + head * found.length;
         CHECK(std::abs(std::accumulate(row, row + found.length, 0.0) - 1.0) < 1e-5);
-        CHECK(*std::min_element(row, row + found.length) > 0.0);
+        const std::int64_t seen = spec.window_of(spec.layers[layer]).value_or(found.length);
+        CHECK(*std::min_element(row, row + std::min(seen, found.length)) > 0.0);
       }
     }
-    CHECK_THAT(refusal_of([&] { calibration.distances(AttentionRole::kSelf, 0, 100); }),
-               is_bad_input("decoder.0.distances", "100"));
   }
 }
 

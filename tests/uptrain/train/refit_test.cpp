@@ -254,6 +254,38 @@ TEST_CASE("heads that match the source are not changed", "[uptrain]") {
   CHECK((heads.k.weight == before));
 }
 
+TEST_CASE("the heads of every model that refits give their attention's outputs", "[uptrain]") {
+  std::size_t models = 0, without_rope = 0;
+  for (const std::string& name : golden_cases()) {
+    CAPTURE(name);
+    const Halved same(name.c_str());
+    const ModelSpec& spec = same.golden.source.spec;
+    if (!can_refit(spec)) {
+      continue;
+    }
+    ++models;
+    RefitSettings settings = short_settings();
+    settings.windows = {.context = 8, .batch = 2, .max_tokens = 32};
+    settings.steps = 1;
+    Refit refit(same.golden.source, same.data, settings, kNeverStopped);
+    for (const AttentionRole role : {AttentionRole::kEncoder, AttentionRole::kSelf}) {
+      for (std::size_t layer = 0; layer < spec.stack(role).size(); ++layer) {
+        if (!spec.attention(role, layer).present()) {
+          continue;
+        }
+        CAPTURE(name_of(role), layer);
+        without_rope += spec.stack(role)[layer].without_rope ? 1 : 0;
+        AttentionHeads heads =
+            read_attention_heads(spec, role, layer, same.golden.source.checkpoint);
+        CHECK(refit.refine(role, layer, as_they_are(heads), heads).error_before <
+              rounding_error(spec));
+      }
+    }
+  }
+  CHECK(models > 50);
+  CHECK(without_rope > 0);
+}
+
 TEST_CASE("a plan refuses to refit without pooling or with new positions", "[uptrain]") {
   const Halved half("llama_mha");
   const auto refusal = [&](ConversionRequest request) {

@@ -49,7 +49,8 @@ double divergence_of_converted(const GoldenCase& golden, const ConversionRequest
 }
 
 std::vector<Sensitivity> measure(const GoldenCase& golden, const ConversionRequest& request,
-                                 const TemporaryDirectory& directory) {
+                                 const TemporaryDirectory& directory,
+                                 at::ScalarType type = at::kFloat) {
   const at::Tensor flat = golden.tokens.flatten().contiguous();
   const auto* ids = flat.const_data_ptr<std::int64_t>();
   put_file(directory / "tokens",
@@ -57,7 +58,7 @@ std::vector<Sensitivity> measure(const GoldenCase& golden, const ConversionReque
   const WindowSettings windows{
       .context = golden.tokens.size(1), .batch = 1, .max_tokens = flat.numel()};
   return measure_sensitivity(golden.source, request, TokenFile::open(directory / "tokens"), windows,
-                             at::kCPU, {}, kNeverStopped);
+                             at::kCPU, {}, kNeverStopped, type);
 }
 
 }  // namespace
@@ -82,6 +83,34 @@ TEST_CASE("a layer's sensitivity equals the divergence after converting it alone
         CHECK(std::abs(one.divergence / expected - 1.0) < 1e-2);
       }
     }
+  }
+}
+
+TEST_CASE("layers measured in bf16 lose what they lose in fp32, and rounding", "[uptrain]") {
+  for (const char* name : {"llama_mha", "gemma2", "mixtral", "bloom"}) {
+    const TemporaryDirectory directory;
+    const GoldenCase golden = load_golden_case(name);
+    const std::vector<Sensitivity> wide = measure(golden, {}, directory);
+    const std::vector<Sensitivity> narrow = measure(golden, {}, directory, at::kBFloat16);
+    REQUIRE(wide.size() == narrow.size());
+    for (std::size_t i = 0; i < wide.size(); ++i) {
+      CAPTURE(name, wide[i].layer, wide[i].kv_heads);
+      CHECK(std::abs(narrow[i].divergence - wide[i].divergence) < 0.1 * wide[i].divergence + 2e-3);
+    }
+  }
+}
+
+TEST_CASE("layers are measured with the source's positions", "[uptrain]") {
+  const TemporaryDirectory directory;
+  const GoldenCase golden = load_golden_case("llama_mha");
+  ConversionRequest request;
+  request.pooling = {PoolMethod::kLowrank, 0};
+  const std::vector<Sensitivity> kept = measure(golden, request, directory);
+  request.positions = PositionChange::kAlibi;
+  const std::vector<Sensitivity> changed = measure(golden, request, directory);
+  REQUIRE(kept.size() == changed.size());
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    CHECK(kept[i].divergence == changed[i].divergence);
   }
 }
 

@@ -31,18 +31,18 @@ TokenFile text_for(const Model& model, const std::filesystem::path& path) {
   return TokenFile::open(path);
 }
 
-double evaluated_loss(const Model& model, const TokenFile& text) {
+double evaluated_loss(const Model& model, const TokenFile& text, at::ScalarType type = at::kFloat) {
   EvaluationSettings settings;
   settings.context = 16;
   settings.task = with_special_tokens({}, model);
-  return evaluate(load_transformer(model, at::kFloat, at::kCPU), text, settings, {}, kNeverStopped)
-      .loss;
+  return evaluate(load_transformer(model, type, at::kCPU), text, settings, {}, kNeverStopped).loss;
 }
 
 }  // namespace
 
 TEST_CASE("the loss on a text is that of evaluate for source, plan and result", "[uptrain]") {
-  for (const char* name : {"llama_mha", "bloom", "gpt2", "bert", "t5", "gpt_neox"}) {
+  for (const char* name : {"llama_mha", "bloom", "gpt2", "bert", "t5", "gpt_neox", "smollm3",
+                           "olmo2", "olmo3", "olmoe"}) {
     CAPTURE(name);
     const TemporaryDirectory directory;
     std::filesystem::copy(golden(name), directory / "source");
@@ -55,6 +55,7 @@ TEST_CASE("the loss on a text is that of evaluate for source, plan and result", 
     const TokenFile text = text_for(source, directory / "text");
     ConversionRequest request;
     request.kv_heads = {1};
+    request.dtype = DType::kF32;
     const ConversionPlan plan = plan_conversion(source, request);
     convert(source.path, directory / "mean", request);
     const Model result = open_model(directory / "mean");
@@ -67,6 +68,26 @@ TEST_CASE("the loss on a text is that of evaluate for source, plan and result", 
     CHECK(meter.of(result).cosine < 0.9999);
     CHECK(meter.of(result).cosine == Catch::Approx(meter.of(plan).cosine).epsilon(1e-4));
   }
+}
+
+TEST_CASE("every model is measured layer by layer in bf16 as it computes in bf16", "[uptrain]") {
+  std::size_t models = 0;
+  for (const std::string& name : golden_cases()) {
+    CAPTURE(name);
+    const TemporaryDirectory directory;
+    const Model source = open_model(golden(name));
+    const TokenFile text = text_for(source, directory / "text");
+    const TextQualityMeter meter(source, text, kWholeText, at::kCPU, kNeverStopped, {},
+                                 at::kBFloat16);
+    CHECK(meter.of(source).cosine == Catch::Approx(1.0).epsilon(1e-3));
+    if (const auto loss = meter.of_source().loss) {
+      ++models;
+      CHECK_THAT(*loss,
+                 Catch::Matchers::WithinRel(evaluated_loss(source, text, at::kBFloat16), 2e-3));
+      CHECK_THAT(*loss, Catch::Matchers::WithinRel(evaluated_loss(source, text), 2e-2));
+    }
+  }
+  CHECK(models > 50);
 }
 
 TEST_CASE("a model that cannot predict has no loss but a cosine", "[uptrain]") {

@@ -55,15 +55,14 @@ struct AdamWUpdate {
 /// Launches the update; returns null, or what went wrong.
 template <typename Launcher>
 const char* update_by_adamw(const AdamWCall& call, const Launcher& launch) {
-  Alignment alignment(NumberType::kBFloat16);
-  alignment.add(call.gradient).add(call.master).add(call.first).add(call.second).add(call.copy);
-  alignment.add(call.count);
+  const bool aligned = are_aligned(NumberType::kBFloat16, call.gradient, call.master, call.first,
+                                   call.second, call.copy, call.count);
   return with_number(call.gradient_type, [&](auto gradient) {
     return with_number(call.moment_type, [&](auto moment) {
       using Gradient = decltype(gradient);
       using Moment = decltype(moment);
-      return alignment.holds() ? launch.each(AdamWUpdate<Gradient, Moment, 8>{call})
-                               : launch.each(AdamWUpdate<Gradient, Moment, 1>{call});
+      return aligned ? launch.each(AdamWUpdate<Gradient, Moment, 8>{call})
+                     : launch.each(AdamWUpdate<Gradient, Moment, 1>{call});
     });
   });
 }

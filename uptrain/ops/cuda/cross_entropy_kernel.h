@@ -77,9 +77,8 @@ struct CrossEntropy {
 /// Launches the kernel; returns null, or what went wrong.
 template <typename Launcher>
 const char* take_cross_entropy(const CrossEntropyCall& call, const Launcher& launch) {
-  Alignment alignment(call.type);
-  alignment.add(call.logits).add(call.width).add(call.stride);
-  return with_loads(call.type, alignment.holds(), [&](auto loads) {
+  const bool aligned = are_aligned(call.type, call.logits, call.width, call.stride);
+  return with_loads(call.type, aligned, [&](auto loads) {
     constexpr int kWidth = decltype(loads)::kWidth;
     return launch_rows(CrossEntropy<typename decltype(loads)::Number, kWidth>{call},
                        call.width / kWidth, launch);

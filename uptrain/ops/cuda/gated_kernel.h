@@ -67,19 +67,18 @@ struct GatedGradient {
 /// Launch the activation and its gradients; return null, or what went wrong.
 template <typename Launcher>
 const char* activate_gated(const GatedCall& call, const Launcher& launch) {
-  Alignment alignment(call.type);
-  alignment.add(call.gate).add(call.up).add(call.y).add(call.count);
-  return with_loads(call.type, alignment.holds(), [&](auto loads) {
+  const bool aligned = are_aligned(call.type, call.gate, call.up, call.y, call.count);
+  return with_loads(call.type, aligned, [&](auto loads) {
     return launch.each(Gated<typename decltype(loads)::Number, decltype(loads)::kWidth>{call});
   });
 }
 
 template <typename Launcher>
 const char* differentiate_gated(const GatedGradientCall& call, const Launcher& launch) {
-  Alignment alignment(call.forward.type);
-  alignment.add(call.forward.gate).add(call.forward.up).add(call.forward.count);
-  alignment.add(call.outer).add(call.by_gate).add(call.by_up);
-  return with_loads(call.forward.type, alignment.holds(), [&](auto loads) {
+  const GatedCall& forward = call.forward;
+  const bool aligned = are_aligned(forward.type, forward.gate, forward.up, forward.count,
+                                   call.outer, call.by_gate, call.by_up);
+  return with_loads(forward.type, aligned, [&](auto loads) {
     return launch.each(
         GatedGradient<typename decltype(loads)::Number, decltype(loads)::kWidth>{call});
   });

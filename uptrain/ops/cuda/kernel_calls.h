@@ -62,7 +62,8 @@ struct NormGradientCall {
   const void* outer;      ///< [rows, width], gradient of y
   const void* outer_sum;  ///< [rows, width], gradient of the sum, added to by_x; or null
   void* by_x;             ///< [rows, width]
-  float* by_weight;       ///< [norm_groups(rows, width), width], to be summed over groups; or null
+  float* by_weight;       ///< [groups, width], to be summed over groups; or null on devices. They
+                          ///< have norm_groups(rows, width); the CPU has blocks of rows.
   std::int64_t rows, width;
 };
 
@@ -90,8 +91,8 @@ struct CrossEntropyCall {
   bool with_gradient;
 };
 
-/// One update by AdamW (uptrain/train/optimizer.h) over `count` weights. The scalars divisor, skip
-/// and updates are on the device.
+/// One update by AdamW (uptrain/train/optimizer.cpp) over `count` weights. The scalars divisor,
+/// skip and updates are on the device.
 struct AdamWCall {
   NumberType gradient_type, moment_type;
   const void* gradient;

@@ -91,24 +91,18 @@ auto with_loads(NumberType type, bool aligned, const Function& function) {
   return aligned ? function(Loads<BFloat16, 8>()) : function(Loads<BFloat16, 1>());
 }
 
-/// Whether all pointers and counts of a call allow loads of 16 bytes.
-class Alignment {
- public:
-  explicit Alignment(NumberType type) : numbers_(type == NumberType::kFloat ? 4 : 8) {}
+/// Whether a pointer, or a count of numbers of that dtype, allows loads of 16 bytes.
+inline bool is_aligned(NumberType /*type*/, const void* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
+}
+inline bool is_aligned(NumberType type, std::int64_t count) {
+  return count % (type == NumberType::kFloat ? 4 : 8) == 0;
+}
 
-  Alignment& add(const void* pointer) {
-    holds_ = holds_ && reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-    return *this;
-  }
-  Alignment& add(std::int64_t count) {
-    holds_ = holds_ && count % numbers_ == 0;
-    return *this;
-  }
-  bool holds() const { return holds_; }
-
- private:
-  std::int64_t numbers_;
-  bool holds_ = true;
-};
+/// Whether all pointers and counts of a call do.
+template <typename... Parts>
+bool are_aligned(NumberType type, Parts... parts) {
+  return (is_aligned(type, parts) && ...);
+}
 
 }  // namespace regroup::kernels

@@ -144,10 +144,9 @@ struct NormGradient {
 /// Launch the norm and its gradients; return null, or what went wrong.
 template <typename Launcher>
 const char* normalise(const NormCall& call, const Launcher& launch) {
-  Alignment alignment(call.type);
-  alignment.add(call.x).add(call.update).add(call.sum).add(call.weight).add(call.y);
-  alignment.add(call.width);
-  return with_loads(call.type, alignment.holds(), [&](auto loads) {
+  const bool aligned =
+      are_aligned(call.type, call.x, call.update, call.sum, call.weight, call.y, call.width);
+  return with_loads(call.type, aligned, [&](auto loads) {
     constexpr int kWidth = decltype(loads)::kWidth;
     return launch_rows(Norm<typename decltype(loads)::Number, kWidth>{call}, call.width / kWidth,
                        launch);
@@ -156,10 +155,9 @@ const char* normalise(const NormCall& call, const Launcher& launch) {
 
 template <typename Launcher>
 const char* differentiate_norm(const NormGradientCall& call, const Launcher& launch) {
-  Alignment alignment(call.type);
-  alignment.add(call.x).add(call.weight).add(call.outer).add(call.outer_sum).add(call.by_x);
-  alignment.add(call.by_weight).add(call.width);
-  return with_loads(call.type, alignment.holds(), [&](auto loads) {
+  const bool aligned = are_aligned(call.type, call.x, call.weight, call.outer, call.outer_sum,
+                                   call.by_x, call.by_weight, call.width);
+  return with_loads(call.type, aligned, [&](auto loads) {
     constexpr int kWidth = decltype(loads)::kWidth;
     return launch_rows(
         NormGradient<typename decltype(loads)::Number, kWidth>{call,

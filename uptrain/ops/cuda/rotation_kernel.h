@@ -63,13 +63,10 @@ struct Rotation {
 /// Launches the rotation; returns null, or what went wrong. `Launcher`: see cuda_launcher.cuh.
 template <typename Launcher>
 const char* rotate(const RotationCall& call, const Launcher& launch) {
-  Alignment alignment(call.type);
-  alignment.add(call.x).add(call.y).add(call.cosine).add(call.sine);
-  alignment.add(call.half).add(call.width);
-  for (int i = 0; i < 3; ++i) {
-    alignment.add(call.x_strides[i]).add(call.y_strides[i]);
-  }
-  return with_loads(call.type, alignment.holds(), [&](auto loads) {
+  const auto &x = call.x_strides, &y = call.y_strides;
+  const bool aligned = are_aligned(call.type, call.x, call.y, call.cosine, call.sine, call.half,
+                                   call.width, x[0], x[1], x[2], y[0], y[1], y[2]);
+  return with_loads(call.type, aligned, [&](auto loads) {
     using Number = typename decltype(loads)::Number;
     constexpr int kWidth = decltype(loads)::kWidth;
     return call.interleaved ? launch.each(Rotation<Number, kWidth, true>{call})

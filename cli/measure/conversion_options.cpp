@@ -1,4 +1,4 @@
-#include "cli/commands/convert_options.h"
+#include "cli/measure/conversion_options.h"
 
 #include <algorithm>
 #include <array>
@@ -7,8 +7,6 @@
 #include <map>
 #include <string_view>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "cli/shell/option_needs.h"
 #include "cli/shell/quantity.h"
@@ -49,8 +47,7 @@ std::vector<AttentionRole> parse_roles(const std::string& text) {
 
 // Without --to: GGUF for an output named "x.gguf" unless the source is GGUF.
 void choose_container(ConvertOptions& options) {
-  if (!options.request.container &&
-      std::filesystem::path(options.destination).extension() == ".gguf" &&
+  if (!options.request.container && names_gguf_file(options.destination) &&
       !is_gguf_file(resolve_weights_path(options.source))) {
     options.request.container = Container::kGguf;
   }
@@ -67,8 +64,7 @@ void check_name(const std::filesystem::path& destination, Container container) {
 void check_roles(const ConvertOptions& options, const Model& source) {
   const auto roles = source.spec.roles();
   const auto& named = options.request.roles;
-  if (std::none_of(named.begin(), named.end(),
-                   [&](AttentionRole role) { return contains(roles, role); })) {
+  if (std::ranges::none_of(named, [&](AttentionRole role) { return contains(roles, role); })) {
     refuse_without_effect(
         "--attention " + options.attention,
         fmt::format("{} has only self-attention", printable(source.spec.architecture)));
@@ -129,8 +125,7 @@ void add_pooling_options(Command command, ConvertOptions& options) {
   add_word(command, "--pool", options.request.pooling.method,
            "how a group of heads becomes one: mean; first or random (one of them); lowrank "
            "(new heads, computed to lose least) (default: mean; with --text, lowrank)",
-           {"mean", "first", "random", "lowrank"}, parse_pool_method)
-      .default_text("");
+           {"mean", "first", "random", "lowrank"}, parse_pool_method);
   add_count(command, "--pool-seed", options.request.pooling.seed, "seed of --pool random",
             kAnySeed);
   command
@@ -187,10 +182,9 @@ void add_text_options(Command command, ConvertOptions::Text& options) {
   command
       .add_option(
           "--effort", options.effort,
-          "how much work --text and --sample do: quick (distillation on 32k tokens), normal (on "
-          "256k; where nothing can be distilled, 100 steps of refitting instead), thorough (300 "
-          "steps of refitting, then distillation on 512k), each with four times as many tokens for "
-          "a small encoder, or distillation on so many tokens, such as 4M")
+          "how much --text and --sample train: quick (on 32k tokens, a sixth of the time), normal "
+          "(on 256k), thorough (on 512k, each attention by itself before), each on four times as "
+          "many for a small encoder, or a number of tokens, such as 4M")
       .value_name("quick|normal|thorough|COUNT");
   add_number(
       command, "--own-text", options.own_share,
@@ -225,20 +219,16 @@ void add_refit_options(Command command, ConvertOptions::Refit& options) {
       .excludes("--text");
   add_count(command, "--refit-steps", options.steps,
             "steps for each attention (default: 200; with --text, by --effort; 0: none)",
-            {0, kMostCount})
-      .default_text("");
+            {0, kMostCount});
   add_count(command, "--refit-batch", options.batch,
             "windows in a step (default: 2; for encoders, 1,024 tokens together, at most 16)",
-            {1, kMostBatch})
-      .default_text("");
+            {1, kMostBatch});
   add_count(command, "--refit-tokens", options.max_tokens,
-            "read about this many tokens of the text (default: 131072; with --text, by --effort)")
-      .default_text("");
+            "read about this many tokens of the text (default: 131072; with --text, by --effort)");
   add_count(
       command, "--refit-context", options.context,
       "tokens in a window (default: 512, for encoders 128, or the model's positions if fewer)",
-      {2, kMostContext})
-      .default_text("");
+      {2, kMostContext});
   add_number(command, "--refit-lr", options.learning_rate,
              "learning rate of these steps, relative to the size of the weights (default: found "
              "for each attention by short trials)",
@@ -248,8 +238,8 @@ void add_refit_options(Command command, ConvertOptions::Refit& options) {
 void add_machine_options(Command command, ConvertOptions& options) {
   command.begin_group("Machine");
   command.add_option("--device", options.device,
-                     "where heads are solved for and measured, and where refitting and --kv-budget "
-                     "compute: cpu, cuda, cuda:N");
+                     "what solving for heads, measuring and training run on: cpu, cuda or cuda:N; "
+                     "use cuda with --text if there is a GPU");
   add_threads_option(command, options.threads);
 }
 
@@ -269,7 +259,7 @@ void add_convert_options(Command command, ConvertOptions& options) {
   add_budget_options(command, options.budget);
   add_refit_options(command, options.refit);
   add_machine_options(command, options);
-  command.most_used({"--kv-heads", "--text", "--effort", "--to", "--dry-run"});
+  command.most_used({"--kv-heads", "--text", "--effort", "--device", "--to", "--dry-run"});
 }
 
 void add_expand_options(Command command, ConvertOptions& options) {

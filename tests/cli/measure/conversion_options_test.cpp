@@ -1,4 +1,4 @@
-#include "cli/commands/convert_options.h"
+#include "cli/measure/conversion_options.h"
 
 #include <utility>
 
