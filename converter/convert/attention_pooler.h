@@ -37,11 +37,9 @@ struct RefinementStep {
   double error = 0.0;     ///< as in RefinementReport, on the text of this step
 };
 
-/// Whether heads of that model can be refined. Keys that are normalised with separate weights for
-/// each head allow no change of basis.
-inline bool can_refit(const ModelSpec& spec) {
-  return spec.qk_norm != QkNorm::kPerHead && spec.qk_norm != QkNorm::kProjection;
-}
+/// Whether heads of that model can be refined: not if each key head has norm weights of its own,
+/// which shared heads cannot have.
+inline bool can_refit(const ModelSpec& spec) { return spec.qk_norm != QkNorm::kPerHead; }
 
 class AttentionRefiner {
  public:

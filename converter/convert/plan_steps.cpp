@@ -358,7 +358,8 @@ void note_grouping(ConversionPlan& plan) {
 
 // Notes on what a pooling method cannot do for this model.
 void note_pooling(ConversionPlan& plan) {
-  if (needs_solver(plan.request.pooling.method) && plan.spec.qk_norm != QkNorm::kNone) {
+  if (needs_solver(plan.request.pooling.method) && plan.spec.qk_norm != QkNorm::kNone &&
+      !absorbs_qk_norms(plan.spec)) {
     plan.notes.push_back(
         fmt::format("queries and keys are normalised, which allows no change of basis: keys are "
                     "averaged, values pooled by {}",

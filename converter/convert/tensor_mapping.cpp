@@ -116,9 +116,13 @@ class ModelMapping {
       return;
     }
     Projections parts = projections(role, layer);
-    head_norms(role, layer, parts);
-    if (pooling_.needs_solver() &&
-        source_.kv_heads_of(role)[layer] != grouped_.kv_heads_of(role)[layer]) {
+    const bool pools = source_.kv_heads_of(role)[layer] != grouped_.kv_heads_of(role)[layer];
+    if (pools && needs_solver(pooling_.method) && absorbs_qk_norms(source_)) {
+      pooled_norms(role, layer, parts);
+    } else {
+      head_norms(role, layer, parts);
+    }
+    if (pools && pooling_.needs_solver()) {
       take_pooled(parts, role, layer);
     }
     steps_.linear(from.q, to.q, parts.q, fold);
@@ -282,6 +286,29 @@ class ModelMapping {
           "mean that a loader could use",
           printable(source_.architecture), printable(from.k_norms.front().weight));
     }
+  }
+
+  // The numbers that take the place of weights which moved into the projections.
+  void pooled_norms(AttentionRole role, std::size_t layer, Projections parts) {
+    const AttentionLayout& from = source_.attention(role, layer);
+    const AttentionLayout& to = target_.attention(role, layer);
+    const auto put = [&](const std::vector<NormTensors>& before,
+                         const std::vector<NormTensors>& after, const Features& heads,
+                         DenseLinear AttentionHeads::* part) {
+      const Features features = source_.qk_norm == QkNorm::kProjection
+                                    ? heads
+                                    : Features::all(source_.head_dim).out_of({role, layer, part}, 1);
+      if (!before.empty() && !after.empty()) {
+        steps_.vector(before.front().weight, after.front().weight, features);
+      }
+    };
+    const std::int64_t groups = grouped_.kv_heads_of(role)[layer];
+    parts.k.mean_of = heads_of_groups(groups, groups, target_.kv_heads_of(role)[layer]);
+    put(from.q_norms, to.q_norms,
+        parts.q.out_of({role, layer, &AttentionHeads::q_norm}, std::ssize(parts.q.from)),
+        &AttentionHeads::q_norm);
+    put(from.k_norms, to.k_norms, parts.k.out_of({role, layer, &AttentionHeads::k_norm}, groups),
+        &AttentionHeads::k_norm);
   }
 
   // Maps norms of queries or keys. Weights of the whole projection move with its heads. Weights

@@ -97,7 +97,7 @@ void TensorStepBuilder::place(const std::string& from, bool from_columns, const 
                                 head_blocks(shape, to_columns, features.to, features.rows));
   move.pooled = features.pooled;
   if (move.pooled) {
-    move.pooled->bias = !matrix;
+    move.pooled->bias = !matrix && !move.pooled->is_norm();
   }
   if (!features.mean_of.empty()) {
     move.mean_of = features.mean_of;

@@ -122,6 +122,10 @@ struct AttentionHeads {
   DenseLinear k;  ///< [G·d, D], of the encoder's D in cross-attention
   DenseLinear v;  ///< [G·d, D]
   DenseLinear o;  ///< [D, H·d]
+  /// Weights and biases of the norms of queries and keys as they are stored, [d] for each head or
+  /// [H·d] and [G·d] for all together; empty where there is none, or one for each head.
+  DenseLinear q_norm, k_norm;
+  double norm_offset = 0.0;  ///< added to the stored weights
 };
 
 /// One stored tensor of a pooled attention.
@@ -130,6 +134,10 @@ struct PooledTensor {
   std::size_t layer = 0;
   DenseLinear AttentionHeads::* part = &AttentionHeads::k;
   bool bias = false;
+
+  bool is_norm() const {
+    return part == &AttentionHeads::q_norm || part == &AttentionHeads::k_norm;
+  }
 
   /// Its values in the attention: a weight, row-major, or a bias.
   const std::vector<double>& values_in(const AttentionHeads& heads) const {

@@ -16,8 +16,13 @@ HeadBasis free_basis(std::int64_t head_dim) {
   return basis;
 }
 
+bool absorbs_qk_norms(const ModelSpec& spec) {
+  return spec.norm == NormKind::kRmsNorm &&
+         (spec.qk_norm == QkNorm::kProjection || spec.qk_norm == QkNorm::kSharedAcrossHeads);
+}
+
 HeadBasis key_basis(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
-  if (spec.qk_norm != QkNorm::kNone) {
+  if (spec.qk_norm != QkNorm::kNone && !absorbs_qk_norms(spec)) {
     return {};
   }
   if (spec.positions != PositionKind::kRope || role == AttentionRole::kCross ||

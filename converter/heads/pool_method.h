@@ -32,8 +32,13 @@ struct HeadBasis {
 /// All features are free: values, which only the output projection reads.
 HeadBasis free_basis(std::int64_t head_dim);
 
+/// Whether queries and keys in another basis can be normalised: by RMSNorm over all heads, or over
+/// each with the same weights. The weights move into the projections, and one number takes their
+/// place. LayerNorm subtracts means, which another basis has none of.
+bool absorbs_qk_norms(const ModelSpec& spec);
+
 /// The basis of the keys of one role in one layer: free without RoPE, also with position biases;
-/// planes with RoPE; fixed if keys are normalised, since norm weights belong to features.
+/// planes with RoPE; fixed if keys are normalised in a way that does not absorb.
 HeadBasis key_basis(const ModelSpec& spec, AttentionRole role, std::size_t layer);
 
 /// Methods that pool a group of kv heads into one.

@@ -9,6 +9,8 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include "converter/pooling/absorbed_norms.h"
+
 namespace regroup {
 
 namespace {
@@ -108,7 +110,9 @@ LayerProblem::LayerProblem(const AttentionHeads& heads, const AttentionTensors& 
   const at::Tensor spread = spreads(readers, values_.covariances());
   key_weight_ = key_weights(attention.q, task, spread, heads.kv_heads);
   value_weight_ = per_kv_head(readers, heads.kv_heads);
-  if (task.key_basis.rotates() && task.distances.length > 0) {
+  // Where each head is normalised, readers that are no rotation change the size of each query, which
+  // its norm takes back: plane by plane, they change it least.
+  if (task.key_basis.rotates() && task.distances.length > 0 && !normalises_each_head(heads)) {
     rope_average_.emplace(task.key_basis, distances_of(task.distances, spread, heads.kv_heads),
                           task.distances.both_sides);
   }

@@ -9,6 +9,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/matmul.h>
 
+#include "converter/pooling/absorbed_norms.h"
 #include "converter/pooling/head_moments.h"
 #include "converter/pooling/layer_problem.h"
 #include "converter/pooling/parallel_for.h"
@@ -203,7 +204,8 @@ PooledAttention pool_layer(const AttentionHeads& heads, const PoolingTask& task)
   result.heads.kv_heads = task.groups;
   result.heads.k = fewer_rows(heads.k, task.groups * heads.head_dim);
   result.heads.v = fewer_rows(heads.v, task.groups * heads.head_dim);
-  pool_groups(heads, task, result);
+  pool_groups(without_norms(heads, task), task, result);
+  set_norms(heads, task, result.heads);
   return result;
 }
 
@@ -221,8 +223,9 @@ GroupCosts costs_of(const HeadProblems& all, const PoolingTask& task) {
   };
 }
 
-HeadProblems problems_of(const AttentionHeads& heads, const PoolingTask& task) {
+HeadProblems problems_of(const AttentionHeads& with_norms, const PoolingTask& task) {
   const MomentTensors inputs(task.kv_inputs, task.device);
+  const AttentionHeads heads = without_norms(with_norms, task);
   return LayerProblem(heads, AttentionTensors(heads, task.device), inputs, task)
       .problems(0, heads.kv_heads);
 }

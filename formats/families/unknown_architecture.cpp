@@ -29,6 +29,9 @@ constexpr auto kMethods = std::to_array<Method>({
     {"compressed-tensors", "compressed-tensors' packed weights"},
     {"fp8", "FP8 weights with a scale per block"},
     {"mxfp4", "MXFP4 blocks and scales"},
+    {"hqq", "HQQ's integers, scales and zero points"},
+    {"aqlm", "AQLM's codes and codebooks"},
+    {"modelopt", "Model-Optimizer's FP8 or NVFP4 weights and scales"},
 });
 
 // Ends of names that only such checkpoints have.
@@ -42,6 +45,9 @@ constexpr auto kEndings = std::to_array<Ending>({
     {".weight.absmax", "bitsandbytes"},
     {".SCB", "bitsandbytes"},
     {"_blocks", "mxfp4"},
+    {".W_q", "hqq"},
+    {".codebooks", "aqlm"},
+    {".weight_scale_2", "modelopt"},
 });
 
 const Method* method_called(std::string_view name) {

@@ -82,13 +82,14 @@ AttentionLayer with_heads(const AttentionLayer& attention, const AttentionHeads&
   changed.v = linear(heads.v);
   changed.o = linear(heads.o);
   changed.kv_heads = heads.kv_heads;
-  if (attention.k_norm && heads.kv_heads != attention.kv_heads) {
-    for (at::Tensor* values : {&changed.k_norm->weight, &changed.k_norm->bias}) {
-      if (values->defined() && values->numel() == attention.kv_heads * heads.head_dim) {
-        *values = values->view({heads.kv_heads, -1, heads.head_dim}).mean(1).flatten();
-      }
+  const auto put_norm = [&](std::optional<Norm>& norm, const DenseLinear& part) {
+    if (norm && !part.weight.empty()) {
+      norm->weight = tensor(part.weight, {part.outputs});
+      norm->bias = part.bias.empty() ? at::Tensor() : tensor(part.bias, {part.outputs});
     }
-  }
+  };
+  put_norm(changed.q_norm, heads.q_norm);
+  put_norm(changed.k_norm, heads.k_norm);
   if (attention.alibi) {
     changed.alibi = attention.alibi->in_order(
         at::tensor(at::ArrayRef<std::int64_t>(query_order.data(), query_order.size()))

@@ -188,7 +188,7 @@ void check_measurable(const ModelSpec& spec) {
     throw_usage("--kv-budget: {} has an encoder; only decoder-only models keep one cache",
                 printable(spec.architecture));
   }
-  if (spec.qk_norm == QkNorm::kPerHead || spec.qk_norm == QkNorm::kProjection) {
+  if (spec.qk_norm == QkNorm::kPerHead) {
     throw_usage("--kv-budget: {} normalises keys with separate weights for each head",
                 printable(spec.architecture));
   }

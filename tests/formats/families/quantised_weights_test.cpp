@@ -89,6 +89,9 @@ TEST_CASE("quantised weights are found by their names if the config is silent", 
   CHECK_THAT(refusal_beside(".weight_packed"), is_bad_input("compressed-tensors"));
   CHECK_THAT(refusal_beside(".weight_scale_inv"), is_bad_input("FP8"));
   CHECK_THAT(refusal_beside(".weight.absmax"), is_bad_input("bitsandbytes"));
+  CHECK_THAT(refusal_beside(".W_q"), is_bad_input("HQQ"));
+  CHECK_THAT(refusal_beside(".codebooks"), is_bad_input("AQLM"));
+  CHECK_THAT(refusal_beside(".weight_scale_2"), is_bad_input("NVFP4"));
 }
 
 }  // namespace
