@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import lengths
-from kinds import KINDS
+from kinds import KINDS, POSITION_KINDS
 from length_report import chart, markdown
 from program import Program, write_atomically
 from runner import Runner, comma_list, exit_code_of, only_user_of
@@ -29,7 +29,7 @@ def parse_arguments():
     add("--work", required=True, type=Path, help="folder for data, models and records; a stopped study continues there")
     add("--text", nargs="+", required=True, type=Path, help="files to train and calibrate on; their last tenth is held out")
     add("--length", choices=("128", "512", "smoke"), default="128", help="training length in bytes (default: 128)")
-    add("--kinds", type=comma_list(str, KINDS), default=list(KINDS))
+    add("--kinds", type=comma_list(str, KINDS), default=list(POSITION_KINDS))
     add("--seeds", type=comma_list(int, None), default=[1])
     add("--ratios", type=comma_list(int, (2, 4, 8)), default=[2, 4, 8])
     add("--jobs", type=int, default=os.cpu_count() or 1, help="number of commands at a time")

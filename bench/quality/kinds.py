@@ -112,6 +112,14 @@ def rope(scale):
         "eos_token_id": None}
 
 
+def qk_all(scale):
+    return {**rope(scale), "architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2"}
+
+
+def qk_each(scale):
+    return {**rope(scale), "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": False}
+
+
 def alibi(scale):
     return {
         "architectures": ["BloomForCausalLM"], "model_type": "bloom",
@@ -152,6 +160,8 @@ def t5(scale):
 
 KINDS = {kind.key: kind for kind in (
     Kind("rope", "RoPE (Llama)", rope),
+    Kind("qk-all", "RoPE, queries and keys normalised over all heads (OLMo 2)", qk_all),
+    Kind("qk-each", "RoPE, queries and keys normalised in each head (Qwen3)", qk_each),
     Kind("alibi", "ALiBi (BLOOM)", alibi),
     Kind("learned", "learned positions (GPT-2)", learned),
     Kind("sinusoidal", "sinusoids (XGLM)", sinusoidal),
@@ -159,3 +169,4 @@ KINDS = {kind.key: kind for kind in (
 )}
 
 COMPARED_KINDS = ("rope", "alibi", "learned", "t5")  # those of the study of methods
+POSITION_KINDS = (*COMPARED_KINDS, "sinusoidal")

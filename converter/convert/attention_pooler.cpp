@@ -78,11 +78,9 @@ AttentionHeads AttentionPooler::read(AttentionRole role, std::size_t layer) cons
 PoolingTask AttentionPooler::task(AttentionRole role, std::size_t layer,
                                   const AttentionHeads& heads) const {
   const PoolMethod method = plan_.request.pooling.method;
-  // Other methods than solvers keep the norms' weights, and so the basis that these belong to.
-  const bool fixed = plan_.grouped.qk_norm != QkNorm::kNone && !needs_solver(method);
   return {method,
           plan_.grouped.kv_heads_of(role)[layer],
-          fixed ? HeadBasis{} : key_basis(plan_.grouped, role, layer),
+          (needs_solver(method) ? solved_basis : key_basis)(plan_.grouped, role, layer),
           moments(role, layer, InputSide::kQueries, heads.q.inputs),
           moments(role, layer, InputSide::kKeysAndValues, heads.k.inputs),
           distances(role, layer),

@@ -361,8 +361,8 @@ void note_pooling(ConversionPlan& plan) {
   if (needs_solver(plan.request.pooling.method) && plan.spec.qk_norm != QkNorm::kNone &&
       !absorbs_qk_norms(plan.spec)) {
     plan.notes.push_back(
-        fmt::format("queries and keys are normalised, which allows no change of basis: keys are "
-                    "averaged, values pooled by {}",
+        fmt::format("queries and keys are normalised in a way that allows no change of basis: keys "
+                    "are averaged, values pooled by {}",
                     name_of(plan.request.pooling.method)));
   }
 }

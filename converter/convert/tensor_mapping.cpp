@@ -295,9 +295,10 @@ class ModelMapping {
     const auto put = [&](const std::vector<NormTensors>& before,
                          const std::vector<NormTensors>& after, const Features& heads,
                          DenseLinear AttentionHeads::* part) {
-      const Features features = source_.qk_norm == QkNorm::kProjection
-                                    ? heads
-                                    : Features::all(source_.head_dim).out_of({role, layer, part}, 1);
+      const Features features =
+          source_.qk_norm == QkNorm::kProjection
+              ? heads
+              : Features::all(source_.head_dim).out_of({role, layer, part}, 1);
       if (!before.empty() && !after.empty()) {
         steps_.vector(before.front().weight, after.front().weight, features);
       }

@@ -169,7 +169,7 @@ KeyDistances KeyDistances::in_order(std::span<const std::int64_t> order) const {
 }
 
 bool has_distances(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
-  return spec.qk_norm != QkNorm::kSharedAcrossHeads && key_basis(spec, role, layer).rotates();
+  return spec.qk_norm != QkNorm::kSharedAcrossHeads && solved_basis(spec, role, layer).rotates();
 }
 
 KeyDistances usual_distances(const ModelSpec& spec, bool both_sides) {

@@ -16,15 +16,9 @@ HeadBasis free_basis(std::int64_t head_dim) {
   return basis;
 }
 
-bool absorbs_qk_norms(const ModelSpec& spec) {
-  return spec.norm == NormKind::kRmsNorm &&
-         (spec.qk_norm == QkNorm::kProjection || spec.qk_norm == QkNorm::kSharedAcrossHeads);
-}
+namespace {
 
-HeadBasis key_basis(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
-  if (spec.qk_norm != QkNorm::kNone && !absorbs_qk_norms(spec)) {
-    return {};
-  }
+HeadBasis basis_without_norms(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
   if (spec.positions != PositionKind::kRope || role == AttentionRole::kCross ||
       spec.stack(role)[layer].without_rope) {
     return free_basis(spec.head_dim);
@@ -41,6 +35,25 @@ HeadBasis key_basis(const ModelSpec& spec, AttentionRole role, std::size_t layer
     basis.free.push_back(i);
   }
   return basis;
+}
+
+}  // namespace
+
+HeadBasis key_basis(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
+  return spec.qk_norm == QkNorm::kNone ? basis_without_norms(spec, role, layer) : HeadBasis();
+}
+
+bool absorbs_qk_norms(const ModelSpec& spec) {
+  const bool both = std::ranges::all_of(spec.layers, [](const LayerTensors& layer) {
+    return layer.attention.q_norms.empty() == layer.attention.k_norms.empty();
+  });
+  return both && spec.norm == NormKind::kRmsNorm &&
+         (spec.qk_norm == QkNorm::kProjection || spec.qk_norm == QkNorm::kSharedAcrossHeads);
+}
+
+HeadBasis solved_basis(const ModelSpec& spec, AttentionRole role, std::size_t layer) {
+  return absorbs_qk_norms(spec) ? basis_without_norms(spec, role, layer)
+                                : key_basis(spec, role, layer);
 }
 
 namespace {

@@ -32,14 +32,18 @@ struct HeadBasis {
 /// All features are free: values, which only the output projection reads.
 HeadBasis free_basis(std::int64_t head_dim);
 
-/// Whether queries and keys in another basis can be normalised: by RMSNorm over all heads, or over
-/// each with the same weights. The weights move into the projections, and one number takes their
-/// place. LayerNorm subtracts means, which another basis has none of.
+/// The basis of the keys of one role in one layer: free without RoPE, also with position biases;
+/// planes with RoPE; fixed if keys are normalised, since norm weights belong to features.
+HeadBasis key_basis(const ModelSpec& spec, AttentionRole role, std::size_t layer);
+
+/// Whether solvers may move norms of queries and keys into the projections, and normalise what they
+/// find again, which computes nearly the same: RMSNorm over all heads together, or over each with
+/// the same weights. LayerNorm subtracts the mean of features, which belongs to their basis.
 bool absorbs_qk_norms(const ModelSpec& spec);
 
-/// The basis of the keys of one role in one layer: free without RoPE, also with position biases;
-/// planes with RoPE; fixed if keys are normalised in a way that does not absorb.
-HeadBasis key_basis(const ModelSpec& spec, AttentionRole role, std::size_t layer);
+/// The basis in which solvers look for shared keys: as key_basis(), and as if keys were not
+/// normalised where norms are absorbed.
+HeadBasis solved_basis(const ModelSpec& spec, AttentionRole role, std::size_t layer);
 
 /// Methods that pool a group of kv heads into one.
 enum class PoolMethod {

@@ -6,11 +6,16 @@
 #include <numeric>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/atan2.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/index.h>
+#include <ATen/ops/index_put.h>
+#include <ATen/ops/linalg_svd.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/outer.h>
-
-#include "converter/pooling/head_moments.h"
+#include <ATen/ops/where.h>
 
 namespace regroup {
 namespace {
@@ -44,14 +49,17 @@ Values sizes_of(const DenseLinear& linear, const AttentionHeads& heads, const In
   return {all.const_data_ptr<double>(), all.const_data_ptr<double>() + all.numel()};
 }
 
-void fold(const DenseLinear& norm, const AttentionHeads& heads, const InputMoments& inputs,
-          const PoolingTask& task, DenseLinear& linear) {
-  const Values sizes = sizes_of(linear, heads, inputs, task);
+// Returns the sizes of the heads, by which they are divided.
+Values fold(const DenseLinear& norm, const AttentionHeads& heads, const InputMoments& inputs,
+            const PoolingTask& task, DenseLinear& linear) {
+  Values sizes = sizes_of(linear, heads, inputs, task);
+  std::ranges::replace(sizes, 0.0, 1.0);
   for (std::int64_t row = 0; row < linear.outputs; ++row) {
-    const double size = sizes[static_cast<std::size_t>(row / heads.head_dim)];
     const double weight = norm.weight[static_cast<std::size_t>(row % norm.outputs)];
-    scale_row(linear, row, (weight + heads.norm_offset) / (size > 0.0 ? size : 1.0));
+    scale_row(linear, row,
+              (weight + heads.norm_offset) / sizes[static_cast<std::size_t>(row / heads.head_dim)]);
   }
+  return sizes;
 }
 
 // Which multiple of each feature's square adds up to the source's mean square, for every token.
@@ -68,8 +76,8 @@ class EvenNorm {
     const MomentTensors moments(inputs, device);
     const auto rows = [](const at::Tensor& weight) { return weight.flatten(0, 1); };
     const at::Tensor own = rows(shared_.weight), other = rows(source_.weight);
-    const at::Tensor seen = moments.covariance.defined() ? at::matmul(own, moments.covariance)
-                                                         : own * moments.variance;
+    const at::Tensor seen =
+        moments.covariance.defined() ? at::matmul(own, moments.covariance) : own * moments.variance;
     const at::Tensor mean = mean_of(shared_, moments).flatten();
     const at::Tensor other_mean = mean_of(source_, moments).flatten();
     const at::Tensor within = at::matmul(seen, own.t());
@@ -117,8 +125,8 @@ class EvenNorm {
   // The root mean square over the text of all features, each with its multiple.
   double size(const Values& multiples) const {
     const at::Tensor all = powers_.to(at::kCPU).contiguous();
-    const double sum = std::inner_product(multiples.begin(), multiples.end(),
-                                          all.const_data_ptr<double>(), 0.0);
+    const double sum =
+        std::inner_product(multiples.begin(), multiples.end(), all.const_data_ptr<double>(), 0.0);
     return std::sqrt(sum / static_cast<double>(multiples.size()));
   }
 
@@ -139,37 +147,69 @@ class EvenNorm {
   at::Tensor powers_, squares_, target_;
 };
 
-DenseLinear vector_of(Values values) {
-  return {std::ssize(values), 1, std::move(values), {}};
+DenseLinear vector_of(Values values) { return {std::ssize(values), 1, std::move(values), {}}; }
+
+// Takes weights that are about the source's out of a pooled map, since the source measures its size
+// without them: [d], or those of all its heads. Equal heads then lose nothing.
+Values take_weights(const DenseLinear& norm, const AttentionHeads& source, DenseLinear& pooled) {
+  constexpr double kLeast = 1e-3;  // of the usual weight
+  const std::int64_t d = source.head_dim;
+  const std::int64_t together = normalises_each_head(source) ? 1 : norm.outputs / pooled.outputs;
+  const std::int64_t rows = norm.outputs / together;
+  Values weights;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t first = row / d * together * d + row % d;
+    double sum = 0.0;
+    for (std::int64_t head = 0; head < together; ++head) {
+      const double weight =
+          norm.weight[static_cast<std::size_t>(first + head * d)] + source.norm_offset;
+      sum += weight * weight;
+    }
+    weights.push_back(std::sqrt(sum / static_cast<double>(together)));
+  }
+  const double least = kLeast * size_of(weights);
+  for (double& weight : weights) {
+    weight = std::max(weight, least > 0.0 ? least : 1.0);
+  }
+  for (std::int64_t row = 0; row < pooled.outputs; ++row) {
+    scale_row(pooled, row, 1.0 / weights[static_cast<std::size_t>(row % rows)]);
+  }
+  return weights;
 }
 
-// The norm of a pooled map: one number in place of all weights, the usual size of its heads.
-DenseLinear plain_norm(const AttentionHeads& heads, const InputMoments& inputs,
-                       const PoolingTask& task, const DenseLinear& pooled) {
-  const Values sizes = sizes_of(pooled, heads, inputs, task);
+// The norm of a pooled map: weights about the source's, times the usual size of its heads.
+DenseLinear plain_norm(const DenseLinear& norm, const AttentionHeads& source,
+                       const InputMoments& inputs, const PoolingTask& task, DenseLinear& pooled) {
+  Values weights = take_weights(norm, source, pooled);
+  const Values sizes = sizes_of(pooled, source, inputs, task);
   const double size = std::reduce(sizes.begin(), sizes.end()) / static_cast<double>(sizes.size());
-  const std::int64_t weights = normalises_each_head(heads) ? heads.head_dim : pooled.outputs;
-  return vector_of(Values(static_cast<std::size_t>(weights), size));
+  for (std::int64_t row = 0; row < pooled.outputs && size > 0.0; ++row) {
+    scale_row(pooled, row, 1.0 / size);
+  }
+  std::ranges::for_each(weights, [&](double& weight) { weight *= size; });
+  return vector_of(std::move(weights));
 }
 
 // The norm of pooled keys over all heads, which follows the source's from token to token.
 DenseLinear even_norm(const AttentionHeads& source, const PoolingTask& task, DenseLinear& pooled) {
+  Values weights = take_weights(source.k_norm, source, pooled);
   const EvenNorm even(pooled, source.k, task.kv_inputs, source.head_dim, c10::Device(task.device));
-  Values weights = even.multiples();
-  const double size = even.size(weights);
+  const Values multiples = even.multiples();
+  const double size = even.size(multiples);
   for (std::size_t row = 0; row < weights.size(); ++row) {
-    const double root = std::sqrt(weights[row]);
+    const double root = std::sqrt(multiples[row]) / size;
     scale_row(pooled, static_cast<std::int64_t>(row), root);
-    weights[row] = size / root;
+    weights[row] /= root;
   }
   return vector_of(std::move(weights));
 }
 
-// A norm gives the same for a map of any size: the source's suits training and rounding.
-void take_size(const DenseLinear& source, DenseLinear& pooled) {
-  const double size = size_of(pooled.weight);
-  for (std::int64_t row = 0; row < pooled.outputs && size > 0.0; ++row) {
-    scale_row(pooled, row, size_of(source.weight) / size);
+// Multiplies heads by the mean of the `sizes` of those that they were pooled from.
+void give_back(const Values& sizes, std::int64_t head_dim, DenseLinear& pooled) {
+  const std::int64_t heads = pooled.outputs / head_dim, members = std::ssize(sizes) / heads;
+  for (std::int64_t row = 0; row < pooled.outputs; ++row) {
+    const auto first = sizes.begin() + row / head_dim * members;
+    scale_row(pooled, row, std::reduce(first, first + members) / static_cast<double>(members));
   }
 }
 
@@ -204,25 +244,61 @@ bool normalises_each_head(const AttentionHeads& heads) {
   return heads.k_norm.outputs == heads.head_dim;
 }
 
-AttentionHeads without_norms(AttentionHeads heads, const PoolingTask& task) {
-  if (absorbs_norms(heads, task)) {
-    fold(heads.q_norm, heads, task.query_inputs, task, heads.q);
-    fold(heads.k_norm, heads, task.kv_inputs, task, heads.k);
+FoldedHeads without_norms(AttentionHeads heads, const PoolingTask& task) {
+  FoldedHeads folded{std::move(heads)};
+  AttentionHeads& all = folded.heads;
+  if (absorbs_norms(all, task)) {
+    folded.q_sizes = fold(all.q_norm, all, task.query_inputs, task, all.q);
+    folded.k_sizes = fold(all.k_norm, all, task.kv_inputs, task, all.k);
   }
-  return heads;
+  return folded;
 }
 
-void set_norms(const AttentionHeads& source, const PoolingTask& task, AttentionHeads& pooled) {
+void align(Combination& keys, const BasisIndices& basis, bool planes) {
+  const at::Tensor back = keys.back.mean(0);
+  at::Tensor turn = at::eye(back.size(0), back.options()), undo = turn.clone();  // x' = turn x
+  if (basis.has_free()) {
+    constexpr double kLeast = 1e-3;  // of the largest: features that hardly vary are as they are
+    const auto [u, sizes, v] =
+        at::linalg_svd(back.index_select(0, basis.free).index_select(1, basis.free));
+    const at::Tensor kept = at::where(sizes > 0.0, sizes, at::ones_like(sizes))
+                                .clamp_min(kLeast * sizes.max().item<double>());
+    const auto put = [&](at::Tensor& matrix, const at::Tensor& block) {
+      matrix.index_put_({basis.free.unsqueeze(1), basis.free}, block);
+    };
+    put(turn, at::matmul(u * kept, v));
+    put(undo, at::matmul(v.t() / kept, u.t()));
+  }
+  if (planes && basis.rotates()) {
+    const auto at = [&](const at::Tensor& row, const at::Tensor& column) {
+      return back.index({row, column});
+    };
+    const at::Tensor angle = at::atan2(at(basis.b, basis.a) - at(basis.a, basis.b),
+                                       at(basis.a, basis.a) + at(basis.b, basis.b));
+    const auto put = [&](at::Tensor& matrix, const at::Tensor& sine) {
+      matrix.index_put_({basis.a, basis.a}, angle.cos())
+          .index_put_({basis.b, basis.b}, angle.cos());
+      matrix.index_put_({basis.a, basis.b}, -sine).index_put_({basis.b, basis.a}, sine);
+    };
+    put(turn, angle.sin());
+    put(undo, -angle.sin());
+  }
+  keys.mix = at::matmul(turn, keys.mix);
+  keys.back = at::matmul(keys.back, undo);
+}
+
+void set_norms(const AttentionHeads& source, const FoldedHeads& folded, const PoolingTask& task,
+               AttentionHeads& pooled) {
   if (absorbs_norms(source, task)) {
-    pooled.q_norm = plain_norm(source, task.query_inputs, task, pooled.q);
+    pooled.q_norm = plain_norm(source.q_norm, source, task.query_inputs, task, pooled.q);
     pooled.k_norm = normalises_each_head(source)
-                        ? plain_norm(source, task.kv_inputs, task, pooled.k)
+                        ? plain_norm(source.k_norm, source, task.kv_inputs, task, pooled.k)
                         : even_norm(source, task, pooled.k);
     for (Values* weights : {&pooled.q_norm.weight, &pooled.k_norm.weight}) {
       std::ranges::for_each(*weights, [&](double& each) { each -= source.norm_offset; });
     }
-    take_size(source.q, pooled.q);
-    take_size(source.k, pooled.k);
+    give_back(folded.q_sizes, source.head_dim, pooled.q);
+    give_back(folded.k_sizes, source.head_dim, pooled.k);
   } else if (!source.k_norm.weight.empty() && !normalises_each_head(source)) {
     pooled.k_norm = vector_of(kept_values(source.k_norm.weight, source, task));
     if (!source.k_norm.bias.empty()) {

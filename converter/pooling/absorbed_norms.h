@@ -6,7 +6,11 @@
 // Other weights, whose squares count more in it, bring it closer to the source's r.
 #pragma once
 
+#include <vector>
+
 #include "converter/heads/heads.h"
+#include "converter/pooling/combination.h"
+#include "converter/pooling/head_moments.h"
 #include "converter/pooling/pool_attention.h"
 
 namespace regroup {
@@ -17,13 +21,24 @@ bool absorbs_norms(const AttentionHeads& heads, const PoolingTask& task);
 /// Whether each head has a norm of its own, with the weights of all.
 bool normalises_each_head(const AttentionHeads& heads);
 
-/// The same heads with norms moved into the maps of queries and keys, as far as a linear map can;
-/// unchanged if absorbs_norms() says no.
-AttentionHeads without_norms(AttentionHeads heads, const PoolingTask& task);
+/// Heads whose norms are in the maps of queries and keys, as far as a linear map can have them.
+struct FoldedHeads {
+  AttentionHeads heads;
+  /// By what each query and kv head was divided, √E r²; empty if absorbs_norms() says no, and
+  /// nothing is changed.
+  std::vector<double> q_sizes = {}, k_sizes = {};
+};
+FoldedHeads without_norms(AttentionHeads heads, const PoolingTask& task);
 
-/// Gives heads that were pooled from without_norms(source) norms of their own, and their maps of
-/// queries and keys the usual size of the source's. Where norms are not absorbed, a shared head has
-/// the mean of its members' weights, or those of the head that it is.
-void set_norms(const AttentionHeads& source, const PoolingTask& task, AttentionHeads& pooled);
+/// Mixes the free features of a group's shared key, and turns its planes if each head is
+/// normalised, so that they are about those of the keys that are restored from it: norms and their
+/// weights belong to features.
+void align(Combination& keys, const BasisIndices& basis, bool planes);
+
+/// Gives heads that were pooled from `folded`, of `source`, norms of their own, and back the sizes
+/// that were divided out, which norms ignore but for their epsilon. Where norms are not absorbed, a
+/// shared head has the mean of its members' weights, or those of the head that it is.
+void set_norms(const AttentionHeads& source, const FoldedHeads& folded, const PoolingTask& task,
+               AttentionHeads& pooled);
 
 }  // namespace regroup

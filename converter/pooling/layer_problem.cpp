@@ -29,6 +29,21 @@ at::Tensor rotating_features(const HeadBasis& basis, std::int64_t head_dim, c10:
   return (basis.fixed() ? counts + 1.0 : counts).to(device);
 }
 
+// The basis in which keys are solved for. Where each head is normalised, its readers should change
+// no query's size, which norms would take back: they rotate planes, also of features without RoPE.
+HeadBasis solved_features(const AttentionHeads& heads, HeadBasis basis) {
+  if (basis.fixed()) {
+    return free_basis(heads.head_dim);
+  }
+  while (normalises_each_head(heads) && basis.free.size() > 1) {
+    const std::int64_t last = basis.free.back();
+    basis.free.pop_back();
+    basis.rope_planes.emplace_back(basis.free.back(), last);
+    basis.free.pop_back();
+  }
+  return basis;
+}
+
 // Whether the means of values count. They do not if the method can correct them in the output's
 // bias.
 at::Tensor counted_values(const AttentionHeads& heads, PoolMethod method, c10::Device device) {
@@ -98,8 +113,7 @@ HeadProblems part_of(const HeadProblems& problems, std::span<const std::int64_t>
 
 LayerProblem::LayerProblem(const AttentionHeads& heads, const AttentionTensors& attention,
                            const MomentTensors& inputs, const PoolingTask& task)
-    : key_basis_(task.key_basis.fixed() ? free_basis(heads.head_dim) : task.key_basis,
-                 attention.o.device()),
+    : key_basis_(solved_features(heads, task.key_basis), attention.o.device()),
       value_basis_(free_basis(heads.head_dim), attention.o.device()),
       keys_(attention.k, inputs,
             rotating_features(task.key_basis, heads.head_dim, attention.o.device()), task.stop),
@@ -110,8 +124,6 @@ LayerProblem::LayerProblem(const AttentionHeads& heads, const AttentionTensors& 
   const at::Tensor spread = spreads(readers, values_.covariances());
   key_weight_ = key_weights(attention.q, task, spread, heads.kv_heads);
   value_weight_ = per_kv_head(readers, heads.kv_heads);
-  // Where each head is normalised, readers that are no rotation change the size of each query, which
-  // its norm takes back: plane by plane, they change it least.
   if (task.key_basis.rotates() && task.distances.length > 0 && !normalises_each_head(heads)) {
     rope_average_.emplace(task.key_basis, distances_of(task.distances, spread, heads.kv_heads),
                           task.distances.both_sides);

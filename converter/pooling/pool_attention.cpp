@@ -181,7 +181,10 @@ void pool_groups(const AttentionHeads& heads, const PoolingTask& task, PooledAtt
     check_not_stopped(task.stop);
     const auto number = static_cast<std::size_t>(group);
     const HeadProblems& problem = problems[number];
-    const HeadSolutions solutions = solve(problem, task, chosen_head(problem, task, group));
+    HeadSolutions solutions = solve(problem, task, chosen_head(problem, task, group));
+    if (absorbs_norms(heads, task)) {
+      align(solutions.keys.heads, problem.keys.basis, normalises_each_head(heads));
+    }
     shared.put(solutions, group);
     result.groups[number] = report_of(solutions, layer);
   });
@@ -204,8 +207,9 @@ PooledAttention pool_layer(const AttentionHeads& heads, const PoolingTask& task)
   result.heads.kv_heads = task.groups;
   result.heads.k = fewer_rows(heads.k, task.groups * heads.head_dim);
   result.heads.v = fewer_rows(heads.v, task.groups * heads.head_dim);
-  pool_groups(without_norms(heads, task), task, result);
-  set_norms(heads, task, result.heads);
+  const FoldedHeads folded = without_norms(heads, task);
+  pool_groups(folded.heads, task, result);
+  set_norms(heads, folded, task, result.heads);
   return result;
 }
 
@@ -225,7 +229,7 @@ GroupCosts costs_of(const HeadProblems& all, const PoolingTask& task) {
 
 HeadProblems problems_of(const AttentionHeads& with_norms, const PoolingTask& task) {
   const MomentTensors inputs(task.kv_inputs, task.device);
-  const AttentionHeads heads = without_norms(with_norms, task);
+  const AttentionHeads heads = without_norms(with_norms, task).heads;
   return LayerProblem(heads, AttentionTensors(heads, task.device), inputs, task)
       .problems(0, heads.kv_heads);
 }

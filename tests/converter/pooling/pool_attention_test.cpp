@@ -8,6 +8,7 @@
 #include <ATen/ops/einsum.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/linalg_cholesky.h>
 #include <ATen/ops/linalg_inv.h>
 #include <ATen/ops/linalg_qr.h>
 #include <ATen/ops/matmul.h>
@@ -287,7 +288,100 @@ TEST_CASE("lowrank keeps more than the mean", "[converter]") {
   }
 }
 
-TEST_CASE("normalised keys are averaged and values are still solved for", "[converter]") {
+// Gives queries and keys a norm over each head, or over all together.
+void add_norms(AttentionHeads& heads, bool each, bool even, RandomNumbers& random) {
+  const auto norm_of = [&](std::int64_t heads_normalised) {
+    const std::int64_t weights = (each ? 1 : heads_normalised) * heads.head_dim;
+    const at::Tensor values = random({weights}) * (even ? 0.0 : 0.2) + 1.0;
+    return DenseLinear{weights,
+                       1,
+                       {values.const_data_ptr<double>(), values.const_data_ptr<double>() + weights},
+                       {}};
+  };
+  heads.q_norm = norm_of(heads.query_heads);
+  heads.k_norm = norm_of(heads.kv_heads);
+}
+
+// Turns the planes of every second kv head by an angle for each.
+void turn_planes(AttentionHeads& heads, const HeadBasis& basis) {
+  const at::Tensor weight = weight_of(heads.k, heads.head_dim);
+  double angle = 0.4;
+  for (std::int64_t head = 1; head < heads.kv_heads; head += 2) {
+    for (const auto& [a, b] : basis.rope_planes) {
+      const at::Tensor x = weight[head][a].clone(), y = weight[head][b].clone();
+      weight[head][a].copy_(x * std::cos(angle) - y * std::sin(angle));
+      weight[head][b].copy_(x * std::sin(angle) + y * std::cos(angle));
+      angle += 0.7;
+    }
+  }
+}
+
+TEST_CASE("lowrank merges normalised heads that are rotations of one another without loss",
+          "[converter]") {
+  for (const bool each : {false, true}) {
+    for (const HeadBasis& basis : every_basis()) {
+      CAPTURE(each, basis.rope_planes.size(), basis.free.size(), basis.frequencies);
+      RandomNumbers random(5);
+      AttentionHeads heads = random_heads({}, random);
+      add_norms(heads, each, true, random);
+      repeat_first_heads(heads, 3);
+      turn_planes(heads, basis);
+      const InputMoments moments = random_moments(30, random);
+      const at::Tensor inputs = random({9, 30});
+      const auto error = [&](PoolMethod method) {
+        const PooledAttention pooled = pool_attention(heads, task_of(method, 3, basis, moments));
+        return distance(attend(pooled.heads, basis, inputs), attend(heads, basis, inputs));
+      };
+      CHECK(error(PoolMethod::kLowrank) < 1e-6);
+      CHECK((basis.rope_planes.empty() || error(PoolMethod::kMean) > 1e-2));
+    }
+  }
+}
+
+// Heads that share most of what they compute: as those of models, unlike independent random ones.
+AttentionHeads related_heads(RandomNumbers& random) {
+  AttentionHeads heads = random_heads({}, random);
+  for (DenseLinear* linear : {&heads.k, &heads.v}) {
+    const at::Tensor weight = weight_of(*linear, heads.head_dim);  // [N, d, D]
+    const at::Tensor common = random({heads.head_dim, 30});
+    for (std::int64_t head = 0; head < heads.kv_heads; ++head) {
+      weight[head].mul_(0.3).add_(at::matmul(random({4, 4}), common));
+    }
+  }
+  return heads;
+}
+
+TEST_CASE("lowrank of normalised heads is nearer to their attention than the mean", "[converter]") {
+  for (const bool each : {false, true}) {
+    for (const HeadBasis& basis : every_basis()) {
+      CAPTURE(each, basis.rope_planes.size(), basis.free.size(), basis.frequencies);
+      double lowrank = 0.0, mean = 0.0;
+      for (std::uint64_t seed = 0; seed < 4; ++seed) {
+        RandomNumbers random(seed);
+        AttentionHeads heads = related_heads(random);
+        heads.norm_offset = -0.4;  // small weights, so that attention is not one-hot
+        add_norms(heads, each, false, random);
+        const InputMoments moments = random_moments(30, random);
+        const at::Tensor covariance =
+            at::from_blob(const_cast<double*>(moments.covariance.data()), {30, 30}, at::kDouble);
+        const at::Tensor inputs =
+            at::matmul(random({40, 30}), at::linalg_cholesky(covariance).t()) +
+            at::from_blob(const_cast<double*>(moments.mean.data()), {30}, at::kDouble);
+        const at::Tensor expected = attend(heads, basis, inputs);
+        const auto error = [&](PoolMethod method) {
+          const PooledAttention pooled = pool_attention(heads, task_of(method, 3, basis, moments));
+          return (attend(pooled.heads, basis, inputs) - expected).square().sum().item<double>();
+        };
+        lowrank += error(PoolMethod::kLowrank);
+        mean += error(PoolMethod::kMean);
+      }
+      CHECK(lowrank < 0.8 * mean);
+    }
+  }
+}
+
+TEST_CASE("normalised keys in a fixed basis are averaged and values are still solved for",
+          "[converter]") {
   RandomNumbers random(7);
   const AttentionHeads heads = random_heads({}, random);
   const InputMoments moments = random_moments(30, random);

@@ -100,11 +100,30 @@ InputMoments random_moments(std::int64_t width, RandomNumbers& random) {
   return {numbers_of(random({width}) / 2), {}, numbers_of(at::matmul(root, root.t()))};
 }
 
+namespace {
+
+at::Tensor normalised(const at::Tensor& heads, const DenseLinear& norm, double offset) {
+  if (norm.weight.empty()) {
+    return heads;
+  }
+  const at::Tensor weight = view_of(norm.weight, {norm.outputs}) + offset;
+  if (norm.outputs == heads.size(2)) {  // each head
+    return heads / heads.square().mean(2, true).sqrt() * weight;
+  }
+  return heads / heads.square().mean({0, 2}, true).sqrt() *
+         weight.view({heads.size(0), 1, heads.size(2)});
+}
+
+}  // namespace
+
 at::Tensor attend(const AttentionHeads& heads, const HeadBasis& basis, const at::Tensor& inputs) {
   const std::int64_t copies = heads.query_heads / heads.kv_heads;
-  const at::Tensor q = rotated(project(heads.q, inputs, heads.head_dim), basis);
-  const at::Tensor k =
-      rotated(project(heads.k, inputs, heads.head_dim), basis).repeat_interleave(copies, 0);
+  const auto projected = [&](const DenseLinear& linear, const DenseLinear& norm) {
+    return rotated(normalised(project(linear, inputs, heads.head_dim), norm, heads.norm_offset),
+                   basis);
+  };
+  const at::Tensor q = projected(heads.q, heads.q_norm);
+  const at::Tensor k = projected(heads.k, heads.k_norm).repeat_interleave(copies, 0);
   const at::Tensor v = project(heads.v, inputs, heads.head_dim).repeat_interleave(copies, 0);
   const at::Tensor hidden = at::ones({inputs.size(0), inputs.size(0)}, at::kBool).triu(1);
   const at::Tensor scores = at::matmul(q, k.transpose(1, 2)).masked_fill(hidden, -1e30);

@@ -39,7 +39,8 @@ at::Tensor output_of(AttentionHeads& heads);
 /// Covariance and mean of correlated inputs whose mean is not 0.
 InputMoments random_moments(std::int64_t width, RandomNumbers& random);
 
-/// Causal attention over inputs [T, D], after RoPE in the planes of `basis`: [T, E].
+/// Causal attention over inputs [T, D], after RMSNorm of queries and keys if they have one, and
+/// RoPE in the planes of `basis`: [T, E].
 at::Tensor attend(const AttentionHeads& heads, const HeadBasis& basis, const at::Tensor& inputs);
 
 /// The largest difference of two tensors.

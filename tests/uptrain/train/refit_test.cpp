@@ -310,7 +310,7 @@ TEST_CASE("impossible refits are refused", "[uptrain]") {
   settings = short_settings();
   settings.steps = 0;
   CHECK_THAT(run(half.golden.source, settings), is_wrong_usage("step"));
-  CHECK_THAT(run(load_golden_case("olmo2").source, short_settings()),
+  CHECK_THAT(run(load_golden_case("stablelm_qk").source, short_settings()),
              is_wrong_usage("normalises keys"));
   SECTION("stops on request") {
     const std::atomic<bool> stop{true};
