@@ -239,6 +239,24 @@ double own_share_of(const Model& source, const ConvertOptions& options) {
   return text.own_share.value_or(kOwnShare);
 }
 
+std::int64_t distill_steps_of(const ConvertOptions& options, const Effort& effort) {
+  return options.text.distills()
+             ? options.text.distill_steps.value_or(
+                   (effort.distill_tokens - 1) / (options.refit.batch * options.refit.context) + 1)
+             : 0;
+}
+
+// What --sample is going to write, without a text.
+PreparedText planned_sample(const Model& source, const ConvertOptions& options) {
+  const Effort effort = effort_for(source, options.text);
+  PreparedText planned;
+  planned.context = options.refit.context;
+  planned.windows = (effort.tokens - 1) / planned.context + 1;
+  planned.held_out = (effort.held_out - 1) / planned.context + 1;
+  planned.distill_steps = distill_steps_of(options, effort);
+  return planned;
+}
+
 // The windows of the text that the effort uses, and how many the source will write.
 PreparedText take_windows(const Model& source, const ConvertOptions& options,
                           const Console& console) {
@@ -267,10 +285,7 @@ PreparedText take_windows(const Model& source, const ConvertOptions& options,
     prepared.own_held_out =
         std::min(prepared.held_out, (kMostJudgingTokens - 1) / prepared.context + 1);
   }
-  if (options.text.distills()) {
-    prepared.distill_steps = options.text.distill_steps.value_or(
-        (effort.distill_tokens - 1) / (options.refit.batch * prepared.context) + 1);
-  }
+  prepared.distill_steps = distill_steps_of(options, effort);
   return prepared;
 }
 
@@ -483,12 +498,24 @@ PreparedText prepare_text(const Model& source, ConvertOptions& options, Console&
   check_run(options);
   console.set_stages(stages_of(source, options));
   console.notes("note", device_notes(parse_device(options.device)));
-  PreparedText text = take_windows(source, options, console);
-  console.note("expected  " + expected_cost(source, options, text));
+  const bool only_planned = options.text.samples && options.dry_run && !options.budget.given();
+  if (options.text.samples) {
+    console.note("expected  " + expected_cost(source, options, planned_sample(source, options)));
+  }
+  PreparedText text =
+      only_planned ? planned_sample(source, options) : take_windows(source, options, console);
+  if (!options.text.samples) {
+    console.note("expected  " + expected_cost(source, options, text));
+  }
   if (checks_text(source, options) && !options.dry_run) {
     check_is_predicted(source, text.tokens, "--text", options, console);
   }
   complete_text(source, options, text, console);
+  if (options.dry_run && options.budget.given() && text.own_windows > 0) {
+    console.note(
+        "note: --dry-run: the source writes no text of its own, so that the command itself may "
+        "divide the budget otherwise");
+  }
   if (options.budget.given() && options.budget.data.empty()) {
     options.budget.data = text.tokens;
     options.budget.max_tokens = std::min(options.budget.max_tokens, text.windows * text.context);

@@ -67,7 +67,9 @@ std::array<Stage, 6> stages_with(const Model& source, const ConvertOptions& opti
       options.budget.given()
           ? std::min(options.budget.max_tokens, (text.windows + text.own_windows) * text.context)
           : 0;
-  return {{{"sample", (text.own_windows + text.own_held_out) * text.context, 2.5, 0.9},
+  const std::int64_t written =
+      options.text.samples ? text.windows + text.held_out : text.own_windows + text.own_held_out;
+  return {{{"sample", written * text.context, 2.5, 0.9},
            {"calibrate", options.calibrates() ? calibrated : 0, 1.2, 0.6},
            {"measure", measured, 2.2 * passes_to_measure(source.spec), 0.0},
            {"refit", refit_steps * step, 0.0, 2.0},

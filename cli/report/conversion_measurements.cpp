@@ -61,7 +61,8 @@ std::string of_unadapted_heads(const ConversionReport& done) {
 }
 
 bool is_copy(const ConversionReport& done) {
-  return done.plan.in_place && done.plan.container == container_of(done.source) &&
+  return done.plan.request.positions == PositionChange::kKeep && done.plan.in_place &&
+         done.plan.container == container_of(done.source) &&
          std::ranges::all_of(done.plan.steps, &TensorStep::unchanged);
 }
 

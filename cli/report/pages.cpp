@@ -23,7 +23,7 @@ Table checks_table(const Verification& found) {
   table.add_row({"pooled or moved tensors", with_thousands(found.computed),
                  "those computed again, byte for byte", verdict(found.computed_differing)});
   if (!found.trained.empty()) {
-    table.add_row({"refitted, or solved on a GPU", with_thousands(found.trained.size()),
+    table.add_row({"trained, or solved on a GPU", with_thousands(found.trained.size()),
                    "the checksums in the result's record, not the source",
                    verdict(found.trained_differing)});
   }

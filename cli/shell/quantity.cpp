@@ -108,10 +108,13 @@ std::string shown_name(const std::string& names) {
 std::uint64_t parse_count(std::string_view option, std::string_view text, CountRange range) {
   const std::optional<std::uint64_t> count = whole_number(text);
   if (!count || *count < range.least || *count > range.most) {
-    constexpr std::uint64_t kMany = 1'000'000;  // counts of tokens, not of heads
+    constexpr std::uint64_t kMany = 1'000'000, kPretraining = 1'500'000'000'000;
+    const std::string_view examples =  // of counts of tokens, not of heads
+        range.most < kMany || range.least > 8192 ? ""
+        : range.most < kPretraining              ? ", such as 8192 or 8k (k: 1,024)"
+                                                 : ", such as 8192, 8k (k: 1,024) or 1.5T (10^12)";
     throw_usage("{}: \"{}\" is not a whole number from {} to {}{}", option, printable(text),
-                with_thousands(range.least), with_thousands(range.most),
-                range.most > kMany ? ", such as 8192, 8k (k: 1,024) or 1.5T (10^12)" : "");
+                with_thousands(range.least), with_thousands(range.most), examples);
   }
   return *count;
 }

@@ -61,8 +61,9 @@ bool moves_nothing(const TensorStep& step, const Checkpoint& checkpoint) {
 // unchanged.
 DType stored_dtype(const OutputTensor& tensor, const Model& source, Container container,
                    std::optional<DType> wanted) {
-  if (!can_decode(tensor.dtype)) {
-    return tensor.dtype;  // for example integers
+  // Integers, or a number: GPT-Neo's and GPT-J's masked_bias is out of other types' range.
+  if (!can_decode(tensor.dtype) || (tensor.shape.empty() && container != Container::kGguf)) {
+    return tensor.dtype;
   }
   const bool matrix = tensor.shape.size() >= 2;  // or a stack of them
   if (container == Container::kGguf) {
@@ -367,6 +368,19 @@ void note_pooling(ConversionPlan& plan) {
   }
 }
 
+// Notes on numbers of 8 bits, which --dtype leaves as they are.
+void note_float8(ConversionPlan& plan) {
+  const auto is_float8 = [](const TensorStep& step) {
+    return name_of(step.output.dtype).starts_with("F8");
+  };
+  const auto count = std::ranges::count_if(plan.steps, is_float8);
+  if (plan.request.dtype && count > 0) {
+    plan.notes.push_back(
+        fmt::format("{} tensors of {} stay as they are: --dtype does not convert them", count,
+                    name_of(std::ranges::find_if(plan.steps, is_float8)->output.dtype)));
+  }
+}
+
 // Notes on tensors whose block type changes, because the original can be read but not written.
 void note_requantising(ConversionPlan& plan, const Checkpoint& source) {
   constexpr double kMiB = 1U << 20;
@@ -401,6 +415,7 @@ void add_notes(ConversionPlan& plan, const Checkpoint& source) {
   note_serving(plan);
   note_pooling(plan);
   note_grouping(plan);
+  note_float8(plan);
   note_requantising(plan, source);
 }
 

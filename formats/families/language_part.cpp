@@ -67,6 +67,18 @@ constexpr auto kTextTypes = std::to_array<TextType>({
     {"qwen2", "qwen2", R"({"hidden_size": 4096, "intermediate_size": 22016,
         "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 151936,
         "max_position_embeddings": 32768})"},
+    {"qwen3", "qwen3", R"({"hidden_size": 4096, "intermediate_size": 22016,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+        "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 32768})"},
+    {"phi3", "phi3", R"({"hidden_size": 3072, "intermediate_size": 8192,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32064,
+        "max_position_embeddings": 4096, "rms_norm_eps": 1e-5})"},
+    {"gemma", "gemma", R"({"hidden_size": 3072, "intermediate_size": 24576,
+        "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 16,
+        "head_dim": 256, "vocab_size": 256000, "max_position_embeddings": 8192})"},
+    {"gemma2", "gemma2", R"({"hidden_size": 2304, "intermediate_size": 9216,
+        "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
+        "head_dim": 256, "vocab_size": 256000, "max_position_embeddings": 8192})"},
     {"gemma3_text", "gemma3_text", R"({"hidden_size": 2304, "intermediate_size": 9216,
         "num_hidden_layers": 26, "num_attention_heads": 8, "vocab_size": 262208,
         "max_position_embeddings": 131072})"},
@@ -228,9 +240,7 @@ std::optional<LanguagePart> find_language_part(const ModelConfig& config) {
   }
   if (const TextType* type = row_of(kTextTypes, part->config["model_type"].get<std::string>())) {
     part->config["model_type"] = type->family_type;
-    if (whole != nullptr) {
-      add_defaults(part->config, type->defaults);
-    }
+    add_defaults(part->config, type->defaults);
   }
   read_sections_as_one(part->config);
   settle_tied_embeddings(part->config, config, whole);

@@ -127,6 +127,19 @@ bool is_weight_file(const fs::path& file) {
          name == "checklist.chk";  // checksums of the weights
 }
 
+// Whether that is the model itself in one of its forms, or the state of a training, by its name.
+bool is_model_or_state(const fs::path& file) {
+  const std::string name = file.filename().string();
+  constexpr std::array<std::string_view, 12> kBeginnings{
+      "model",    "pytorch_model", "consolidated", "tf_model",      "flax_model", "rust_model",
+      "adapter_", "optimizer",     "scheduler",    "training_args", "rng_state",  "scaler"};
+  constexpr std::array<std::string_view, 4> kReadable{".safetensors", ".bin", ".pt", ".pth"};
+  return std::ranges::any_of(kBeginnings,
+                             [&](std::string_view start) { return name.starts_with(start); }) ||
+         std::ranges::none_of(kReadable,
+                              [&](std::string_view suffix) { return name.ends_with(suffix); });
+}
+
 bool is_shown_file(const fs::directory_entry& entry) {
   std::error_code unusable;  // for example a circular link
   return entry.is_regular_file(unusable) && !entry.path().filename().string().starts_with('.');
@@ -299,6 +312,43 @@ Checkpoint open_checkpoint(const fs::path& given) {
   return Checkpoint(std::move(parts));
 }
 
+namespace {
+
+// Whether the file holds weights of something else than that model: a value head, a projector.
+bool holds_other_part(const fs::path& file, const Checkpoint& model) {
+  try {
+    const Checkpoint::Part part = open_weight_file(file);
+    return !part.tensors.empty() && std::ranges::none_of(part.tensors, [&](const TensorInfo& each) {
+      return model.find(each.name) != nullptr;
+    });
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// Weight files that are neither the model's nor a training's by their names.
+std::vector<fs::path> other_weights(const fs::path& directory) {
+  std::vector<fs::path> found;
+  add_files(found, directory, "", [](const fs::directory_entry& entry) {
+    return is_shown_file(entry) && is_weight_file(entry.path()) &&
+           !is_model_or_state(entry.path()) && !leads_out(entry.path());
+  });
+  return found;
+}
+
+std::vector<fs::path> companions_with_parts(const fs::path& directory, const Checkpoint& model) {
+  std::vector<fs::path> found = companions_of(directory);
+  for (const fs::path& name : other_weights(directory)) {
+    if (holds_other_part(directory / name, model)) {
+      found.push_back(name);
+    }
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
+}  // namespace
+
 std::optional<fs::path> index_of_checkpoint(const fs::path& given) {
   const fs::path path = resolve_model_path(given);
   const auto weights = fs::is_directory(path) ? weights_file_in(path) : std::optional(path);
@@ -323,8 +373,10 @@ ModelDirectory open_model_directory(const fs::path& given) {
   }
   std::string text = read_text(config_path, kMaxConfigBytes);
   Json config = parse_json_object(text, printable_path(config_path));
-  return {directory, std::move(text), std::move(config), open_checkpoint(path),
-          companions_of(directory)};
+  Checkpoint checkpoint = open_checkpoint(path);
+  std::vector<fs::path> companions = companions_with_parts(directory, checkpoint);
+  return {directory, std::move(text), std::move(config), std::move(checkpoint),
+          std::move(companions)};
 }
 
 ModelDirectory open_meta_directory(const fs::path& path) {
@@ -341,10 +393,17 @@ std::vector<fs::path> companions_of(const fs::path& directory, bool outside) {
   add_files(found, directory, "", [&](const fs::directory_entry& entry) {
     return is_companion(entry) && leads_out(entry.path()) == outside;
   });
-  for (const fs::path& folder : module_folders(directory)) {
+  std::vector<fs::path> folders = module_folders(directory);
+  for (std::size_t i = 0; i < folders.size(); ++i) {  // with those in them: a router's modules
+    const fs::path folder = folders[i];
     add_files(found, directory, folder, [&](const fs::directory_entry& entry) {
       return is_shown_file(entry) && leads_out(entry.path()) == outside;
     });
+    for (const fs::directory_entry& entry : entries_in(directory / folder)) {
+      if (is_own_folder(directory / folder, entry.path().filename())) {
+        folders.push_back(folder / entry.path().filename());
+      }
+    }
   }
   if (is_own_folder(directory, kTemplatesFolder)) {
     add_files(found, directory, kTemplatesFolder, [&](const fs::directory_entry& entry) {
@@ -382,6 +441,16 @@ std::vector<std::string> notes_on_companions(const ModelDirectory& source) {
         "{} is left out: it is a link out of the model's directory, to {}; copy that file by hand "
         "if it belongs to the model",
         printable_path(name), printable_path(fs::canonical(source.path / name, unknown))));
+  }
+  for (const fs::path& name : other_weights(source.path)) {
+    const auto& files = source.checkpoint.files();
+    const bool own = std::ranges::any_of(
+        files, [&](const File& file) { return file.path().filename() == name; });
+    if (!own && !contains(source.companions, name)) {
+      notes.push_back(fmt::format(
+          "{} is left out: it holds weights of the model in another form, or none that are read",
+          printable_path(name)));
+    }
   }
   return notes;
 }

@@ -167,11 +167,11 @@ void check_shard_name(const std::string& shard, const std::string& where) {
   }
 }
 
-// Throws naming a tensor that is only in the shard. Indices list tensors that no shard has (buffers
-// that a later version did not save); loaders pass over them, and a weight that the model needs is
-// missed later.
+// Throws naming a tensor that is in the shard and not there by the index. Indices list tensors that
+// no shard has (buffers that a later version did not save); loaders pass over them, and a weight
+// that the model needs is missed later.
 void check_shard_tensors(const Checkpoint::Part& part, const WeightIndex::Shard& shard,
-                         const std::string& where) {
+                         const std::set<std::string_view>& all, const std::string& where) {
   if (std::ranges::equal(part.tensors, shard.tensors, {}, &TensorInfo::name)) {
     return;  // the usual case
   }
@@ -179,21 +179,23 @@ void check_shard_tensors(const Checkpoint::Part& part, const WeightIndex::Shard&
   const std::set<std::string_view> indexed(shard.tensors.begin(), shard.tensors.end());
   for (const TensorInfo& tensor : part.tensors) {
     if (!indexed.contains(tensor.name)) {
-      throw_bad_input("{}: tensor {} is in {}, but weight_map does not say so", where,
-                      printable(tensor.name), file);
+      throw_bad_input("{}: tensor {} is in {}, {}", where, printable(tensor.name), file,
+                      all.contains(tensor.name)
+                          ? "but weight_map names another shard: loaders differ in which they take"
+                          : "but weight_map does not say so");
     }
   }
 }
 
 Checkpoint::Part open_shard(const std::filesystem::path& directory, const WeightIndex::Shard& shard,
-                            const std::string& where) {
+                            const std::set<std::string_view>& all, const std::string& where) {
   const std::filesystem::path path = directory / shard.file;
   if (!path_exists(path)) {
     throw_bad_input("{}: shard {} is missing ({} tensors)", where, printable(shard.file),
                     shard.tensors.size());
   }
   Checkpoint::Part part = open_weight_file(path);
-  check_shard_tensors(part, shard, where);
+  check_shard_tensors(part, shard, all, where);
   return part;
 }
 
@@ -256,8 +258,12 @@ std::vector<Checkpoint::Part> open_indexed_shards(const std::filesystem::path& i
     check_shard_name(shard.file, where);
   }
   std::ranges::sort(shards, {}, &WeightIndex::Shard::file);
+  std::set<std::string_view> all;
+  for (const WeightIndex::Shard& shard : shards) {
+    all.insert(shard.tensors.begin(), shard.tensors.end());
+  }
   return open_in_parallel(shards.size(), [&](std::size_t i) {
-    return open_shard(index.parent_path(), shards[i], where);
+    return open_shard(index.parent_path(), shards[i], all, where);
   });
 }
 

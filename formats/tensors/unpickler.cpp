@@ -20,6 +20,7 @@ constexpr std::size_t kMaxPickledTensors = 50'000;  // many may share one storag
 constexpr std::size_t kMaxDimensions = 64;  // torch's own limit
 constexpr std::size_t kMaxStorageKey = 255;
 constexpr std::string_view kUntyped = "UntypedStorage";
+constexpr std::string_view kSize = "Size";  // of a shape: a tuple
 
 // Names of torch.dtype objects, used for element types without a storage class.
 bool is_dtype_name(std::string_view name) {
@@ -40,7 +41,7 @@ bool is_allowed(std::string_view module, std::string_view name) {
   if (module == "torch.storage") {
     return name == kUntyped;
   }
-  return module == "torch" && (name.ends_with("Storage") || is_dtype_name(name));
+  return module == "torch" && (name.ends_with("Storage") || name == kSize || is_dtype_name(name));
 }
 
 }  // namespace
@@ -302,6 +303,8 @@ void Unpickler::reduce() {
     make_tensor(given, /*names_dtype=*/true);
   } else if (name == "_rebuild_parameter" && !given.empty() &&
              values_[given.front()].kind == Kind::kTensor) {
+    push_again(given.front());
+  } else if (name == kSize && given.size() == 1 && values_[given.front()].kind == Kind::kSequence) {
     push_again(given.front());
   } else {
     reject(fmt::format("{} is called with invalid arguments", printable(name, 80)));

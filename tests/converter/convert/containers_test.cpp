@@ -210,6 +210,26 @@ TEST_CASE("a model written as another architecture's GGUF comes back unchanged",
   CHECK(differing(scratch / "plain", scratch / "back", dropped) == std::vector<std::string>{});
 }
 
+TEST_CASE("another dtype is not that of single numbers nor of 8 bits, which is noted",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  TinyModel model = tiny_llama();
+  const double out_of_range = -1e9;  // GPT-Neo's masked_bias
+  model.tensors.push_back(
+      tensor_of("model.masked_bias", DType::kF32, {}, std::span(&out_of_range, 1)));
+  model.tensors.push_back(varied_tensor("vision.weight", DType::kF8E4M3, {4, 4}));
+  const Model source = open_model(put_model(directory / "source", model));
+  const ConversionPlan plan = plan_conversion(source, {.dtype = DType::kF16});
+  CHECK(std::ranges::any_of(plan.notes, [](const std::string& note) {
+    return note.starts_with("1 tensors of F8_E4M3 stay as they are");
+  }));
+  convert(directory / "source", directory / "half", {.dtype = DType::kF16});
+  const Model half = open_model(directory / "half");
+  CHECK(half.checkpoint.at("model.masked_bias").dtype == DType::kF32);
+  CHECK(half.checkpoint.at("vision.weight").dtype == DType::kF8E4M3);
+  CHECK(half.checkpoint.at("lm_head.weight").dtype == DType::kF16);
+}
+
 TEST_CASE("the config of a result names the dtype that it is stored in", "[converter]") {
   const TemporaryDirectory directory;
   const auto dtype_of = [&](const std::filesystem::path& model) {

@@ -118,9 +118,10 @@ TEST_CASE("a list of kv heads has one entry per layer of each stack", "[converte
 }
 
 TEST_CASE("a note says if kv heads differ in the encoder only", "[converter]") {
-  const ConversionPlan plan =
-      plan_conversion(open_model(golden("t5")),
-                      {.kv_heads = {6, 2}, .roles = {kEncoder}, .loader = LoaderChoice::kNone});
+  const TemporaryDirectory directory;
+  const Model source = open_model(put_model(directory / "t5", golden_model("t5")));
+  const ConversionPlan plan = plan_conversion(
+      source, {.kv_heads = {6, 2}, .roles = {kEncoder}, .loader = LoaderChoice::kNone});
   REQUIRE(plan.notes.size() == 1);
   CHECK(plan.notes[0].find("differ between layers") != std::string::npos);
 }

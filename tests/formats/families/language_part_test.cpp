@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <catch2/catch_test_macros.hpp>
+#include <fmt/format.h>
 
 #include "formats/families/family.h"
 #include "formats/model/model.h"
@@ -109,8 +110,10 @@ TEST_CASE("a language model's short config has its class's sizes", "[formats]") 
   CHECK(outline.spec.hidden_size == 4096);
   CHECK(outline.spec.vocab_size == 32000);
   CHECK(outline.spec.intermediate_size == 11008);
-  // Whose class is not known, no default is known either.
+  // The language model's class has them in whatever model it is. Other classes' are not known.
   model.set("model_type", "\"xyzzy\"");
+  CHECK_THAT(refusal_to_open(model), is_bad_input("text_config", "num_hidden_layers is 32"));
+  model.set("text_config", R"({"model_type": "cohere"})");
   CHECK_THAT(refusal_to_open(model), is_bad_input("text_config", "hidden_size is missing"));
 }
 
@@ -153,6 +156,24 @@ TEST_CASE("whether the output is tied is the whole model's setting, otherwise th
   const TinyModel silent = TinyModel(model).set("tie_word_embeddings", "null");
   CHECK(spec_of(with_text(silent, "tie_word_embeddings", "true")).lm_head ==
         "language_model.lm_head.weight");
+}
+
+TEST_CASE("a language model's config may have only what differs from its class", "[formats]") {
+  const auto outline = [](const char* whole, const char* text) {
+    const TemporaryDirectory directory;
+    write_text(directory / "config.json",
+               fmt::format(R"({{"model_type": "{}", "text_config": {}}})", whole, text));
+    return open_model_outline(directory.path()).spec;
+  };
+  const ModelSpec qwen = outline("internvl", R"({"model_type": "qwen3", "num_hidden_layers": 3,
+      "num_key_value_heads": 8})");
+  CHECK(qwen.layers.size() == 3);
+  CHECK(qwen.query_heads == 32);
+  CHECK(qwen.kv_heads == std::vector<std::int64_t>{8, 8, 8});
+  CHECK(qwen.head_dim == 128);
+  CHECK(outline("llava", R"({"model_type": "gemma"})").kv_heads.front() == 16);
+  CHECK(outline("llava", R"({"model_type": "phi3"})").hidden_size == 3072);
+  CHECK(outline("idefics2", R"({"model_type": "mistral"})").kv_heads.front() == 8);
 }
 
 TEST_CASE("an output that is not stored is tied if either config or the class says so",

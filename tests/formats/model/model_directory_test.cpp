@@ -198,7 +198,10 @@ TEST_CASE("the folders that modules.json names are companions, with their weight
       {"1_Pooling/", ""},
       {"1_Pooling/config.json", "{}"},
       {"2_Dense/", ""},
-      {"2_Dense/model.safetensors", "dense"}};
+      {"2_Dense/model.safetensors", "dense"},
+      {"2_Dense/query_0/", ""},
+      {"2_Dense/query_0/deeper/", ""},
+      {"2_Dense/query_0/deeper/model.safetensors", "of a router's module"}};
   for (const auto& [name, text] : expected) {
     if (!name.ends_with('/')) {
       put_file(from / name, text);
@@ -209,6 +212,7 @@ TEST_CASE("the folders that modules.json names are companions, with their weight
   }
   fs::create_directory_symlink("../out", from / "link");
   fs::create_symlink("../../out/file", from / "1_Pooling" / "linked");
+  fs::create_directory_symlink("../../out", from / "1_Pooling" / "folder");
   fs::create_directory(directory / "to");
   const ModelDirectory opened = open_model_directory(from);
   copy_companions(opened, directory / "to");
@@ -216,6 +220,23 @@ TEST_CASE("the folders that modules.json names are companions, with their weight
   const auto notes = notes_on_companions(opened);
   REQUIRE(notes.size() == 1);
   CHECK(notes[0].starts_with("1_Pooling/linked is left out"));
+}
+
+TEST_CASE("weights of other parts are companions, other forms of the model are not", "[formats]") {
+  const TemporaryDirectory directory;
+  const TinyModel model = tiny_llama();
+  const fs::path from = put_model(directory / "from", model);
+  const std::vector<BuiltTensor> head{varied_tensor("v_head.summary.weight", DType::kF32, {1, 8})};
+  put_checkpoint(from / "value_head.safetensors", head);
+  put_checkpoint(from / "renamed.safetensors", model.tensors);
+  put_file(from / "unreadable.pt", "no pickle");
+  put_file(from / "optimizer.pt", "no pickle");
+  const ModelDirectory opened = open_model_directory(from);
+  CHECK(opened.companions == std::vector<fs::path>{"value_head.safetensors"});
+  const auto notes = notes_on_companions(opened);
+  REQUIRE(notes.size() == 2);
+  CHECK(notes[0].starts_with("renamed.safetensors is left out"));
+  CHECK(notes[1].starts_with("unreadable.pt is left out"));
 }
 
 TEST_CASE("the tokenizer's further chat templates are companions", "[formats]") {

@@ -214,7 +214,7 @@ TEST_CASE("a tensor in two shards is refused", "[formats]") {
   put_checkpoint(shards.path("two.safetensors"), std::vector{varied_tensor("a", DType::kF32, {2}),
                                                              varied_tensor("b", DType::kF32, {3})});
   CHECK_THAT(shards.refusal_of_map(kGoodMap),
-             is_bad_input(kIndexFile, "tensor a", "two.safetensors"));
+             is_bad_input(kIndexFile, "tensor a", "two.safetensors", "another shard"));
 
   std::vector<Checkpoint::Part> parts = shards.open_map(R"("a":"one.safetensors")");
   parts.push_back(std::move(shards.open_map(R"("a":"one.safetensors")").front()));

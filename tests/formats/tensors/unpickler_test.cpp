@@ -29,7 +29,10 @@ TEST_CASE("a state dict gives its tensors and skips other values", "[formats]") 
   const std::string bytes = pickle::program(pickle::dict(
       {pickle::text("w"), kTensor, pickle::text("step"), pickle::integer(-3), pickle::text("b"),
        pickle::call(pickle::global("torch._utils", "_rebuild_parameter"),
-                    pickle::tuple({kTensor, "\x88", "}"}))}));
+                    pickle::tuple({kTensor, "\x88", "}"})),
+       pickle::text("param_shapes"),
+       pickle::call(pickle::global("torch", "Size"),
+                    pickle::tuple({pickle::tuple({pickle::integer(2), pickle::integer(3)})}))}));
   const NamedPickledTensors tensors = read_state_dict(bytes, "f.bin");
   REQUIRE(tensors.size() == 2);
   CHECK(tensors[0].first == "w");
@@ -196,6 +199,8 @@ TEST_CASE("invalid calls are refused", "[formats]") {
   CHECK_THAT(refusal_of_value(pickle::call(pickle::global("torch._utils", "_rebuild_parameter"),
                                            pickle::tuple({pickle::text("w")}))),
              is_bad_input("f.bin", "_rebuild_parameter", "invalid arguments"));
+  CHECK_THAT(refusal_of_value(pickle::call(pickle::global("torch", "Size"), ")")),
+             is_bad_input("f.bin", "Size", "invalid arguments"));
   CHECK_THAT(refusal_of_value(pickle::call(pickle::global("torch", "FloatStorage"), ")")),
              is_bad_input("f.bin", "FloatStorage", "arguments"));
   CHECK_THAT(
