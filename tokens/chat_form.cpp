@@ -19,6 +19,14 @@ struct KnownForm {
 
 // More special forms stand before those that they resemble.
 constexpr std::array kForms{
+    KnownForm{"Phi-4",
+              {"<|im_start|>", "<|im_sep|>", "<|im_end|>"},
+              true,
+              "<|im_start|>system<|im_sep|>",
+              "<|im_start|>user<|im_sep|>",
+              "<|im_end|>",
+              "<|im_start|>assistant<|im_sep|>",
+              "<|im_end|>"},
     KnownForm{"ChatML",
               {"<|im_start|>", "<|im_end|>", "assistant"},
               true,

@@ -92,7 +92,7 @@ class EvenNorm {
   // [n], with a mean of about 1.
   Values multiples() const {
     constexpr double kPrior = 1e-3;  // the weight of equal multiples, for what hardly matters
-    constexpr double kLeast = 1e-3;  // norms divide by their roots
+    constexpr double kLeast = 0.3;   // norms divide by their roots, and smaller ones train badly
     constexpr int kSweeps = 300;
     const std::int64_t n = target_.size(0);
     if (!(powers_.sum().item<double>() > 0.0)) {  // keys are zero

@@ -72,6 +72,18 @@ TEST_CASE("ChatML is recognised with its default system prompt", "[tokens]") {
   CHECK(form->to_user == ids_of({201U, "\n", 200U, "user\n"}));
 }
 
+TEST_CASE("Phi-4's form is not ChatML's", "[tokens]") {
+  const auto form = chat_form_of(Characters(
+      {"<|im_start|>", "<|im_sep|>", "<|im_end|>"},
+      "{% for message in messages %}{{ '<|im_start|>user<|im_sep|>' + message['content'] + "
+      "'<|im_end|>' }}{% endfor %}{{ '<|im_start|>assistant<|im_sep|>' }}"));
+  REQUIRE(form);
+  CHECK(form->name == "Phi-4");
+  CHECK(form->opening == ids_of({200U, "user", 201U}));
+  CHECK(form->to_answer == ids_of({202U, 200U, "assistant", 201U}));
+  CHECK(form->to_user == ids_of({202U, 200U, "user", 201U}));
+}
+
 TEST_CASE("other known forms are recognised by their tokens", "[tokens]") {
   const auto llama3 = chat_form_of(
       Characters({"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},

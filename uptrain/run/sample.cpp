@@ -17,6 +17,7 @@
 #include "formats/base/callback.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/model/serving_cost.h"
 #include "uptrain/model/decode.h"
 #include "uptrain/model/language_model.h"
@@ -87,7 +88,7 @@ at::Tensor draw(const at::Tensor& logits, double temperature, at::Generator& gen
 // Writes one sequence and keeps its place in the chat. Without a chat, all tokens are drawn.
 class Writer {
  public:
-  Writer(const ChatSettings* chat, std::optional<std::int64_t> end) : chat_(chat), end_(end) {}
+  Writer(const ChatSettings* chat, std::span<const std::int64_t> ends) : chat_(chat), ends_(ends) {}
 
   // The next token, if `drawn` is what the model would write.
   std::int64_t next(std::int64_t drawn) {
@@ -109,11 +110,12 @@ class Writer {
  private:
   bool ends_turn(std::int64_t drawn) const {
     return drawn == chat_->form.to_answer.front() || drawn == chat_->form.to_user.front() ||
-           drawn == end_ || in_turn_ == (answers_ ? chat_->answer_tokens : chat_->user_tokens);
+           contains(ends_, drawn) ||
+           in_turn_ == (answers_ ? chat_->answer_tokens : chat_->user_tokens);
   }
 
   const ChatSettings* chat_;
-  std::optional<std::int64_t> end_;
+  std::span<const std::int64_t> ends_;
   std::deque<std::int64_t> given_;  // tokens to come, whatever is drawn
   bool answers_ = false;            // whose turn it is
   std::int64_t in_turn_ = 0;        // tokens drawn
@@ -122,7 +124,8 @@ class Writer {
 // What the sequences of all batches share.
 struct Sampling {
   const SampleSettings& settings;
-  std::optional<std::int64_t> first, end;  // tokens of a sequence
+  std::optional<std::int64_t> first;  // token of a sequence
+  std::vector<std::int64_t> ends;     // of a text
   at::Generator generator;
   std::function<void(std::int64_t)> progress;  // may be empty
   std::int64_t done = 0;                       // tokens of earlier batches
@@ -151,7 +154,7 @@ at::Tensor write_batch(const Transformer& model, std::int64_t batch, Sampling& s
   const ChatSettings* chat = settings.chat ? &*settings.chat : nullptr;
   KvCache cache = model.make_cache({.batch = batch, .capacity = settings.context});
   std::vector<at::Tensor> tokens{beginning(model.spec().vocab_size, batch, sampling)};
-  std::vector<Writer> writers(static_cast<std::size_t>(batch), Writer(chat, sampling.end));
+  std::vector<Writer> writers(static_cast<std::size_t>(batch), Writer(chat, sampling.ends));
   at::Tensor logits = read_tokens(model, tokens[0].to(settings.device), cache, settings.context);
   for (std::int64_t length = tokens[0].size(1); length < settings.context; ++length) {
     throw_if_stopped(stop, "interrupted; nothing was left behind");
@@ -191,7 +194,7 @@ std::int64_t room_of(const Model& source, const Continuation& text) {
 }
 
 std::vector<std::uint32_t> continue_text(const Transformer& model, const Continuation& text,
-                                         std::int64_t room, std::optional<std::int64_t> end,
+                                         std::int64_t room, std::span<const std::int64_t> ends,
                                          const ContinuationObserver& after_token,
                                          const std::atomic<bool>& stop) {
   at::Generator generator = generator_of(text.seed, model.device());
@@ -205,7 +208,7 @@ std::vector<std::uint32_t> continue_text(const Transformer& model, const Continu
     const at::Tensor next = text.temperature > 0 ? draw(logits, text.temperature, generator)
                                                  : logits.argmax(-1, true).to(at::kCPU);
     const auto id = next.item<std::int64_t>();
-    if (id == end || id == text.end) {
+    if (contains(ends, id) || id == text.end) {
       break;
     }
     written.push_back(static_cast<std::uint32_t>(id));
@@ -241,7 +244,7 @@ bool writes_text(const Model& source) {
 void sample(const Model& source, const SampleSettings& settings, const SequenceSink& sink,
             const std::function<void(std::int64_t)>& progress, const std::atomic<bool>& stop) {
   check_can_sample(source, settings);
-  Sampling sampling{settings, first_token_of(source, settings), end_token_of(source),
+  Sampling sampling{settings, first_token_of(source, settings), end_tokens_of(source),
                     generator_of(settings.seed, settings.device), progress};
   const std::int64_t sequences = (settings.tokens - 1) / settings.context + 1;
   const std::int64_t most = settings.batch > 0
@@ -265,13 +268,13 @@ std::vector<std::vector<std::uint32_t>> continue_texts(const Model& source,
                                                        const ContinuationObserver& after_token,
                                                        const std::atomic<bool>& stop) {
   check_writes_text(source);
-  const std::optional<std::int64_t> end = end_token_of(source);
+  const std::vector<std::int64_t> ends = end_tokens_of(source);
   std::vector<std::vector<std::uint32_t>> written;
   with_torch_errors([&] {
     const at::NoGradGuard no_gradients;
     const Transformer model = load_transformer(source, scalar_type_of(precision), device);
     for (const Continuation& text : texts) {
-      written.push_back(continue_text(model, text, room_of(source, text), end, after_token, stop));
+      written.push_back(continue_text(model, text, room_of(source, text), ends, after_token, stop));
     }
   });
   return written;

@@ -15,6 +15,7 @@
 #include "formats/base/file.h"
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "formats/vocabulary/vocabulary.h"
 #include "uptrain/ops/expert_routing.h"
 
@@ -197,6 +198,33 @@ std::optional<std::int64_t> start_token_of(const Model& model) {
 
 std::optional<std::int64_t> end_token_of(const Model& model) {
   return token_of(model, "eos_token_id");
+}
+
+std::vector<std::int64_t> end_tokens_of(const Model& model) {
+  std::vector<std::int64_t> ends;
+  const auto add_from = [&](const Json& config) {
+    const Json& found = member_of(config, "eos_token_id");
+    for (const Json& token : found.is_array() ? found : Json::array({found})) {
+      if (token.is_number_integer() && !contains(ends, token.get<std::int64_t>())) {
+        ends.push_back(token.get<std::int64_t>());
+      }
+    }
+  };
+  const Json* part = &model.config;
+  for (const std::string& name : model.spec.config_path) {
+    part = &part->at(name);
+  }
+  add_from(*part);
+  if (ends.empty()) {
+    add_from(model.config);
+  }
+  constexpr std::uint64_t kMostBytes = 1U << 20;
+  const std::filesystem::path generation = model.path / "generation_config.json";
+  std::error_code unusable;
+  if (std::filesystem::is_regular_file(generation, unusable)) {
+    add_from(parse_json_object(read_text(generation, kMostBytes), printable_path(generation)));
+  }
+  return ends;
 }
 
 SpanCounts span_counts(std::int64_t context, bool with_end_token, std::int64_t percent) {

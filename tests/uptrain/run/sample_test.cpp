@@ -10,6 +10,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
 #include <catch2/catch_test_macros.hpp>
+#include <fmt/format.h>
 
 #include "formats/model/serving_cost.h"
 #include "tests/file_tree.h"
@@ -100,6 +101,26 @@ TEST_CASE("predictions that are no numbers are refused", "[uptrain]") {
   overwrite_parameters(huge, model.checkpoint);
   CHECK_THAT(refusal_of([&] { sampled(model, {.tokens = 20, .context = 10, .batch = 2}); }),
              is_bad_input("predictions are not numbers"));
+}
+
+TEST_CASE("a text ends at each of several tokens, also of generation_config.json", "[uptrain]") {
+  const TemporaryDirectory directory;
+  Model model = small_model(directory);
+  model.config.erase("eos_token_id");
+  const auto continued = [&] {
+    const Continuation text{.prompt = {1, 5, 2}, .tokens = 6, .temperature = 0};
+    return continue_texts(model, {&text, 1}, Precision::kFp32, at::kCPU, {}, kNeverStopped).front();
+  };
+  const std::vector<std::uint32_t> whole = continued();
+  REQUIRE(whole.size() == 6);
+  const std::vector<std::uint32_t> until(whole.begin(), std::ranges::find(whole, whole[3]));
+  model.config["eos_token_id"] = {whole[3], model.spec.vocab_size + 5};
+  CHECK(continued() == until);
+  model.config["eos_token_id"] = model.spec.vocab_size + 5;
+  CHECK(continued() == whole);
+  put_file(model.path / "generation_config.json",
+           fmt::format(R"({{"eos_token_id": [{}, {}]}})", model.spec.vocab_size + 6, whole[3]));
+  CHECK(continued() == until);
 }
 
 TEST_CASE("a prompt is continued with the likeliest tokens, up to the model's positions",
