@@ -64,10 +64,10 @@ Values fold(const DenseLinear& norm, const AttentionHeads& heads, const InputMom
 
 // Which multiple of each feature's square adds up to the source's mean square, for every token.
 //
-// Minimises E[(Σ a_i k_i² − s)²] over a ≥ 0, where s is the mean square of the source's features:
-// G a = g with G_ij = E[k_i² k_j²] and g_i = E[k_i² s]. Fourth moments are those of a normal
-// distribution with the inputs' mean and covariance: Cov(x², y²) = 2 Cov(x, y)² + 4 E[x] E[y]
-// Cov(x, y).
+// Minimises E[(Σ a_i k_i² − s)²] over a that are not much smaller than equal ones, where s is the
+// mean square of the source's features: G a = g with G_ij = E[k_i² k_j²] and g_i = E[k_i² s].
+// Fourth moments are those of a normal distribution with the inputs' mean and covariance: Cov(x²,
+// y²) = 2 Cov(x, y)² + 4 E[x] E[y] Cov(x, y).
 class EvenNorm {
  public:
   EvenNorm(const DenseLinear& shared, const DenseLinear& source, const InputMoments& inputs,
@@ -89,7 +89,7 @@ class EvenNorm {
     target_ = (across.mean(1) / std::max(size, 1e-300) + powers_) / unit;
   }
 
-  // [n], with a mean of about 1.
+  // [n], each at least kLeast of those that would be equal.
   Values multiples() const {
     constexpr double kPrior = 1e-3;  // the weight of equal multiples, for what hardly matters
     constexpr double kLeast = 0.3;   // norms divide by their roots, and smaller ones train badly
@@ -244,13 +244,11 @@ bool normalises_each_head(const AttentionHeads& heads) {
   return heads.k_norm.outputs == heads.head_dim;
 }
 
-FoldedHeads without_norms(AttentionHeads heads, const PoolingTask& task) {
-  FoldedHeads folded{std::move(heads)};
+FoldedHeads without_norms(const AttentionHeads& heads, const PoolingTask& task) {
+  FoldedHeads folded{heads};
   AttentionHeads& all = folded.heads;
-  if (absorbs_norms(all, task)) {
-    folded.q_sizes = fold(all.q_norm, all, task.query_inputs, task, all.q);
-    folded.k_sizes = fold(all.k_norm, all, task.kv_inputs, task, all.k);
-  }
+  folded.q_sizes = fold(all.q_norm, all, task.query_inputs, task, all.q);
+  folded.k_sizes = fold(all.k_norm, all, task.kv_inputs, task, all.k);
   return folded;
 }
 
@@ -270,11 +268,11 @@ void align(Combination& keys, const BasisIndices& basis, bool planes) {
     put(undo, at::matmul(v.t() / kept, u.t()));
   }
   if (planes && basis.rotates()) {
-    const auto at = [&](const at::Tensor& row, const at::Tensor& column) {
+    const auto entry = [&](const at::Tensor& row, const at::Tensor& column) {
       return back.index({row, column});
     };
-    const at::Tensor angle = at::atan2(at(basis.b, basis.a) - at(basis.a, basis.b),
-                                       at(basis.a, basis.a) + at(basis.b, basis.b));
+    const at::Tensor angle = at::atan2(entry(basis.b, basis.a) - entry(basis.a, basis.b),
+                                       entry(basis.a, basis.a) + entry(basis.b, basis.b));
     const auto put = [&](at::Tensor& matrix, const at::Tensor& sine) {
       matrix.index_put_({basis.a, basis.a}, angle.cos())
           .index_put_({basis.b, basis.b}, angle.cos());

@@ -24,11 +24,12 @@ bool normalises_each_head(const AttentionHeads& heads);
 /// Heads whose norms are in the maps of queries and keys, as far as a linear map can have them.
 struct FoldedHeads {
   AttentionHeads heads;
-  /// By what each query and kv head was divided, √E r²; empty if absorbs_norms() says no, and
-  /// nothing is changed.
+  /// By what each query and kv head was divided, √E r².
   std::vector<double> q_sizes = {}, k_sizes = {};
 };
-FoldedHeads without_norms(AttentionHeads heads, const PoolingTask& task);
+
+/// A copy of heads for which absorbs_norms() says yes.
+FoldedHeads without_norms(const AttentionHeads& heads, const PoolingTask& task);
 
 /// Mixes the free features of a group's shared key, and turns its planes if each head is
 /// normalised, so that they are about those of the keys that are restored from it: norms and their

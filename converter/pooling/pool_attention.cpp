@@ -207,9 +207,14 @@ PooledAttention pool_layer(const AttentionHeads& heads, const PoolingTask& task)
   result.heads.kv_heads = task.groups;
   result.heads.k = fewer_rows(heads.k, task.groups * heads.head_dim);
   result.heads.v = fewer_rows(heads.v, task.groups * heads.head_dim);
-  const FoldedHeads folded = without_norms(heads, task);
-  pool_groups(folded.heads, task, result);
-  set_norms(heads, folded, task, result.heads);
+  if (absorbs_norms(heads, task)) {
+    const FoldedHeads folded = without_norms(heads, task);
+    pool_groups(folded.heads, task, result);
+    set_norms(heads, folded, task, result.heads);
+  } else {
+    pool_groups(heads, task, result);
+    set_norms(heads, {}, task, result.heads);
+  }
   return result;
 }
 
@@ -227,11 +232,14 @@ GroupCosts costs_of(const HeadProblems& all, const PoolingTask& task) {
   };
 }
 
-HeadProblems problems_of(const AttentionHeads& with_norms, const PoolingTask& task) {
-  const MomentTensors inputs(task.kv_inputs, task.device);
-  const AttentionHeads heads = without_norms(with_norms, task).heads;
-  return LayerProblem(heads, AttentionTensors(heads, task.device), inputs, task)
-      .problems(0, heads.kv_heads);
+HeadProblems problems_of(const AttentionHeads& heads, const PoolingTask& task) {
+  const auto problems_in = [&](const AttentionHeads& all) {
+    const MomentTensors inputs(task.kv_inputs, task.device);
+    return LayerProblem(all, AttentionTensors(all, task.device), inputs, task)
+        .problems(0, all.kv_heads);
+  };
+  return absorbs_norms(heads, task) ? problems_in(without_norms(heads, task).heads)
+                                    : problems_in(heads);
 }
 
 SimilarHeads find(const AttentionHeads& heads, const PoolingTask& task) {
