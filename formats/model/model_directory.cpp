@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -314,18 +315,6 @@ Checkpoint open_checkpoint(const fs::path& given) {
 
 namespace {
 
-// Whether the file holds weights of something else than that model: a value head, a projector.
-bool holds_other_part(const fs::path& file, const Checkpoint& model) {
-  try {
-    const Checkpoint::Part part = open_weight_file(file);
-    return !part.tensors.empty() && std::ranges::none_of(part.tensors, [&](const TensorInfo& each) {
-      return model.find(each.name) != nullptr;
-    });
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 // Weight files that are neither the model's nor a training's by their names.
 std::vector<fs::path> other_weights(const fs::path& directory) {
   std::vector<fs::path> found;
@@ -336,13 +325,17 @@ std::vector<fs::path> other_weights(const fs::path& directory) {
   return found;
 }
 
-std::vector<fs::path> companions_with_parts(const fs::path& directory, const Checkpoint& model) {
+// Whether that is a part of its own beside a model: BGE-M3's heads, a reward model's, LLaVA's
+// projector, Medusa's heads.
+bool is_other_part(const fs::path& file) {
+  constexpr std::array<std::string_view, 6> kOtherParts{
+      "colbert_linear", "sparse_linear", "value_head", "v_head", "mm_projector", "medusa_lm_head"};
+  return contains(kOtherParts, file.stem().string());
+}
+
+std::vector<fs::path> companions_with_parts(const fs::path& directory) {
   std::vector<fs::path> found = companions_of(directory);
-  for (const fs::path& name : other_weights(directory)) {
-    if (holds_other_part(directory / name, model)) {
-      found.push_back(name);
-    }
-  }
+  std::ranges::copy_if(other_weights(directory), std::back_inserter(found), is_other_part);
   std::ranges::sort(found);
   return found;
 }
@@ -373,10 +366,8 @@ ModelDirectory open_model_directory(const fs::path& given) {
   }
   std::string text = read_text(config_path, kMaxConfigBytes);
   Json config = parse_json_object(text, printable_path(config_path));
-  Checkpoint checkpoint = open_checkpoint(path);
-  std::vector<fs::path> companions = companions_with_parts(directory, checkpoint);
-  return {directory, std::move(text), std::move(config), std::move(checkpoint),
-          std::move(companions)};
+  return {directory, std::move(text), std::move(config), open_checkpoint(path),
+          companions_with_parts(directory)};
 }
 
 ModelDirectory open_meta_directory(const fs::path& path) {
@@ -448,7 +439,8 @@ std::vector<std::string> notes_on_companions(const ModelDirectory& source) {
         files, [&](const File& file) { return file.path().filename() == name; });
     if (!own && !contains(source.companions, name)) {
       notes.push_back(fmt::format(
-          "{} is left out: it holds weights of the model in another form, or none that are read",
+          "{} is left out: weights of the model in another form, or of something else; copy that "
+          "file by hand if the result needs it",
           printable_path(name)));
     }
   }
