@@ -437,7 +437,9 @@ std::vector<std::string> notes_on_companions(const ModelDirectory& source) {
     const auto& files = source.checkpoint.files();
     const bool own = std::ranges::any_of(
         files, [&](const File& file) { return file.path().filename() == name; });
-    if (!own && !contains(source.companions, name)) {
+    // Other safetensors files are most often copies of the model; other parts are saved by torch.
+    const bool named = name.extension() != ".safetensors";
+    if (named && !own && !contains(source.companions, name)) {
       notes.push_back(fmt::format(
           "{} is left out: weights of the model in another form, or of something else; copy that "
           "file by hand if the result needs it",
