@@ -174,11 +174,15 @@ DenseLinear read_linear(const Checkpoint& checkpoint, const LinearTensors& names
   return linear;
 }
 
-DenseLinear read_norm(const Checkpoint& checkpoint, const NormTensors& names) {
-  DenseLinear norm{0, 1, stored_numbers(checkpoint, names.weight), {}};
+// The norm of all heads; empty if there is none.
+DenseLinear read_norm(const Checkpoint& checkpoint, const std::vector<NormTensors>& norms) {
+  if (norms.empty()) {
+    return {};
+  }
+  DenseLinear norm{0, 1, stored_numbers(checkpoint, norms.front().weight), {}};
   norm.outputs = std::ssize(norm.weight);
-  if (!names.bias.empty()) {
-    norm.bias = stored_numbers(checkpoint, names.bias);
+  if (!norms.front().bias.empty()) {
+    norm.bias = stored_numbers(checkpoint, norms.front().bias);
   }
   return norm;
 }
@@ -208,9 +212,9 @@ AttentionHeads read_attention_heads(const ModelSpec& spec, AttentionRole role, s
   heads.v = read_linear(checkpoint, names.v, features.v, heads.head_dim);
   const Shape& output = checkpoint.at(names.o.weight).shape;
   heads.o = read_linear(checkpoint, names.o, {0}, output.at(names.o.input_major ? 1 : 0));
-  if (spec.qk_norm != QkNorm::kPerHead && !names.k_norms.empty()) {
-    heads.q_norm = read_norm(checkpoint, names.q_norms.front());
-    heads.k_norm = read_norm(checkpoint, names.k_norms.front());
+  if (spec.qk_norm != QkNorm::kPerHead) {
+    heads.q_norm = read_norm(checkpoint, names.q_norms);
+    heads.k_norm = read_norm(checkpoint, names.k_norms);
     heads.norm_offset = spec.norm_weight_offset;
   }
   return heads;
@@ -240,9 +244,11 @@ AttentionHeads in_order(AttentionHeads heads, const std::vector<std::int64_t>& o
   move_outputs(heads.k, heads.head_dim);
   move_outputs(heads.v, heads.head_dim);
   heads.o.weight = blocks_in_order(heads.o.weight, order, readers);
-  if (std::ssize(heads.q_norm.weight) > heads.head_dim) {  // otherwise all heads share them
-    move_outputs(heads.q_norm, readers);
-    move_outputs(heads.k_norm, heads.head_dim);
+  for (const auto& [norm, features] :
+       {std::pair(&heads.q_norm, readers), std::pair(&heads.k_norm, heads.head_dim)}) {
+    if (norm->outputs > heads.head_dim) {  // otherwise all heads share it
+      move_outputs(*norm, features);
+    }
   }
   return heads;
 }

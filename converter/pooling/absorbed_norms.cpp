@@ -89,7 +89,7 @@ class EvenNorm {
     target_ = (across.mean(1) / std::max(size, 1e-300) + powers_) / unit;
   }
 
-  // [n], each at least kLeast of those that would be equal.
+  // The multiples, [n]. None is below kLeast times what equal ones would be.
   Values multiples() const {
     constexpr double kPrior = 1e-3;  // the weight of equal multiples, for what hardly matters
     constexpr double kLeast = 0.3;   // norms divide by their roots, and smaller ones train badly
@@ -204,7 +204,7 @@ DenseLinear even_norm(const AttentionHeads& source, const PoolingTask& task, Den
   return vector_of(std::move(weights));
 }
 
-// Multiplies heads by the mean of the `sizes` of those that they were pooled from.
+// Multiplies each pooled head by the mean of its members' sizes.
 void give_back(const Values& sizes, std::int64_t head_dim, DenseLinear& pooled) {
   const std::int64_t heads = pooled.outputs / head_dim, members = std::ssize(sizes) / heads;
   for (std::int64_t row = 0; row < pooled.outputs; ++row) {
@@ -237,7 +237,7 @@ Values kept_values(const Values& values, const AttentionHeads& source, const Poo
 }  // namespace
 
 bool absorbs_norms(const AttentionHeads& heads, const PoolingTask& task) {
-  return !heads.k_norm.weight.empty() && !task.key_basis.fixed();
+  return !heads.q_norm.weight.empty() && !heads.k_norm.weight.empty() && !task.key_basis.fixed();
 }
 
 bool normalises_each_head(const AttentionHeads& heads) {

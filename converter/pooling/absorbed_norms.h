@@ -1,9 +1,9 @@
 // Norms of queries and keys, for methods that change the basis of heads.
 //
 // q and k are w · W y / r, where r is the root mean square of W y: over all heads together, or over
-// each head. Pooling solves for diag(w) W / √E r², a linear map. What it finds is normalised again,
-// by its own root mean square; so a token's key is too large by as much as that is too small.
-// Other weights, whose squares count more in it, bring it closer to the source's r.
+// each head. Pooling solves for diag(w) W / √E r², a linear map. The result is normalised again, by
+// its own root mean square r'. A token whose r' is small compared with r gets too large a key. New
+// weights let each feature count more or less in r', which brings r' closer to r.
 #pragma once
 
 #include <vector>
@@ -36,9 +36,10 @@ FoldedHeads without_norms(const AttentionHeads& heads, const PoolingTask& task);
 /// weights belong to features.
 void align(Combination& keys, const BasisIndices& basis, bool planes);
 
-/// Gives heads that were pooled from `folded`, of `source`, norms of their own, and back the sizes
-/// that were divided out, which norms ignore but for their epsilon. Where norms are not absorbed, a
-/// shared head has the mean of its members' weights, or those of the head that it is.
+/// Gives heads that were pooled from `source` their norms. If norms are absorbed, `folded` is what
+/// was pooled: q and k get new norms, and their maps are multiplied by the sizes that were divided
+/// out, which matter to the norms' epsilon. Otherwise `folded` is not read: a kv head has the mean
+/// of its members' norm weights, or with kFirst and kRandom those of the member that it keeps.
 void set_norms(const AttentionHeads& source, const FoldedHeads& folded, const PoolingTask& task,
                AttentionHeads& pooled);
 

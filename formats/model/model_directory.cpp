@@ -79,8 +79,8 @@ bool any_begins(const Parts& parts, std::string_view prefix, bool wanted = true)
   });
 }
 
-// Many models' own names begin with "model.", too. Beside the model, Lightning's modules may have
-// other weights, such as those of the loss, and TRL's model has those of its value head.
+// Names of many models begin with "model." by themselves. Lightning's modules may have other
+// weights beside the model, such as those of the loss, and TRL's model has those of its value head.
 bool is_wrapped(const Parts& parts, std::string_view prefix) {
   if (prefix == kLightning) {
     return any_begins(parts, "model.model.") || any_begins(parts, "model.lm_head.") ||
@@ -325,8 +325,8 @@ std::vector<fs::path> other_weights(const fs::path& directory) {
   return found;
 }
 
-// Whether that is a part of its own beside a model: BGE-M3's heads, a reward model's, LLaVA's
-// projector, Medusa's heads.
+// Whether the file holds another part by its name: heads of BGE-M3, of a reward model or of Medusa,
+// or LLaVA's projector.
 bool is_other_part(const fs::path& file) {
   constexpr std::array<std::string_view, 6> kOtherParts{
       "colbert_linear", "sparse_linear", "value_head", "v_head", "mm_projector", "medusa_lm_head"};

@@ -120,13 +120,18 @@ std::optional<Sentinels> sentinels_in(const SentinelIds& found, const std::files
   return Sentinels{first->second, count};
 }
 
-// The language model's own token, otherwise that of the model that it is a part of.
-std::optional<std::int64_t> token_of(const Model& model, const char* key) {
+// The language model's own config, in that of the model that it is a part of.
+const Json& own_config(const Model& model) {
   const Json* part = &model.config;
   for (const std::string& name : model.spec.config_path) {
     part = &part->at(name);
   }
-  for (const Json* config : {part, &model.config}) {
+  return *part;
+}
+
+// The language model's own token, otherwise that of the model that it is a part of.
+std::optional<std::int64_t> token_of(const Model& model, const char* key) {
+  for (const Json* config : {&own_config(model), &model.config}) {
     if (const Json& token = member_of(*config, key); token.is_number_integer()) {
       return token.get<std::int64_t>();
     }
@@ -210,11 +215,7 @@ std::vector<std::int64_t> end_tokens_of(const Model& model) {
       }
     }
   };
-  const Json* part = &model.config;
-  for (const std::string& name : model.spec.config_path) {
-    part = &part->at(name);
-  }
-  add_from(*part);
+  add_from(own_config(model));
   if (ends.empty()) {
     add_from(model.config);
   }

@@ -35,8 +35,9 @@ std::optional<std::int64_t> start_token_of(const Model& model);
 /// The config's eos_token_id, if it is a single number.
 std::optional<std::int64_t> end_token_of(const Model& model);
 
-/// All tokens that end a text: eos_token_id in the config, or else in generation_config.json, a
-/// number or a list; there, also those besides the config's. Throws kBadInput for a malformed file.
+/// All tokens that end a text: eos_token_id of the config and of the directory's
+/// generation_config.json, each a number or a list. Empty if neither has one. Throws kBadInput for
+/// a malformed file.
 std::vector<std::int64_t> end_tokens_of(const Model& model);
 
 /// What hides tokens of windows. Which ones is a pure function of the seed and the window's number.
