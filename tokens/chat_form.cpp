@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
 
+#include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 #include "tokens/tokenizer.h"
 
 namespace regroup {
@@ -15,6 +17,7 @@ struct KnownForm {
   bool special;             // whether those that begin with "<" are tokens of this form
   std::string_view system;  // what a system prompt follows; empty: the form has none
   std::string_view to_user, end_of_user, to_answer, end_of_answer;
+  std::string_view opening = "";  // what each chat begins with
 };
 
 // More special forms stand before those that they resemble.
@@ -35,6 +38,17 @@ constexpr std::array kForms{
               "<|im_end|>",
               "\n<|im_start|>assistant\n",
               "<|im_end|>\n"},
+    // The date is the template's own; some loaders put today's there.
+    KnownForm{"Llama 3.1",
+              {"<|start_header_id|>", "Cutting Knowledge Date: December 2023", "<|eot_id|>"},
+              true,
+              "",
+              "<|start_header_id|>user<|end_header_id|>\n\n",
+              "<|eot_id|>",
+              "<|start_header_id|>assistant<|end_header_id|>\n\n",
+              "<|eot_id|>",
+              "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
+              "Today Date: 26 Jul 2024\n\n<|eot_id|>"},
     KnownForm{"Llama 3",
               {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
               true,
@@ -106,49 +120,90 @@ bool is_of(const KnownForm& form, const std::string& chat_template, const Tokeni
          std::ranges::all_of(form.in_template, there);
 }
 
-using SpecialTokens = std::vector<std::pair<std::string_view, std::uint32_t>>;
-
-SpecialTokens special_tokens_of(const KnownForm& form, const Tokenizer& tokenizer) {
-  SpecialTokens special;
-  const auto add = [&](std::string_view name, std::optional<std::int64_t> id) {
-    if (id) {
-      special.emplace_back(name, static_cast<std::uint32_t>(*id));
-    }
-  };
-  for (const std::string_view token : form.in_template) {
-    if (token.starts_with('<') || token.starts_with('[')) {
-      add(token, tokenizer.id_of(token));
-    }
-  }
-  add("{bos}", tokenizer.ends().bos);
-  add("{eos}", tokenizer.ends().eos);
-  return special;
-}
-
-// Encodes a text of a form.
-std::vector<std::uint32_t> encoded(std::string_view text, const SpecialTokens& special,
-                                   const Tokenizer& tokenizer) {
-  std::vector<std::uint32_t> ids;
-  while (!text.empty()) {
-    std::size_t first = text.size();
-    const SpecialTokens::value_type* token = nullptr;
-    for (const auto& each : special) {
-      if (const std::size_t at = text.find(each.first); at < first) {
-        first = at;
-        token = &each;
+// Turns texts of a form into tokens.
+class FormEncoder {
+ public:
+  FormEncoder(const KnownForm& form, Tokenizer& tokenizer) : tokenizer_(tokenizer) {
+    for (const std::string_view token : form.in_template) {
+      if (token.starts_with('<') || token.starts_with('[')) {
+        add(std::string(token), token, tokenizer.id_of(token));
       }
     }
-    if (first > 0) {
-      tokenizer.encode(text.substr(0, first), /*begins_document=*/ids.empty(), ids);
-    }
-    if (token == nullptr) {
-      break;
-    }
-    ids.push_back(token->second);
-    text.remove_prefix(first + token->first.size());
+    const DocumentEnds& ends = tokenizer.ends();
+    std::string bos, eos;
+    tokenizer.for_each_token([&](std::int64_t id, std::string_view text) {
+      bos = id == ends.bos ? text : bos;
+      eos = id == ends.eos ? text : eos;
+    });
+    add("{bos}", bos, ends.bos);
+    add("{eos}", eos, ends.eos);
+    finds_special_ = tokenizer.parse_special() && std::ranges::all_of(special_, [&](auto& token) {
+                       return encoded(token.text, true) == std::vector{token.id};
+                     });
   }
-  return ids;
-}
+
+  // Whether special tokens may stand in texts that the tokenizer encodes.
+  bool finds_special() const { return finds_special_; }
+
+  // The text with special tokens as the tokenizer spells them.
+  std::string spelled(std::string text) const {
+    for (const Special& token : special_) {
+      replace_all(text, token.name, token.text);
+    }
+    return text;
+  }
+
+  // What goes on from other text, unless `begins`.
+  std::vector<std::uint32_t> operator()(const std::string& text, bool begins) const {
+    return finds_special_ ? encoded(spelled(text), begins) : encoded_in_parts(text);
+  }
+
+ private:
+  struct Special {
+    std::string name;  // in the form
+    std::string text;  // of the tokenizer
+    std::uint32_t id;
+  };
+
+  void add(std::string name, std::string_view text, std::optional<std::int64_t> id) {
+    if (id) {
+      special_.push_back({std::move(name), std::string(text), static_cast<std::uint32_t>(*id)});
+    }
+  }
+
+  std::vector<std::uint32_t> encoded(std::string_view text, bool begins) const {
+    std::vector<std::uint32_t> ids;
+    tokenizer_.encode(text, begins, ids);
+    return ids;
+  }
+
+  std::vector<std::uint32_t> encoded_in_parts(std::string_view text) const {
+    std::vector<std::uint32_t> ids;
+    while (!text.empty()) {
+      std::size_t first = text.size();
+      const Special* token = nullptr;
+      for (const Special& each : special_) {
+        if (const std::size_t at = text.find(each.name); at < first) {
+          first = at;
+          token = &each;
+        }
+      }
+      if (first > 0) {
+        tokenizer_.encode(text.substr(0, first), /*begins_document=*/ids.empty(), ids);
+      }
+      if (token == nullptr) {
+        break;
+      }
+      ids.push_back(token->id);
+      text.remove_prefix(first + token->name.size());
+    }
+    return ids;
+  }
+
+  const Tokenizer& tokenizer_;
+  std::vector<Special> special_;
+  bool finds_special_ = false;
+};
 
 // The default system prompt, if the template has one that is plain text.
 std::string system_turn(const KnownForm& form, const std::string& chat_template) {
@@ -171,24 +226,45 @@ std::string system_turn(const KnownForm& form, const std::string& chat_template)
 
 }  // namespace
 
-std::optional<ChatForm> chat_form_of(const Tokenizer& tokenizer) {
+std::optional<ChatForm> chat_form_of(Tokenizer& tokenizer) {
   const std::string chat_template = with_line_breaks(tokenizer.chat_template());
   const auto form = std::ranges::find_if(
       kForms, [&](const KnownForm& each) { return is_of(each, chat_template, tokenizer); });
   if (form == kForms.end()) {
     return std::nullopt;
   }
-  const bool repeats_bos = form->to_user.starts_with("{bos}");
-  const bool begins =
-      !repeats_bos && chat_template.find("bos_token") != std::string::npos && tokenizer.ends().bos;
-  const SpecialTokens special = special_tokens_of(*form, tokenizer);
-  const auto joined = [&](const auto&... texts) {
-    return encoded((std::string(texts) + ...), special, tokenizer);
+  const auto in_template = [&](std::string_view text) {
+    return chat_template.find(text) != std::string::npos;
   };
-  return ChatForm{std::string(form->name),
-                  joined(begins ? "{bos}" : "", system_turn(*form, chat_template), form->to_user),
-                  joined(form->end_of_user, form->to_answer),
-                  joined(form->end_of_answer, form->to_user)};
+  const bool repeats_bos = form->to_user.starts_with("{bos}");
+  const bool begins = !repeats_bos && in_template("bos_token") && tokenizer.ends().bos;
+  const bool instructs = form->to_user.ends_with("[INST]");
+  const FormEncoder encoded(*form, tokenizer);
+  const auto joined = [](const auto&... texts) { return (std::string(texts) + ...); };
+  const std::string opening = joined(begins ? "{bos}" : "", form->opening,
+                                     system_turn(*form, chat_template), form->to_user);
+  const std::string to_answer = joined(instructs && in_template(" [/INST]") ? " " : "",
+                                       form->end_of_user, form->to_answer);
+  ChatForm chat{std::string(form->name), encoded(opening, true), encoded(to_answer, false),
+                encoded(joined(form->end_of_answer, form->to_user), false)};
+  chat.before_prompt = encoded.finds_special() ? encoded.spelled(opening) : "";
+  chat.before_prompt += instructs && in_template("[INST] ") ? " " : "";
+  chat.after_prompt = encoded.finds_special() ? encoded.spelled(to_answer) : "";
+  return chat;
+}
+
+std::vector<std::uint32_t> asked_in(const ChatForm& chat, std::string_view prompt,
+                                    const Tokenizer& tokenizer) {
+  const std::string text = chat.before_prompt + std::string(prompt) + chat.after_prompt;
+  std::vector<std::uint32_t> ids;
+  if (!chat.after_prompt.empty()) {
+    tokenizer.encode(text, /*begins_document=*/true, ids);
+    return ids;
+  }
+  ids = chat.opening;
+  tokenizer.encode(text, /*begins_document=*/false, ids);
+  append(ids, chat.to_answer);
+  return ids;
 }
 
 }  // namespace regroup

@@ -139,9 +139,14 @@ std::unique_ptr<Tokenizer> make_gguf_tokenizer(const GgufMetadata& metadata);
 // Chats.
 
 /// The form of the chats that tokenizer.chat_template() writes, if it is a known one: ChatML, or
-/// that of Llama 2 (and Mistral), Llama 3, Gemma, Phi-3 or Zephyr. Templates are programs, in
-/// Jinja; none is run. They are known by their special tokens, which the tokenizer must have, too.
-/// A literal default system prompt is part of the form. Nothing if there is no template or another.
-std::optional<ChatForm> chat_form_of(const Tokenizer& tokenizer);
+/// that of Llama 2 (and Mistral), Llama 3, Llama 3.1, Gemma, Phi-3, Phi-4 or Zephyr. Templates are
+/// programs, in Jinja; none is run. They are known by their special tokens, which the tokenizer
+/// must have, too. A literal default system prompt is part of the form. Nothing if there is no
+/// template or another. From then on the tokenizer finds special tokens in texts (parse_special()).
+std::optional<ChatForm> chat_form_of(Tokenizer& tokenizer);
+
+/// The tokens of a chat up to the model's answer to `prompt`.
+std::vector<std::uint32_t> asked_in(const ChatForm& chat, std::string_view prompt,
+                                    const Tokenizer& tokenizer);
 
 }  // namespace regroup

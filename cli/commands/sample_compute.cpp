@@ -62,15 +62,14 @@ void put_prompt(const std::string& prompt, const Tokenizer& tokenizer,
                 const std::optional<ChatForm>& chat, Continuation& text) {
   const DocumentEnds& ends = tokenizer.ends();
   if (chat) {
-    text.prompt = chat->opening;
+    text.prompt = asked_in(*chat, prompt, tokenizer);
     text.end = chat->to_user.front();
-  } else if (ends.add_bos && ends.bos) {
+    return;
+  }
+  if (ends.add_bos && ends.bos) {
     text.prompt.push_back(static_cast<std::uint32_t>(*ends.bos));
   }
-  tokenizer.encode(prompt, /*begins_document=*/!chat, text.prompt);
-  if (chat) {
-    text.prompt.insert(text.prompt.end(), chat->to_answer.begin(), chat->to_answer.end());
-  }
+  tokenizer.encode(prompt, /*begins_document=*/true, text.prompt);
 }
 
 // How the model goes on after `text`, of which `decoded` makes the text to print. Printed meanwhile

@@ -63,6 +63,9 @@ struct ChatForm {
   std::vector<std::uint32_t> opening;    ///< from the first token to the user's first turn
   std::vector<std::uint32_t> to_answer;  ///< from the end of a user's turn to the answer
   std::vector<std::uint32_t> to_user;    ///< from the end of an answer to the user's next turn
+  /// What stands around a prompt, with special tokens spelled out. If `after_prompt` is empty, the
+  /// tokenizer does not find these in a text.
+  std::string before_prompt = "", after_prompt = "";
 };
 
 /// The special tokens around each input of an encoder, if it has such.
