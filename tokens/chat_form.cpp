@@ -39,16 +39,17 @@ constexpr std::array kForms{
               "\n<|im_start|>assistant\n",
               "<|im_end|>\n"},
     // The date is the template's own; some loaders put today's there.
-    KnownForm{"Llama 3.1",
-              {"<|start_header_id|>", "Cutting Knowledge Date: December 2023", "<|eot_id|>"},
-              true,
-              "",
-              "<|start_header_id|>user<|end_header_id|>\n\n",
-              "<|eot_id|>",
-              "<|start_header_id|>assistant<|end_header_id|>\n\n",
-              "<|eot_id|>",
-              "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
-              "Today Date: 26 Jul 2024\n\n<|eot_id|>"},
+    KnownForm{
+        "Llama 3.1",
+        {"<|start_header_id|>", "Cutting Knowledge Date: December 2023", "<|eot_id|>"},
+        true,
+        "",
+        "<|start_header_id|>user<|end_header_id|>\n\n",
+        "<|eot_id|>",
+        "<|start_header_id|>assistant<|end_header_id|>\n\n",
+        "<|eot_id|>",
+        "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
+        "Today Date: 26 Jul 2024\n\n<|eot_id|>"},
     KnownForm{"Llama 3",
               {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
               true,
@@ -243,8 +244,8 @@ std::optional<ChatForm> chat_form_of(Tokenizer& tokenizer) {
   const auto joined = [](const auto&... texts) { return (std::string(texts) + ...); };
   const std::string opening = joined(begins ? "{bos}" : "", form->opening,
                                      system_turn(*form, chat_template), form->to_user);
-  const std::string to_answer = joined(instructs && in_template(" [/INST]") ? " " : "",
-                                       form->end_of_user, form->to_answer);
+  const std::string to_answer =
+      joined(instructs && in_template(" [/INST]") ? " " : "", form->end_of_user, form->to_answer);
   ChatForm chat{std::string(form->name), encoded(opening, true), encoded(to_answer, false),
                 encoded(joined(form->end_of_answer, form->to_user), false)};
   chat.before_prompt = encoded.finds_special() ? encoded.spelled(opening) : "";

@@ -20,15 +20,13 @@ const std::map<std::string, DType> kCacheDtypes{
     {"int8", DType::kI8},   {"q8_0", DType::kQ8_0}, {"q5_1", DType::kQ5_1}, {"q5_0", DType::kQ5_0},
     {"q4_1", DType::kQ4_1}, {"q4_0", DType::kQ4_0}};
 
-// The index of the most kv heads for which weights and cache fit. Throws kUsage if none fits.
-std::size_t choose(const ServingPlan& plan) {
+// The index of the most kv heads for which weights and cache fit.
+std::optional<std::size_t> choose(const ServingPlan& plan) {
   const auto found = std::ranges::find_if(plan.costs, [&](const ServingCost& cost) {
     return cost.memory(plan.contexts.front(), plan.batch) <= *plan.vram;
   });
-  if (found == plan.costs.end()) {
-    throw_usage("--vram: {}", text_of_shortage(plan));
-  }
-  return static_cast<std::size_t>(found - plan.costs.begin());
+  return found == plan.costs.end() ? std::nullopt
+                                   : std::optional<std::size_t>(found - plan.costs.begin());
 }
 
 void run_plan(const PlanOptions& options, bool context_given, bool batch_given,
@@ -39,7 +37,8 @@ void run_plan(const PlanOptions& options, bool context_given, bool batch_given,
   plan.costs = serving_costs(model, options.question);
   plan.cache_dtype =
       options.question.cache_dtype.value_or(cache_dtype_of(model.spec, model.checkpoint));
-  if (plan.vram && context_given && batch_given && plan.contexts.size() == 1) {
+  plan.chooses = plan.vram && context_given && batch_given && plan.contexts.size() == 1;
+  if (plan.chooses) {
     plan.chosen = choose(plan);
   }
   print_plan(plan, options.json, console);
@@ -50,6 +49,9 @@ void run_plan(const PlanOptions& options, bool context_given, bool batch_given,
   }
   if (!options.html.empty()) {
     write_page(options.html, plan_page(plan), console);
+  }
+  if (plan.chooses && !plan.chosen) {
+    throw_usage("--vram: {}", text_of_shortage(plan));
   }
 }
 

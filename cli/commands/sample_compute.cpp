@@ -72,6 +72,26 @@ void put_prompt(const std::string& prompt, const Tokenizer& tokenizer,
   tokenizer.encode(prompt, /*begins_document=*/true, text.prompt);
 }
 
+// Says so if the model has too few positions for --tokens, or was trained on shorter texts.
+void note_length(const Model& source, const Continuation& text, const Console& console) {
+  const std::int64_t prompt = std::ssize(text.prompt), whole = prompt + text.tokens;
+  const std::int64_t positions = declared_positions(source).value_or(whole);
+  if (whole <= positions || source.spec.positions == PositionKind::kAlibi) {
+    return;
+  }
+  if (!longest_text(source.spec)) {
+    console.note(
+        fmt::format("warning: up to {} tokens with the prompt; the config names {} as the "
+                    "model's longest text",
+                    whole, positions));
+  } else if (prompt < positions) {
+    console.note(
+        fmt::format("warning: --tokens: the model has {} positions, which leave {} after "
+                    "the prompt",
+                    positions, positions - prompt));
+  }
+}
+
 // How the model goes on after `text`, of which `decoded` makes the text to print. Printed meanwhile
 // if `growing` is not null, else with a progress bar.
 std::vector<std::uint32_t> go_on(const Model& source, const Continuation& text, Precision precision,
@@ -108,6 +128,7 @@ void run_prompt(const SampleOptions& options, bool tokens_given, bool temperatur
   text.tokens = tokens_given ? options.settings.tokens : text.tokens;
   text.temperature = temperature_given ? options.settings.temperature : text.temperature;
   put_prompt(options.prompt, *tokenizer, chat, text);
+  note_length(source, text, console);
   console.note(fmt::format("drawn at temperature {:g}{}", text.temperature,
                            chat ? fmt::format("; the model answers by its chat template ({}), and "
                                               "continues the prompt with --plain",

@@ -281,7 +281,9 @@ void print_plan(const ServingPlan& plan, bool json, const Console& console) {
     }
   } else {
     console.print_facts(text, 0);
-    console.note("--vram, one --context and a --batch choose kv heads and print the command");
+    if (!plan.chooses) {
+      console.note("--vram, one --context and a --batch choose kv heads and print the command");
+    }
   }
   const ModelSpec& spec = plan.costs.front().spec;
   if (!spec.not_computable.empty() && !spec.loaders_compute) {

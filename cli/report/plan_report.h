@@ -20,7 +20,8 @@ struct ServingPlan {
   std::uint64_t batch = 1;
   std::optional<std::uint64_t> vram = std::nullopt;       ///< bytes
   std::optional<std::uint64_t> bandwidth = std::nullopt;  ///< bytes per second
-  std::optional<std::size_t> chosen = std::nullopt;       ///< index in `costs`
+  bool chooses = false;  ///< whether memory, context and batch ask for a number of kv heads
+  std::optional<std::size_t> chosen = std::nullopt;  ///< index in `costs`; none if none fits
 };
 
 /// "8,192 positions", and whether a context of the plan is longer; empty if any number will do.

@@ -76,6 +76,7 @@ TEST_CASE("plan says if no conversion is needed or none suffices", "[end_to_end]
   const ProgramResult none = plan("11GiB", "16");
   CHECK(none.exit_code == 2);
   CHECK(none.one_line_of_error());
+  CHECK_THAT(none.out, ContainsSubstring("32 (now)"));  // the table shows by how much
   CHECK_THAT(none.err, ContainsSubstring("16 sequences of 4,096 tokens do not fit in 11 GiB even "
                                          "with 1 kv head:"));
 }

@@ -79,10 +79,10 @@ TEST_CASE("ChatML is recognised with its default system prompt", "[tokens]") {
 }
 
 TEST_CASE("Phi-4's form is not ChatML's", "[tokens]") {
-  const auto form = form_of(
-      {"<|im_start|>", "<|im_sep|>", "<|im_end|>"},
-      "{% for message in messages %}{{ '<|im_start|>user<|im_sep|>' + message['content'] + "
-      "'<|im_end|>' }}{% endfor %}{{ '<|im_start|>assistant<|im_sep|>' }}");
+  const auto form =
+      form_of({"<|im_start|>", "<|im_sep|>", "<|im_end|>"},
+              "{% for message in messages %}{{ '<|im_start|>user<|im_sep|>' + message['content'] + "
+              "'<|im_end|>' }}{% endfor %}{{ '<|im_start|>assistant<|im_sep|>' }}");
   REQUIRE(form);
   CHECK(form->name == "Phi-4");
   CHECK(form->opening == ids_of({200U, "user", 201U}));
@@ -91,22 +91,25 @@ TEST_CASE("Phi-4's form is not ChatML's", "[tokens]") {
 }
 
 TEST_CASE("other known forms are recognised by their tokens", "[tokens]") {
-  const auto llama3 = form_of({"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
-                 "{{ bos_token }}<|start_header_id|>{{ role }}<|end_header_id|>\n\n<|eot_id|>");
+  const auto llama3 =
+      form_of({"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+              "{{ bos_token }}<|start_header_id|>{{ role }}<|end_header_id|>\n\n<|eot_id|>");
   REQUIRE(llama3);
   CHECK(llama3->opening == ids_of({198U, 200U, "user", 201U, "\n\n"}));
   CHECK(llama3->to_answer == ids_of({202U, 200U, "assistant", 201U, "\n\n"}));
-  const auto gemma = form_of(
-      {"<start_of_turn>", "<end_of_turn>"},
-      "{{ bos_token }}{% set role = 'model' %}<start_of_turn>{{ role }}\n<end_of_turn>\n");
+  const auto gemma =
+      form_of({"<start_of_turn>", "<end_of_turn>"},
+              "{{ bos_token }}{% set role = 'model' %}<start_of_turn>{{ role }}\n<end_of_turn>\n");
   REQUIRE(gemma);
   CHECK(gemma->to_answer == ids_of({201U, "\n", 200U, "model\n"}));
-  const auto llama2 = form_of({}, "{{ bos_token + '[INST] ' + content + ' [/INST]' }} {{ eos_token }}");
+  const auto llama2 =
+      form_of({}, "{{ bos_token + '[INST] ' + content + ' [/INST]' }} {{ eos_token }}");
   REQUIRE(llama2);
   CHECK(llama2->opening == ids_of({198U, "[INST]"}));
   CHECK(llama2->to_answer == ids_of({" [/INST]"}));
   CHECK(llama2->to_user == ids_of({199U, 198U, "[INST]"}));
-  const auto zephyr = form_of({}, "{{ '<|user|>\\n' + message['content'] + eos_token }}'<|assistant|>'");
+  const auto zephyr =
+      form_of({}, "{{ '<|user|>\\n' + message['content'] + eos_token }}'<|assistant|>'");
   REQUIRE(zephyr);
   CHECK(zephyr->to_answer == ids_of({199U, "\n<|assistant|>\n"}));
 }
@@ -125,7 +128,8 @@ TEST_CASE("Llama 3.1 always has a system turn", "[tokens]") {
   REQUIRE(form);
   const std::string dates =
       "\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n";
-  CHECK(form->opening == ids_of({198U, 200U, "system", 201U, dates, 202U, 200U, "user", 201U, "\n\n"}));
+  CHECK(form->opening ==
+        ids_of({198U, 200U, "system", 201U, dates, 202U, 200U, "user", 201U, "\n\n"}));
 }
 
 #if REGROUP_WITH_TOKENIZER_JSON

@@ -277,7 +277,7 @@ at::Tensor run_block_recomputed(const Block& block, const ModelSpec& spec, const
       };
     }
     if (pass.on_routing) {
-      again.on_routing = [&results](const RouterSums& sums) {
+      again.on_routing.call = [&results](const RouterSums& sums) {
         results.insert(results.end(), {sums.probabilities, sums.chosen});
       };
     }
@@ -287,7 +287,7 @@ at::Tensor run_block_recomputed(const Block& block, const ModelSpec& spec, const
   std::vector<at::Tensor> results =
       recompute_for_gradients(run, {x, pass.mask, pass.encoded}, block.tensors);
   if (pass.on_routing && block.experts.present()) {
-    pass.on_routing({results[results.size() - 2], results.back().detach()});
+    pass.on_routing.call({results[results.size() - 2], results.back().detach()});
     results.resize(results.size() - 2);
   }
   for (std::size_t i = 1; i < results.size(); ++i) {

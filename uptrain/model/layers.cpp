@@ -51,7 +51,7 @@ at::Tensor run_experts(const ExpertLayer& layer, const ModelSpec& spec, const at
   const at::Tensor tokens = x.flatten(0, 1);  // [B·T, D]
   const RoutedTokens routed = route(at::linear(tokens, layer.router), spec.routing);
   if (observer) {
-    observer(sum_per_sequence(routed, x.size(0)));
+    observer.call(sum_per_sequence(routed, x.size(0), observer.counted));
   }
   const auto gate = per_expert(layer.gate, layer.stacked);
   const auto up = per_expert(layer.up, layer.stacked);

@@ -29,7 +29,12 @@ struct ExpertLayer {
 };
 
 /// Observes the routing of a layer in one pass.
-using RoutingObserver = std::function<void(const RouterSums&)>;
+struct RoutingObserver {
+  std::function<void(const RouterSums&)> call = {};
+  at::Tensor counted = {};  ///< bool [B, T], the tokens that the sums are over; undefined: all
+
+  explicit operator bool() const { return call != nullptr; }
+};
 
 /// The experts with those tensor names; absent if they are.
 ExpertLayer make_expert_layer(const ExpertTensors& names, const Parameters& parameters);

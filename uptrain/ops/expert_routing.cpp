@@ -112,21 +112,25 @@ at::Tensor mix_experts(const at::Tensor& x, const RoutedTokens& routed, std::int
   return (by_token.view({-1, each, x.size(1)}) * routed.weights.unsqueeze(-1)).sum(1);
 }
 
-RouterSums sum_per_sequence(const RoutedTokens& routed, std::int64_t sequences) {
+RouterSums sum_per_sequence(const RoutedTokens& routed, std::int64_t sequences,
+                            const at::Tensor& counted) {
   const std::int64_t experts = routed.probabilities.size(1);
   const at::Tensor choices = routed.experts.view({sequences, -1});  // [B, T·k]
   const at::TensorOptions options = routed.probabilities.options().requires_grad(false);
-  return {routed.probabilities.view({sequences, -1, experts}).sum(1),
-          at::zeros({sequences, experts}, options)
-              .scatter_add_(1, choices, at::ones(choices.sizes(), options))};
+  at::Tensor probabilities = routed.probabilities.view({sequences, -1, experts});
+  at::Tensor each = at::ones(choices.sizes(), options);
+  if (counted.defined()) {
+    const at::Tensor shares = counted.to(options.device()).to(probabilities.scalar_type());
+    probabilities = probabilities * shares.unsqueeze(-1);
+    each = shares.unsqueeze(-1).expand({-1, -1, routed.experts.size(1)}).flatten(1);
+  }
+  return {probabilities.sum(1),
+          at::zeros({sequences, experts}, options).scatter_add_(1, choices, each)};
 }
 
-at::Tensor balance_loss(std::span<const RouterSums> layers, std::int64_t length,
-                        const ExpertRouting& routing) {
+at::Tensor balance_loss(std::span<const RouterSums> layers, const ExpertRouting& routing) {
   const auto experts = static_cast<double>(routing.experts);
   const auto per_token = static_cast<double>(routing.per_token);
-  const auto sequences = static_cast<double>(layers.front().chosen.size(0));
-  const bool each_sequence = routing.balance == ExpertRouting::Balance::kEachSequence;
   if (routing.balance == ExpertRouting::Balance::kAllLayers) {
     at::Tensor probabilities, chosen;
     for (const RouterSums& layer : layers) {
@@ -134,20 +138,19 @@ at::Tensor balance_loss(std::span<const RouterSums> layers, std::int64_t length,
       probabilities = probabilities.defined() ? probabilities + mass : mass;
       chosen = chosen.defined() ? chosen + choices : choices;
     }
-    const double tokens =
-        static_cast<double>(layers.size()) * sequences * static_cast<double>(length);
-    return (probabilities * chosen).sum() * (experts / (tokens * tokens));
+    const at::Tensor tokens = chosen.sum() / per_token;
+    return (probabilities * chosen).sum() * experts / tokens.square();
   }
+  const bool each_sequence = routing.balance == ExpertRouting::Balance::kEachSequence;
   at::Tensor sum;
   for (const RouterSums& layer : layers) {
-    const at::Tensor products =
-        each_sequence
-            ? (layer.probabilities * layer.chosen).sum() / sequences
-            : (layer.probabilities.sum(0) * layer.chosen.sum(0)).sum() / (sequences * sequences);
-    sum = sum.defined() ? sum + products : products;
+    const at::Tensor mass = each_sequence ? layer.probabilities : layer.probabilities.sum(0);
+    const at::Tensor choices = each_sequence ? layer.chosen : layer.chosen.sum(0);
+    const at::Tensor tokens = choices.sum(-1) / per_token;
+    const at::Tensor shares = ((mass * choices).sum(-1) / tokens.square()).mean();
+    sum = sum.defined() ? sum + shares : shares;
   }
-  const auto tokens = static_cast<double>(length);
-  return sum * (experts / (per_token * tokens * tokens));
+  return sum * (experts / per_token);
 }
 
 }  // namespace regroup

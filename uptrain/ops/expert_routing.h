@@ -65,7 +65,9 @@ struct RouterSums {
   at::Tensor chosen;         ///< how many tokens chose each expert; no gradient
 };
 
-RouterSums sum_per_sequence(const RoutedTokens& routed, std::int64_t sequences);
+/// counted: bool [B, T], the tokens to sum over; undefined: all.
+RouterSums sum_per_sequence(const RoutedTokens& routed, std::int64_t sequences,
+                            const at::Tensor& counted = {});
 
 /// The load-balancing loss without its factor. f is the number of choices of an expert divided by
 /// the number of tokens, and P the mean of its probability:
@@ -75,7 +77,6 @@ RouterSums sum_per_sequence(const RoutedTokens& routed, std::int64_t sequences);
 ///   kEachLayer: E/k · Σ f·P, summed over layers. Dai et al., DeepSeekMoE,
 ///     https://arxiv.org/abs/2401.06066, equations 12 to 14.
 ///   kEachSequence: the same with f and P of each sequence, then the mean over sequences.
-at::Tensor balance_loss(std::span<const RouterSums> layers, std::int64_t length,
-                        const ExpertRouting& routing);
+at::Tensor balance_loss(std::span<const RouterSums> layers, const ExpertRouting& routing);
 
 }  // namespace regroup

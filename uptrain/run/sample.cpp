@@ -185,7 +185,7 @@ void pass_on(const at::Tensor& tokens, const SequenceSink& sink) {
 // The tokens to write, no more than the model has positions for.
 std::int64_t room_of(const Model& source, const Continuation& text) {
   const auto prompt = static_cast<std::int64_t>(text.prompt.size());
-  const std::int64_t most = source.spec.max_positions.value_or(prompt + text.tokens);
+  const std::int64_t most = longest_text(source.spec).value_or(prompt + text.tokens);
   if (prompt < 1 || prompt >= most) {
     throw_usage("{}: a prompt of {} tokens; from 1 to {} are possible", printable_path(source.path),
                 prompt, most - 1);
@@ -235,6 +235,10 @@ std::int64_t usual_sampling_batch(const Model& source, std::int64_t context, c10
       std::max(1.0, static_cast<double>(cost->at(static_cast<std::uint64_t>(context))));
   return static_cast<std::int64_t>(
       std::clamp(kShare * *whole / bytes, static_cast<double>(fewest), static_cast<double>(most)));
+}
+
+std::optional<std::int64_t> longest_text(const ModelSpec& spec) {
+  return spec.has_position_table() || spec.limited_to_positions ? spec.max_positions : std::nullopt;
 }
 
 bool writes_text(const Model& source) {

@@ -60,9 +60,13 @@ using ContinuationObserver = std::function<void(std::span<const std::uint32_t> w
 /// Whether a model writes text token by token.
 bool writes_text(const Model& source);
 
+/// The tokens of the longest text that the model can compute: the rows of its table of positions.
+/// Nothing for RoPE and ALiBi, which go on beyond the length of training.
+std::optional<std::int64_t> longest_text(const ModelSpec& spec);
+
 /// The tokens that the model writes after each prompt, without those that end the text.
 /// `after_token` may be empty. Throws as sample() does, and kUsage for a prompt that is empty or as
-/// long as the model's positions.
+/// long as longest_text().
 std::vector<std::vector<std::uint32_t>> continue_texts(const Model& source,
                                                        std::span<const Continuation> texts,
                                                        Precision precision, c10::Device device,

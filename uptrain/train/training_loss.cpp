@@ -52,6 +52,13 @@ std::int64_t attentions_of(const ModelSpec& spec) {
   return count;
 }
 
+// The tokens of `ids` that are no padding: bool [B, T], undefined if there is none. ids: int64
+// [B, T + 1] in host memory.
+at::Tensor real_tokens_of(const at::Tensor& ids) {
+  const at::Tensor real = ids.narrow(1, 0, ids.size(1) - 1).ge(0);
+  return real.all().item<bool>() ? at::Tensor() : real;
+}
+
 AttentionObserver collecting(std::vector<at::Tensor>& outputs) {
   return [&outputs](AttentionRole, const at::Tensor&, const at::Tensor& output) {
     outputs.push_back(output);
@@ -60,19 +67,20 @@ AttentionObserver collecting(std::vector<at::Tensor>& outputs) {
 
 }  // namespace
 
-void RouterBalance::watch() {
+void RouterBalance::watch(const at::Tensor& counted) {
   layers_.clear();
-  model_.set_routing_observer([this](const RouterSums& sums) { layers_.push_back(sums); });
+  model_.set_routing_observer(
+      {[this](const RouterSums& sums) { layers_.push_back(sums); }, counted});
 }
 
-at::Tensor RouterBalance::take(std::int64_t length) {
+at::Tensor RouterBalance::take() {
   model_.set_routing_observer({});
   std::vector<RouterSums> layers = std::exchange(layers_, {});
   if (const SequencePart* const part = model_.sequence_part()) {
     choices_of_all(*part, layers);
   }
   const ExpertRouting& routing = model_.spec().routing;
-  return balance_loss(layers, length, routing) * routing.balance_weight;
+  return balance_loss(layers, routing) * routing.balance_weight;
 }
 
 bool has_balance_loss(const ModelSpec& spec) {
@@ -102,9 +110,9 @@ at::Tensor TrainingLoss::operator()(const at::Tensor& windows, std::int64_t firs
   if (balance_ == nullptr) {
     return task_loss(windows, first);
   }
-  balance_->watch();
+  balance_->watch(real_tokens_of(part_of_windows(windows, model_.sequence_part())));
   const at::Tensor loss = task_loss(windows, first);
-  return loss + balance_->take(windows.size(1) - 1);
+  return loss + balance_->take();
 }
 
 at::Tensor TrainingLoss::task_loss(const at::Tensor& windows, std::int64_t first) const {
@@ -154,7 +162,10 @@ at::Tensor TrainingLoss::batch_loss(const TaskBatch& batch, const at::Tensor& wi
   } else {
     loss = next_token_loss(inputs, student.targets);
   }
-  return attention_ != nullptr ? loss + attention_->take() * attention_weight_ : loss;
+  return attention_ != nullptr ? loss + attention_->take(real_tokens_of(
+                                            part_of_windows(windows, model_.sequence_part()))) *
+                                            attention_weight_
+                               : loss;
 }
 
 AttentionDistillation::AttentionDistillation(Transformer& student, Transformer& teacher)
@@ -183,15 +194,20 @@ void AttentionDistillation::look_away() {
   teacher_.set_attention_observer({});
 }
 
-at::Tensor AttentionDistillation::take() {
+at::Tensor AttentionDistillation::take(const at::Tensor& counted) {
   look_away();
   const std::vector<at::Tensor> students = std::exchange(of_student_, {});
   const std::vector<at::Tensor> teachers = std::exchange(of_teacher_, {});
   at::Tensor sum;
   for (std::size_t i = 0; i < students.size(); ++i) {
     const at::ScalarType wide = wide_type(students[i]);
-    const at::Tensor target = teachers.at(i).detach().to(wide);
-    const at::Tensor error = (students[i].to(wide) - target).square().sum() /
+    at::Tensor own = students[i].to(wide), target = teachers.at(i).detach().to(wide);
+    if (counted.defined()) {
+      const at::Tensor shares = counted.to(own.device()).to(wide).unsqueeze(-1);
+      own = own * shares;
+      target = target * shares;
+    }
+    const at::Tensor error = (own - target).square().sum() /
                              target.square().sum().clamp_min(1e-12);  // the output may be all zeros
     sum = sum.defined() ? sum + error : error;
   }

@@ -33,8 +33,8 @@ class AttentionDistillation {
   void watch();
 
   /// The loss of these passes: a scalar in fp32 (fp64 for fp64 models), with gradients for the
-  /// student.
-  at::Tensor take();
+  /// student. counted: bool [B, T], the tokens that it is over; undefined: all.
+  at::Tensor take(const at::Tensor& counted = {});
 
  private:
   void look_away();
@@ -56,13 +56,13 @@ class RouterBalance {
   RouterBalance& operator=(const RouterBalance&) = delete;
   ~RouterBalance() { model_.set_routing_observer({}); }
 
-  /// Begins to observe.
-  void watch();
+  /// Begins to observe. counted: bool [B, T], the tokens that the loss is over; undefined: all.
+  void watch(const at::Tensor& counted = {});
 
-  /// The loss times its factor, a scalar with gradients, of the pass since watch() over sequences
-  /// of `length` tokens. Ends observing. If the model computes a part of each sequence, the losses
-  /// of all parts add up to that of the sequences.
-  at::Tensor take(std::int64_t length);
+  /// The loss times its factor, a scalar with gradients, of the pass since watch(). Ends observing.
+  /// If the model computes a part of each sequence, the losses of all parts add up to that of the
+  /// sequences.
+  at::Tensor take();
 
  private:
   Transformer& model_;

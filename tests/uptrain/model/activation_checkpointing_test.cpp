@@ -36,7 +36,7 @@ std::vector<at::Tensor> gradients_of_fixture(const GoldenCase& golden, bool reco
   const auto [hidden, targets] =
       predict(model, golden.tokens.narrow(1, 0, window_width(task.objective, 12)), 0, task);
   const at::Tensor loss = model.loss(hidden, targets);
-  return gradients_of(has_balance_loss(model.spec()) ? loss + balance.take(12) : loss,
+  return gradients_of(has_balance_loss(model.spec()) ? loss + balance.take() : loss,
                       parameters.tensors());
 }
 

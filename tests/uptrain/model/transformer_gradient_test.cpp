@@ -29,7 +29,7 @@ at::Tensor loss_of(Transformer& model, const at::Tensor& tokens) {
   balance.watch();
   const at::Tensor hidden = model.hidden_states(tokens.narrow(1, 0, length));
   const at::Tensor loss = model.loss(hidden, tokens.narrow(1, 1, length).flatten());
-  return has_balance_loss(model.spec()) ? loss + balance.take(length) : loss;
+  return has_balance_loss(model.spec()) ? loss + balance.take() : loss;
 }
 
 // (loss(x + h) - loss(x - h)) / 2h for one element of a parameter.

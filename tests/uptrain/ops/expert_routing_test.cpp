@@ -91,7 +91,7 @@ TEST_CASE("the load-balancing loss has the values of its three formulas", "[uptr
   CHECK(layer.chosen.equal(at::tensor({1.0, 2.0, 1.0, 2.0, 1.0, 1.0}, at::kDouble).view({2, 3})));
   const auto loss = [&](Balance balance, const std::vector<RouterSums>& layers) {
     routing.balance = balance;
-    return balance_loss(layers, 2, routing).item<double>();
+    return balance_loss(layers, routing).item<double>();
   };
   const double together = 1.4 * 3 + 1.3 * 3 + 1.3 * 2;
   CHECK_THAT(loss(Balance::kAllLayers, {layer}), WithinAbs(3 * together / 16, 1e-14));
@@ -103,6 +103,12 @@ TEST_CASE("the load-balancing loss has the values of its three formulas", "[uptr
   const double all = 2.8 * (3 + 3) + 2.6 * (3 + 3) + 2.6 * (2 + 4);
   CHECK_THAT(loss(Balance::kAllLayers, {layer, other}), WithinAbs(3 * all / 64, 1e-14));
   CHECK_THAT(loss(Balance::kEachLayer, {layer, layer}), WithinAbs(3 * together / 16, 1e-14));
+  // Without the second sequence's second token.
+  const RouterSums fewer = sum_per_sequence(
+      route(scores(), routing), 2, at::tensor({1, 1, 1, 0}, at::kLong).view({2, 2}).to(at::kBool));
+  CHECK(fewer.chosen.sum(1).equal(at::tensor({4.0, 2.0}, at::kDouble)));
+  CHECK(fewer.probabilities[0].equal(layer.probabilities[0]));
+  CHECK_THAT(fewer.probabilities[1].sum().item<double>(), WithinAbs(1.0, 1e-14));
 }
 
 }  // namespace regroup

@@ -10,6 +10,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <fmt/format.h>
 
 #include "formats/model/serving_cost.h"
@@ -144,11 +145,28 @@ TEST_CASE("a prompt is continued with the likeliest tokens, up to the model's po
   CHECK((written.size() == 6 || model.config.contains("eos_token_id")));
   CHECK(continued({.prompt = {1, 5, 2}, .tokens = 6, .seed = 3}) ==
         continued({.prompt = {1, 5, 2}, .tokens = 6, .seed = 3}));
-  const auto positions = static_cast<std::size_t>(*model.spec.max_positions);
-  const std::vector<std::uint32_t> longest(positions, 1);
-  CHECK_THAT(refusal_of([&] { continued({.prompt = longest}); }),
-             is_wrong_usage("prompt", std::to_string(positions)));
   CHECK_THAT(refusal_of([&] { continued({}); }), is_wrong_usage("prompt of 0 tokens"));
+}
+
+TEST_CASE("only a table of positions ends a text", "[uptrain]") {
+  const std::string name = GENERATE("llama_mha", "bloom", "gpt2");
+  CAPTURE(name);
+  const Model model = load_golden_case(name).source;
+  const auto positions = static_cast<std::size_t>(model.spec.max_positions.value_or(64));
+  const std::vector<std::uint32_t> longest(positions, 1);
+  const auto continued = [&](const Continuation& how) {
+    return continue_texts(model, {&how, 1}, Precision::kFp32, at::kCPU, {}, kNeverStopped).front();
+  };
+  CHECK(longest_text(model.spec).has_value() == (name == "gpt2"));
+  if (name == "gpt2") {
+    CHECK_THAT(refusal_of([&] { continued({.prompt = longest}); }),
+               is_wrong_usage("prompt", std::to_string(positions)));
+    const std::vector<std::uint32_t> shorter(positions - 2, 1);
+    CHECK(continued({.prompt = shorter, .tokens = 9, .temperature = 0}).size() <= 2);
+  } else {
+    const Continuation on{.prompt = longest, .tokens = 3, .temperature = 0};
+    CHECK((continued(on).size() == 3 || model.config.contains("eos_token_id")));
+  }
 }
 
 TEST_CASE("chats take turns, and each turn is the model's own", "[uptrain]") {

@@ -3,6 +3,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -13,6 +15,7 @@
 #include "tests/temporary_directory.h"
 #include "tests/uptrain/golden_case.h"
 #include "tests/uptrain/token_text.h"
+#include "uptrain/train/data_loader.h"
 #include "uptrain/train/objective.h"
 #include "uptrain/train/training_loss.h"
 
@@ -120,6 +123,28 @@ TEST_CASE("gradients of the loss equal differences of it with and without recomp
   const double above = error_at(1);
   const double below = error_at(-2);
   CHECK_THAT((above - below) / (2 * step), Catch::Matchers::WithinRel(square, 1e-4));
+}
+
+TEST_CASE("what follows the end of a document has no part in any loss", "[uptrain]") {
+  const std::string name = GENERATE("llama_mha", "bloom", "mixtral_stacked", "deepseek");
+  const bool recomputing = GENERATE(false, true);
+  CAPTURE(name, recomputing);
+  Pair pair(name);
+  pair.student.set_recomputing(recomputing);
+  AttentionDistillation attention(pair.student, pair.teacher);
+  RouterBalance balance(pair.student);
+  TrainingLoss loss(pair.student, {objective_of(pair.golden.source.spec), {}});
+  loss.set_teacher(pair.teacher, {});
+  loss.set_attention(attention, 1.0);
+  if (has_balance_loss(pair.golden.source.spec)) {
+    loss.set_router_balance(balance);
+  }
+  const at::NoGradGuard no_gradients;
+  const at::Tensor document = pair.golden.tokens.narrow(0, 0, 1).narrow(1, 0, 8);
+  const at::Tensor padding = at::full({1, 4}, kNoToken, at::kLong);
+  const double expected = loss(document, 0).item<double>();
+  CHECK_THAT(loss(at::cat({document, padding}, 1), 0).item<double>(),
+             Catch::Matchers::WithinRel(expected, 1e-10));
 }
 
 TEST_CASE("models with different layers are refused", "[uptrain]") {

@@ -36,7 +36,7 @@ struct TrainingSetup {
     balance.watch();
     const auto [hidden, targets] = predict(model, golden.tokens, 0, {objective});
     const at::Tensor loss = model.loss(hidden, targets);
-    return has_balance_loss(model.spec()) ? loss + balance.take(golden.tokens.size(1) - 1) : loss;
+    return has_balance_loss(model.spec()) ? loss + balance.take() : loss;
   }
   at::Tensor expected(const std::string& tensor) const {
     return read_tensor(regroup::golden(name) / "training_step.safetensors", tensor);
