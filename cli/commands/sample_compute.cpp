@@ -72,23 +72,15 @@ void put_prompt(const std::string& prompt, const Tokenizer& tokenizer,
   tokenizer.encode(prompt, /*begins_document=*/true, text.prompt);
 }
 
-// Says so if the model has too few positions for --tokens, or was trained on shorter texts.
-void note_length(const Model& source, const Continuation& text, const Console& console) {
+// Warns of a model with too few positions for --tokens, or trained on shorter texts.
+void warn_of_length(const Model& source, const Continuation& text, const Console& console) {
   const std::int64_t prompt = std::ssize(text.prompt), whole = prompt + text.tokens;
-  const std::int64_t positions = declared_positions(source).value_or(whole);
-  if (whole <= positions || source.spec.positions == PositionKind::kAlibi) {
-    return;
-  }
-  if (!longest_text(source.spec)) {
-    console.note(
-        fmt::format("warning: up to {} tokens with the prompt; the config names {} as the "
-                    "model's longest text",
-                    whole, positions));
-  } else if (prompt < positions) {
-    console.note(
-        fmt::format("warning: --tokens: the model has {} positions, which leave {} after "
-                    "the prompt",
-                    positions, positions - prompt));
+  const auto most = longest_text(source.spec);
+  if (!most) {
+    console.notes("warning", {warning_of_context(source, whole)});
+  } else if (prompt < *most && *most < whole) {
+    console.note(fmt::format("warning: --tokens: the model has {} positions, {} after the prompt",
+                             *most, *most - prompt));
   }
 }
 
@@ -128,7 +120,7 @@ void run_prompt(const SampleOptions& options, bool tokens_given, bool temperatur
   text.tokens = tokens_given ? options.settings.tokens : text.tokens;
   text.temperature = temperature_given ? options.settings.temperature : text.temperature;
   put_prompt(options.prompt, *tokenizer, chat, text);
-  note_length(source, text, console);
+  warn_of_length(source, text, console);
   console.note(fmt::format("drawn at temperature {:g}{}", text.temperature,
                            chat ? fmt::format("; the model answers by its chat template ({}), and "
                                               "continues the prompt with --plain",
