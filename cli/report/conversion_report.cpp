@@ -123,12 +123,12 @@ std::string cache_text(const ConversionPlan& plan) {
               : "");
 }
 
-// "32 -> 8 (mean)", "4 -> 8 (each stored 2 times)", "4".
+// "32 -> 8 (mean)", "4 -> 8 (each stored 2 times)", "6 -> 2 (mean, each stored 3 times)", "4".
 std::string change_of_heads(const ConversionPlan& plan, AttentionRole role) {
   const auto& source = plan.spec.kv_heads_of(role);
   const auto& grouped = plan.grouped.kv_heads_of(role);
   const auto& stored = plan.target.kv_heads_of(role);
-  if (stored == source) {
+  if (stored == source && grouped == source) {
     return text_of_heads(source);
   }
   const std::string times =

@@ -194,14 +194,23 @@ std::vector<const TensorInfo*> chosen_tensors(const Checkpoint& checkpoint,
 }
 
 Table tensors_table(const Checkpoint& checkpoint, const std::vector<const TensorInfo*>& tensors) {
+  const auto is_elsewhere = [&](const TensorInfo* tensor) {
+    return place_text(checkpoint, *tensor) != place_text(checkpoint, *tensors.front());
+  };
+  const bool in_files = std::ranges::any_of(tensors, is_elsewhere);
   Table table;
   table.add_texts({"tensor", "dtype"});
   table.add_numbers({"shape", "bytes"});
-  table.add_texts({"file"});
+  if (in_files) {
+    table.add_texts({"file"});
+  }
   for (const TensorInfo* tensor : tensors) {
-    table.add_row({printable(tensor->name), std::string(name_of(tensor->dtype)),
-                   text_of(tensor->shape), with_thousands(tensor->bytes()),
-                   place_text(checkpoint, *tensor)});
+    std::vector<std::string> row{printable(tensor->name), std::string(name_of(tensor->dtype)),
+                                 text_of(tensor->shape), with_thousands(tensor->bytes())};
+    if (in_files) {
+      row.push_back(place_text(checkpoint, *tensor));
+    }
+    table.add_row(std::move(row));
   }
   return table;
 }

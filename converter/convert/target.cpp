@@ -175,9 +175,13 @@ Target expanded_target(const Model& source, const ModelSpec& grouped, std::int64
 
 // An architecture, by name or model_type, that computes exactly what `grouped` describes.
 Target named_target(const Model& source, const ModelSpec& grouped, const std::string& name) {
-  const std::string_view architecture = architecture_of_model_type(name);
-  Candidate candidate =
-      try_architecture(source, grouped, architecture.empty() ? name : architecture);
+  const std::string_view of_type = architecture_of_model_type(name);
+  const std::string_view architecture = of_type.empty() ? std::string_view(name) : of_type;
+  if (const auto known = writable_architectures(); !contains(known, architecture)) {
+    throw_usage("--target {}: allowed are same, auto, expanded, and {}", printable(name),
+                fmt::join(known, ", "));
+  }
+  Candidate candidate = try_architecture(source, grouped, architecture);
   if (!candidate.obstacles.empty()) {
     throw_usage("{} cannot be written as {}: {}; --target same keeps its own form",
                 printable(grouped.architecture), printable(name), text_of_all(candidate.obstacles));

@@ -5,6 +5,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/staged_directory.h"
 #include "formats/base/ranges.h"
 #include "formats/tensors/gguf.h"
 #include "formats/tensors/safetensors.h"
@@ -43,8 +44,10 @@ void check_free_space(const std::filesystem::path& directory, std::uint64_t byte
   std::error_code unknown;
   const std::filesystem::space_info space = std::filesystem::space(directory, unknown);
   if (!unknown && space.available < bytes) {
-    throw_environment("{}: {} bytes free, {} needed", printable_path(directory), space.available,
-                      bytes);
+    constexpr double kMebibyte = 1U << 20;
+    throw_environment("{}: too little space: {} bytes free, {} needed, {:.1f} MiB more",
+                      printable_path(name_when_published(directory)), space.available, bytes,
+                      static_cast<double>(bytes - space.available) / kMebibyte);
   }
 }
 

@@ -345,6 +345,10 @@ TEST_CASE("expanded heads are not reported as pooled", "[end_to_end]") {
   const ProgramResult retyped =
       run_program({"convert", grouped, (directory / "c").string(), "--dtype", "bf16"});
   CHECK_THAT(retyped.out, ContainsSubstring("kv heads 4\n"));
+  const std::string all = put_model(directory / "d", tiny_llama()).string();
+  const ProgramResult pooled = run_program({"convert", all, (directory / "e").string(),
+                                            "--kv-heads", "4", "--target", "expanded"});
+  CHECK_THAT(pooled.out, ContainsSubstring("kv heads 12 -> 4 (mean, each stored 3 times)"));
 }
 
 TEST_CASE("inspect reports how a result was made in safetensors and torch files", "[end_to_end]") {

@@ -79,6 +79,7 @@ TEST_CASE("a disk without room for the weights is refused and one that fills up 
   CHECK(small.exit_code == kExitEnvironment);
   CHECK(small.one_line_of_error());
   CHECK(small.err.find("bytes free") != std::string::npos);
+  CHECK(small.err.find(".partial-") == std::string::npos);
   CHECK(small.out.empty());
 
   // The check in advance covers the weights but not the other files.
