@@ -172,6 +172,21 @@ void throw_faults(const std::vector<std::string>& faults, const Checkpoint& chec
   }
 }
 
+// T5EncoderModel, BartForCausalLM and their like have one of two stacks.
+void check_has_both_stacks(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  const auto has = [&](AttentionRole role) {
+    return std::ranges::any_of(spec.stack(role), [&](const LayerTensors& layer) {
+      return checkpoint.find(layer.attention.q.weight) != nullptr;
+    });
+  };
+  if (!spec.has_encoder() || has(AttentionRole::kEncoder) == has(AttentionRole::kSelf)) {
+    return;
+  }
+  throw_bad_input("{}: has only the {} of a {}: take the whole model, with encoder and decoder",
+                  place_of(checkpoint), has(AttentionRole::kEncoder) ? "encoder" : "decoder",
+                  printable(spec.architecture));
+}
+
 void compare_kv_heads(const ModelSpec& spec, const Checkpoint& checkpoint, AttentionRole role,
                       std::vector<std::string>& faults) {
   const std::vector<std::int64_t> stored = kv_heads_from_shapes(spec, checkpoint, role);
@@ -264,6 +279,7 @@ void check_tensors(const ModelSpec& spec, const Checkpoint& checkpoint) {
 }
 
 void check_attention_shapes(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  check_has_both_stacks(spec, checkpoint);
   throw_faults(attention_faults(spec, checkpoint), checkpoint);
 }
 

@@ -5,8 +5,8 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
-#include "formats/base/staged_directory.h"
 #include "formats/base/ranges.h"
+#include "formats/base/staged_directory.h"
 #include "formats/tensors/gguf.h"
 #include "formats/tensors/safetensors.h"
 #include "formats/tensors/tensor_reader.h"

@@ -346,8 +346,8 @@ TEST_CASE("expanded heads are not reported as pooled", "[end_to_end]") {
       run_program({"convert", grouped, (directory / "c").string(), "--dtype", "bf16"});
   CHECK_THAT(retyped.out, ContainsSubstring("kv heads 4\n"));
   const std::string all = put_model(directory / "d", tiny_llama()).string();
-  const ProgramResult pooled = run_program({"convert", all, (directory / "e").string(),
-                                            "--kv-heads", "4", "--target", "expanded"});
+  const ProgramResult pooled = run_program(
+      {"convert", all, (directory / "e").string(), "--kv-heads", "4", "--target", "expanded"});
   CHECK_THAT(pooled.out, ContainsSubstring("kv heads 12 -> 4 (mean, each stored 3 times)"));
 }
 

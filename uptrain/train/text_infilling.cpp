@@ -16,6 +16,7 @@
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/base/ranges.h"
+#include "formats/model/model_directory.h"
 #include "formats/vocabulary/vocabulary.h"
 #include "uptrain/ops/expert_routing.h"
 
@@ -220,9 +221,10 @@ std::vector<std::int64_t> end_tokens_of(const Model& model) {
     add_from(model.config);
   }
   constexpr std::uint64_t kMostBytes = 1U << 20;
-  const std::filesystem::path generation = model.path / "generation_config.json";
+  const std::filesystem::path generation =
+      directory_of_model(model.path) / "generation_config.json";
   std::error_code unusable;
-  if (std::filesystem::is_regular_file(generation, unusable)) {
+  if (!model.gguf && std::filesystem::is_regular_file(generation, unusable)) {
     add_from(parse_json_object(read_text(generation, kMostBytes), printable_path(generation)));
   }
   return ends;

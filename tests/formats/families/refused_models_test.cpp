@@ -1,5 +1,6 @@
 // Which models are refused or not computed, and the reasons that are given.
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
 
 #include "formats/families/family.h"
@@ -14,6 +15,19 @@
 
 namespace regroup {
 namespace {
+
+TEST_CASE("one stack of an encoder-decoder is refused as such", "[formats]") {
+  const std::string absent = GENERATE("encoder", "decoder");
+  const std::string present = absent == "encoder" ? "decoder" : "encoder";
+  TinyModel model = golden_model(GENERATE("t5_v1_1", "bart"));
+  std::erase_if(model.tensors, [&](const BuiltTensor& tensor) {
+    return tensor.name.find(absent + ".") != std::string::npos;
+  });
+  const TemporaryDirectory directory;
+  const ModelDirectory opened = open_model_directory(put_model(directory.path(), model));
+  CHECK_THAT(refusal_of([&] { check_tensors(spec_of(model), opened.checkpoint); }),
+             is_bad_input("has only the " + present, "take the whole model"));
+}
 
 TEST_CASE("an unknown architecture is refused with the nearest known and how to describe it",
           "[formats]") {

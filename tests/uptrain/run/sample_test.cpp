@@ -122,6 +122,8 @@ TEST_CASE("a text ends at each of several tokens, also of generation_config.json
   put_file(model.path / "generation_config.json",
            fmt::format(R"({{"eos_token_id": [{}, {}]}})", model.spec.vocab_size + 6, whole[3]));
   CHECK(continued() == until);
+  model.path /= "model.safetensors";  // a model may be named by its weights
+  CHECK(continued() == until);
 }
 
 TEST_CASE("a prompt is continued with the likeliest tokens, up to the model's positions",
