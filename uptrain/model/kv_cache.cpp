@@ -122,6 +122,34 @@ void check_settings(const ModelSpec& spec, const KvCacheSettings& settings) {
   }
 }
 
+// oneDNN makes a kernel for each shape and keeps hundreds of them, with AMX some 7 MB each, and it
+// copies what is not contiguous. So its products read whole tensors, of few sizes.
+constexpr std::int64_t kFewestSlots = 64;
+
+bool grows(const at::TensorOptions& options) {
+  const auto type = c10::typeMetaToScalarType(options.dtype());
+  return options.device().is_cpu() && type != at::kFloat && type != at::kDouble;
+}
+
+// Sees to slots for `used` tokens.
+void make_room(LayerCache& layer, std::int64_t used) {
+  const std::int64_t there = layer.k.size(2);
+  if (used <= there) {
+    return;
+  }
+  std::int64_t slots = there;
+  while (slots < used) {
+    slots *= 2;
+  }
+  for (at::Tensor* tensor : {&layer.k, &layer.v}) {
+    std::vector<std::int64_t> shape = tensor->sizes().vec();
+    shape[2] = std::min(slots, layer.slots);
+    const at::Tensor larger = at::zeros(shape, tensor->options());
+    larger.narrow(2, 0, there).copy_(*tensor);
+    *tensor = larger;
+  }
+}
+
 // For layers with the model's own sliding window.
 KvCacheSettings within(KvCacheSettings settings, std::optional<std::int64_t> own) {
   if (own) {
@@ -156,12 +184,16 @@ KvCache::KvCache(const ModelSpec& spec, const KvCacheSettings& settings,
     (windowed ? windows_ : wholes_) = true;
     LayerCache layer;
     if (spec.layers[i].attention.present()) {
+      layer.slots = ring.slots();
+      const std::int64_t first = grows(options) ? std::min(kFewestSlots, layer.slots) : layer.slots;
+      const auto zeros = [&](std::int64_t slots) {
+        return at::zeros({settings.batch, spec.kv_heads[i], slots, width}, options);
+      };
       // Zeros, not uninitialised memory: unused slots may be read with weight 0.
-      layer.k = at::zeros({settings.batch, spec.kv_heads[i], ring.slots(), width}, options);
-      layer.v = at::zeros_like(layer.k);
+      layer.k = zeros(first);
+      layer.v = zeros(first);
       if (settings.sinks > 0 && ring.rotates() && !spec.layers[i].without_rope) {
-        layer.sink_keys =
-            at::zeros_like(layer.k.narrow(2, 0, std::min(settings.sinks, ring.slots())));
+        layer.sink_keys = zeros(std::min(settings.sinks, layer.slots));
       }
     }
     layers_.push_back(layer);
@@ -191,6 +223,9 @@ std::uint64_t KvCache::bytes() const {
 
 void KvCache::fill_with_noise(std::int64_t length) {
   for (LayerCache& layer : layers_) {
+    if (layer.slots > 0) {
+      make_room(layer, layer.slots);
+    }
     for (at::Tensor* tensor : {&layer.k, &layer.v, &layer.sink_keys}) {
       if (tensor->defined()) {  // all heads get the same noise, because drawing it is slow
         tensor->copy_(at::empty_like(tensor->select(0, 0).select(0, 0)).normal_());
@@ -230,6 +265,7 @@ CacheSteps KvCache::step(std::int64_t count) {
 }
 
 void store(LayerCache& layer, const CacheStep& step, const at::Tensor& k, const at::Tensor& v) {
+  make_room(layer, step.used);
   const std::int64_t end = step.first + step.count;
   const std::int64_t ring = step.slots - step.sinks;
   std::int64_t position = step.first;
@@ -256,11 +292,9 @@ void store(LayerCache& layer, const CacheStep& step, const at::Tensor& k, const 
 
 namespace {
 
-// oneDNN first copies non-contiguous inputs. That takes several times as long as reading unused
-// slots.
+// Copies of the used slots would take several times as long as reading unused ones.
 bool reads_whole_cache(const at::Tensor& k, std::int64_t used) {
-  return k.is_cpu() && k.scalar_type() != at::kFloat && k.scalar_type() != at::kDouble &&
-         2 * used >= k.size(2);
+  return grows(k.options()) && (2 * used >= k.size(2) || k.size(2) <= kFewestSlots);
 }
 
 // Computes two matrix products per group. rows: [B, G, n, d], bias: [1, 1 or G, n, S].

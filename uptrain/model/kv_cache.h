@@ -88,8 +88,10 @@ class CacheRing {
 
 /// The cache of one layer; undefined tensors if it has no attention.
 struct LayerCache {
-  /// [B, G, C, d], keys after RoPE. On GPUs [B, G, C, d + 8] for ALiBi, see Alibi::extended().
+  /// [B, G, C, d], keys after RoPE. On GPUs [B, G, C, d + 8] for ALiBi, see Alibi::extended(). In
+  /// bf16 and fp16 on CPUs they begin with fewer slots and are doubled when these are used.
   at::Tensor k, v;
+  std::int64_t slots = 0;       ///< C
   at::Tensor sink_keys;         ///< [B, G, s, d], keys of the sinks before they are shifted
   at::Tensor cross_k, cross_v;  ///< of the encoder's output, from the first pass on
 };

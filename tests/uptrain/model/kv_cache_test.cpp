@@ -211,6 +211,27 @@ TEST_CASE("a bf16 cache gives the logits of a whole pass to bf16's precision", "
   CHECK(largest_difference(logits, golden.logits) <= 2 * whole);
 }
 
+TEST_CASE("a bf16 cache on a CPU grows with its tokens", "[uptrain]") {
+  const at::NoGradGuard no_gradients;
+  const auto* name = GENERATE("llama", "bloom_12", "mistral");
+  CAPTURE(name);
+  const GoldenCase golden = load_golden_case(name);
+  const at::Tensor tokens = golden.tokens.repeat({1, 11});  // past two limits of 64 and 128 slots
+  const at::Tensor exact = whole_logits(model_of(golden.source), tokens);
+  const Transformer model = model_of(golden.source, at::kBFloat16);
+  const double whole = largest_difference(whole_logits(model, tokens), exact);
+  for (const std::int64_t chunk : {1, 50}) {
+    CAPTURE(chunk);
+    KvCache cache = model.make_cache(room_for(tokens));
+    const std::uint64_t first = cache.bytes();
+    CHECK(largest_difference(cached_logits(model, tokens, cache, chunk), exact) <= 2 * whole);
+    CHECK(cache.bytes() > first);
+    CHECK(cache.bytes() == static_cast<std::uint64_t>(tokens.size(0)) *
+                               kv_cache_cost(golden.source.spec, DType::kBF16)
+                                   ->at(static_cast<std::uint64_t>(tokens.size(1))));
+  }
+}
+
 TEST_CASE("RoPE angles at any position equal those of the whole table", "[uptrain]") {
   const RopeSpec spec = load_golden_case("gptj").source.spec.rope;
   const at::TensorOptions wide(at::kDouble);
