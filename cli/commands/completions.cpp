@@ -95,8 +95,11 @@ complete -c regroup -n 'test (count (__regroup_offers)) -gt 0' -f -a '(__regroup
 // A script to source, or to install where the shell looks for completions: definitions of the table
 // and of the program that reads it, and what calls that program.
 std::string completions_for(const Shell& shell, const CommandFacts& program) {
-  std::string table;
+  std::string table = "\t\thelp\tPrint the help of a command\n";
   add_lines(program, "", table);
+  for (const CommandFacts& command : program.commands) {  // `help` is none of them
+    table += fmt::format("help\t\t{}\t{}\n", command.name, command.description);
+  }
   return fmt::format("{0}\n{1}_regroup_table{2}{3}\n{1}_regroup_offers{2}{4}\n{5}", shell.head,
                      shell.set, shell.is, quoted(table, shell.apostrophe),
                      quoted(kOffers, shell.apostrophe), shell.script);

@@ -39,6 +39,7 @@ TEST_CASE("bash completes commands and options and values", "[end_to_end]") {
   CHECK(bash_offers("regroup -q convert --pool l") == "lowrank\n");
   CHECK(bash_offers("regroup inspect --sort ''") == "shard name bytes\n");
   CHECK(bash_offers("regroup completions z") == "zsh\n");
+  CHECK(bash_offers("regroup help ins") == "inspect\n");
   if (program_computes()) {
     CHECK(bash_offers("regroup bench d") == "decode\n");
     CHECK(bash_offers("regroup bench decode --prefill") == "--prefill-chunk\n");

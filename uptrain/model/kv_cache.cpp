@@ -122,8 +122,9 @@ void check_settings(const ModelSpec& spec, const KvCacheSettings& settings) {
   }
 }
 
-// oneDNN makes a kernel for each shape and keeps hundreds of them, with AMX some 7 MB each, and it
-// copies what is not contiguous. So its products read whole tensors, of few sizes.
+// oneDNN makes a kernel for each shape and keeps hundreds of them, and it copies what is not
+// contiguous. Copies that grow with each token, between kernels that stay, fragmented memory: 64
+// sequences of 500 tokens took 7 GB. So its products read whole tensors, of few sizes.
 constexpr std::int64_t kFewestSlots = 64;
 
 bool grows(const at::TensorOptions& options) {
