@@ -72,12 +72,12 @@ void put_prompt(const std::string& prompt, const Tokenizer& tokenizer,
   tokenizer.encode(prompt, /*begins_document=*/true, text.prompt);
 }
 
-// Warns of a model with too few positions for --tokens, or trained on shorter texts.
+// Warns of a config that names fewer positions than --tokens needs.
 void warn_of_length(const Model& source, const Continuation& text, const Console& console) {
   const std::int64_t prompt = std::ssize(text.prompt), whole = prompt + text.tokens;
   const auto most = longest_text(source.spec);
   if (!most) {
-    console.notes("warning", {warning_of_context(source, whole)});
+    console.notes("warning", {warning_of_positions(source, whole)});
   } else if (prompt < *most && *most < whole) {
     console.note(fmt::format("warning: --tokens: the model has {} positions, {} after the prompt",
                              *most, *most - prompt));

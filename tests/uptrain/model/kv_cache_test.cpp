@@ -225,7 +225,7 @@ TEST_CASE("a bf16 cache on a CPU grows with its tokens", "[uptrain]") {
     KvCache cache = model.make_cache(room_for(tokens));
     const std::uint64_t first = cache.bytes();
     CHECK(largest_difference(cached_logits(model, tokens, cache, chunk), exact) <= 2 * whole);
-    CHECK(cache.bytes() > first);
+    CHECK((cache.bytes() > first) == (std::string_view(name) != "mistral"));  // a short window
     CHECK(cache.bytes() == static_cast<std::uint64_t>(tokens.size(0)) *
                                kv_cache_cost(golden.source.spec, DType::kBF16)
                                    ->at(static_cast<std::uint64_t>(tokens.size(1))));

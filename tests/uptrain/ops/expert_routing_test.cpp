@@ -98,9 +98,9 @@ TEST_CASE("the load-balancing loss has the values of its three formulas", "[uptr
   CHECK_THAT(loss(Balance::kEachLayer, {layer}), WithinAbs(3 * together / (2 * 16), 1e-14));
   const double apart = (0.6 * 1 + 0.9 * 2 + 0.5 * 1) + (0.8 * 2 + 0.4 * 1 + 0.8 * 1);
   CHECK_THAT(loss(Balance::kEachSequence, {layer}), WithinAbs(3 * apart / (2 * 2 * 4), 1e-14));
-  // Another layer that chooses the other experts.
-  const RouterSums other = {layer.probabilities, 3.0 - layer.chosen};
-  const double all = 2.8 * (3 + 3) + 2.6 * (3 + 3) + 2.6 * (2 + 4);
+  // Another layer that chooses other experts, as many for each token.
+  const RouterSums other = {layer.probabilities, layer.chosen.flip(1)};
+  const double all = 2.8 * (3 + 2) + 2.6 * (3 + 3) + 2.6 * (2 + 3);
   CHECK_THAT(loss(Balance::kAllLayers, {layer, other}), WithinAbs(3 * all / 64, 1e-14));
   CHECK_THAT(loss(Balance::kEachLayer, {layer, layer}), WithinAbs(3 * together / 16, 1e-14));
   // Without the second sequence's second token.
