@@ -239,17 +239,19 @@ std::optional<ChatForm> chat_form_of(Tokenizer& tokenizer) {
   };
   const bool repeats_bos = form->to_user.starts_with("{bos}");
   const bool begins = !repeats_bos && in_template("bos_token") && tokenizer.ends().bos;
-  const bool instructs = form->to_user.ends_with("[INST]");
+  const auto space_of = [&](std::string_view text) {  // around [INST], where templates differ
+    return form->to_user.ends_with("[INST]") && in_template(text) ? " " : "";
+  };
   const FormEncoder encoded(*form, tokenizer);
   const auto joined = [](const auto&... texts) { return (std::string(texts) + ...); };
-  const std::string opening = joined(begins ? "{bos}" : "", form->opening,
-                                     system_turn(*form, chat_template), form->to_user);
-  const std::string to_answer =
-      joined(instructs && in_template(" [/INST]") ? " " : "", form->end_of_user, form->to_answer);
+  const std::string to_user = joined(space_of("' [INST]"), form->to_user);
+  const std::string opening =
+      joined(begins ? "{bos}" : "", form->opening, system_turn(*form, chat_template), to_user);
+  const std::string to_answer = joined(space_of(" [/INST]"), form->end_of_user, form->to_answer);
   ChatForm chat{std::string(form->name), encoded(opening, true), encoded(to_answer, false),
-                encoded(joined(form->end_of_answer, form->to_user), false)};
+                encoded(joined(form->end_of_answer, to_user), false)};
   chat.before_prompt = encoded.finds_special() ? encoded.spelled(opening) : "";
-  chat.before_prompt += instructs && in_template("[INST] ") ? " " : "";
+  chat.before_prompt += space_of("[INST] ");
   chat.after_prompt = encoded.finds_special() ? encoded.spelled(to_answer) : "";
   return chat;
 }
