@@ -13,7 +13,7 @@ namespace {
 struct KnownForm {
   std::string_view name;
   // All of them are in the template, with line breaks instead of "\n".
-  std::array<std::string_view, 3> in_template;
+  std::array<std::string_view, 4> in_template;
   bool special;             // whether those that begin with "<" are tokens of this form
   std::string_view system;  // what a system prompt follows; empty: the form has none
   std::string_view to_user, end_of_user, to_answer, end_of_answer;
@@ -41,7 +41,8 @@ constexpr std::array kForms{
     // The date is the template's own; some loaders put today's there.
     KnownForm{
         "Llama 3.1",
-        {"<|start_header_id|>", "Cutting Knowledge Date: December 2023", "<|eot_id|>"},
+        {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
+         "Cutting Knowledge Date: December 2023"},
         true,
         "",
         "<|start_header_id|>user<|end_header_id|>\n\n",

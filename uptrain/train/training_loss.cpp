@@ -52,11 +52,11 @@ std::int64_t attentions_of(const ModelSpec& spec) {
   return count;
 }
 
-// The tokens of `ids` that are no padding: bool [B, T], undefined if there is none. ids: int64
-// [B, T + 1] in host memory.
-at::Tensor real_tokens_of(const at::Tensor& ids) {
-  const at::Tensor real = ids.narrow(1, 0, ids.size(1) - 1).ge(0);
-  return real.all().item<bool>() ? at::Tensor() : real;
+// The tokens whose next one is predicted, bool [B, T]; undefined if all are: in windows that are
+// filled up after a document's end, the others have no part in a loss.
+at::Tensor counted_in(const at::Tensor& windows, const SequencePart* part) {
+  const at::Tensor asked = asked_in(part_of_windows(windows, part));
+  return asked.all().item<bool>() ? at::Tensor() : asked;
 }
 
 AttentionObserver collecting(std::vector<at::Tensor>& outputs) {
@@ -110,7 +110,7 @@ at::Tensor TrainingLoss::operator()(const at::Tensor& windows, std::int64_t firs
   if (balance_ == nullptr) {
     return task_loss(windows, first);
   }
-  balance_->watch(real_tokens_of(part_of_windows(windows, model_.sequence_part())));
+  balance_->watch(counted_in(windows, model_.sequence_part()));
   const at::Tensor loss = task_loss(windows, first);
   return loss + balance_->take();
 }
@@ -162,10 +162,10 @@ at::Tensor TrainingLoss::batch_loss(const TaskBatch& batch, const at::Tensor& wi
   } else {
     loss = next_token_loss(inputs, student.targets);
   }
-  return attention_ != nullptr ? loss + attention_->take(real_tokens_of(
-                                            part_of_windows(windows, model_.sequence_part()))) *
-                                            attention_weight_
-                               : loss;
+  return attention_ != nullptr
+             ? loss +
+                   attention_->take(counted_in(windows, model_.sequence_part())) * attention_weight_
+             : loss;
 }
 
 AttentionDistillation::AttentionDistillation(Transformer& student, Transformer& teacher)
