@@ -144,7 +144,7 @@ class FormEncoder {
                      });
   }
 
-  // Whether special tokens may stand in texts that the tokenizer encodes.
+  // Whether the tokenizer finds special tokens that a text spells out.
   bool finds_special() const { return finds_special_; }
 
   // The text with special tokens as the tokenizer spells them.
@@ -157,7 +157,7 @@ class FormEncoder {
 
   // What goes on from other text, unless `begins`.
   std::vector<std::uint32_t> operator()(const std::string& text, bool begins) const {
-    return finds_special_ ? encoded(spelled(text), begins) : encoded_in_parts(text);
+    return finds_special_ ? encoded(spelled(text), begins) : encoded_in_parts(text, begins);
   }
 
  private:
@@ -179,7 +179,7 @@ class FormEncoder {
     return ids;
   }
 
-  std::vector<std::uint32_t> encoded_in_parts(std::string_view text) const {
+  std::vector<std::uint32_t> encoded_in_parts(std::string_view text, bool begins) const {
     std::vector<std::uint32_t> ids;
     while (!text.empty()) {
       std::size_t first = text.size();
@@ -191,7 +191,7 @@ class FormEncoder {
         }
       }
       if (first > 0) {
-        tokenizer_.encode(text.substr(0, first), /*begins_document=*/ids.empty(), ids);
+        tokenizer_.encode(text.substr(0, first), /*begins_document=*/begins && ids.empty(), ids);
       }
       if (token == nullptr) {
         break;

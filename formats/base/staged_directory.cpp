@@ -61,8 +61,8 @@ int rename_to_new(const std::filesystem::path& from, const std::filesystem::path
 }  // namespace
 
 std::filesystem::path name_when_published(const std::filesystem::path& directory) {
-  const std::string name = directory.string();
-  return name.substr(0, name.rfind(kPartial));  // npos: all of it
+  const std::string name = directory.filename().string();
+  return directory.parent_path() / name.substr(0, name.rfind(kPartial));  // npos: all of it
 }
 
 void check_is_new(const std::filesystem::path& destination) {

@@ -333,7 +333,7 @@ TEST_CASE("paths may have any bytes and JSON reports stay valid", "[end_to_end]"
   CHECK(result.err.find('\x1b') == std::string::npos);
 }
 
-TEST_CASE("expanded heads are not reported as pooled", "[end_to_end]") {
+TEST_CASE("heads that are only stored several times are not reported as pooled", "[end_to_end]") {
   const TemporaryDirectory directory;
   const std::string grouped = put_model(directory / "a", tiny_llama({.kv_heads = 4})).string();
   const std::string stored = (directory / "b").string();

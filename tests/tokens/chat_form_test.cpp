@@ -24,9 +24,11 @@ class Characters : public Tokenizer {
     set_ends({.bos = 198, .eos = 199});
     set_chat_template(chat_template);
   }
-  void encode(std::string_view text, bool, TokenIds& ids) const override {
+  void encode(std::string_view text, bool begins_document, TokenIds& ids) const override {
+    begun_ += begins_document ? 1 : 0;
     ids.insert(ids.end(), text.begin(), text.end());
   }
+  int begun() const { return begun_; }  // documents
   std::string decode(std::span<const std::uint32_t>) const override { return ""; }
   std::optional<std::int64_t> id_of(std::string_view token) const override {
     for (std::size_t i = 0; i < special_.size(); ++i) {
@@ -42,6 +44,7 @@ class Characters : public Tokenizer {
 
  private:
   std::vector<std::string> special_;
+  mutable int begun_ = 0;
 };
 
 std::optional<ChatForm> form_of(const std::vector<std::string>& special,
@@ -118,6 +121,12 @@ TEST_CASE("a form is not guessed", "[tokens]") {
   CHECK_FALSE(form_of({"<|im_start|>", "<|im_end|>"}, ""));
   CHECK_FALSE(form_of({}, "<|im_start|><|im_end|>assistant"));
   CHECK_FALSE(form_of({}, "### Instruction:\n{{ content }}\n### Response:"));
+}
+
+TEST_CASE("parts of a chat go on from other text", "[tokens]") {
+  Characters tokenizer({}, "{{ bos_token + '[INST] ' + content + ' [/INST]' }} {{ eos_token }}");
+  REQUIRE(chat_form_of(tokenizer));
+  CHECK(tokenizer.begun() == 0);  // the opening begins with BOS
 }
 
 TEST_CASE("Llama 3.1 always has a system turn", "[tokens]") {

@@ -114,7 +114,8 @@ class KvCache {
   /// Maximum number of tokens of the next pass, see CacheRing::longest_step().
   std::int64_t longest_step() const;
 
-  /// Bytes of keys and values in all slots, used or not, and of copies of sinks.
+  /// Bytes of keys and values in the slots that are there by now, used or not, and of copies of
+  /// sinks.
   std::uint64_t bytes() const;
 
   /// Whether all layers drop tokens when their slots are used, so that sequences can be longer than

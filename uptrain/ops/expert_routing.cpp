@@ -138,7 +138,7 @@ at::Tensor balance_loss(std::span<const RouterSums> layers, const ExpertRouting&
       probabilities = probabilities.defined() ? probabilities + mass : mass;
       chosen = chosen.defined() ? chosen + choices : choices;
     }
-    const at::Tensor tokens = chosen.sum() / per_token;
+    const at::Tensor tokens = (chosen.sum() / per_token).clamp_min(1.0);
     return (probabilities * chosen).sum() * experts / tokens.square();
   }
   const bool each_sequence = routing.balance == ExpertRouting::Balance::kEachSequence;
@@ -146,7 +146,7 @@ at::Tensor balance_loss(std::span<const RouterSums> layers, const ExpertRouting&
   for (const RouterSums& layer : layers) {
     const at::Tensor mass = each_sequence ? layer.probabilities : layer.probabilities.sum(0);
     const at::Tensor choices = each_sequence ? layer.chosen : layer.chosen.sum(0);
-    const at::Tensor tokens = choices.sum(-1) / per_token;
+    const at::Tensor tokens = (choices.sum(-1) / per_token).clamp_min(1.0);
     const at::Tensor shares = ((mass * choices).sum(-1) / tokens.square()).mean();
     sum = sum.defined() ? sum + shares : shares;
   }

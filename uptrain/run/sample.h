@@ -60,8 +60,9 @@ using ContinuationObserver = std::function<void(std::span<const std::uint32_t> w
 /// Whether a model writes text token by token.
 bool writes_text(const Model& source);
 
-/// The tokens of the longest text that the model can compute: the rows of its table of positions.
-/// Nothing for RoPE and ALiBi, which go on beyond the length of training.
+/// The tokens of the longest text that the model can compute: the rows of its table of positions,
+/// or the limit of ModelSpec::limited_to_positions. Nothing for other models with RoPE or ALiBi,
+/// which go on beyond the length of training.
 std::optional<std::int64_t> longest_text(const ModelSpec& spec);
 
 /// The tokens that the model writes after each prompt, without those that end the text.
