@@ -364,8 +364,8 @@ ConversionPlan make_plan(const Model& source, const ConversionRequest& asked, bo
     keep_from_stock_loaders(target, plan.container, request.target);
     choose_loader_code(target, source, plan.container, request.loader);
   }
-  if (written && source.gguf && !is_single_file(plan.container)) {
-    keep_gguf_origin(target, source);
+  if (written && !is_single_file(plan.container)) {
+    keep_origin(target, source);
   }
   plan.target = std::move(target.spec);
   static_cast<ResultFiles&>(plan) = std::move(target);

@@ -346,6 +346,54 @@ Target gguf_target(const Model& source, const ModelSpec& grouped) {
   return target;
 }
 
+// What Meta's loader knows and params.json has not: special tokens, as transformers' tokenizer, and
+// the context.
+void keep_meta_origin(Target& target, const Model& source) {
+  if (!target.spec.max_positions) {
+    target.notes.emplace_back(
+        "params.json has no max_seq_len: transformers and vLLM take 2048 tokens as the context, "
+        "unless config.json gets another max_position_embeddings (4096 for Llama 2)");
+  }
+  const auto file = tokenizer_file_in(source.path);
+  if (!file || file->filename() != "tokenizer.model" || !is_vocabulary_file(*file)) {
+    return;  // SentencePiece's file is one of Llama 2's, whose special tokens are the defaults
+  }
+  const Vocabulary vocabulary = read_vocabulary(source.path, target.spec.vocab_size);
+  append(target.notes, vocabulary.notes);
+  if (!vocabulary.present()) {
+    return;
+  }
+  Json config = parse_json_object(target.config_text, "config.json");
+  for (const auto& [role, id] : vocabulary.special_ids) {
+    config[role + "_token_id"] = id;
+  }
+  target.config_text = config.dump(2) + "\n";
+  const auto turn_end = std::ranges::find(vocabulary.tokens, "<|eot_id|>");
+  append(target.files, tokenizer_files_of(vocabulary, printable_path(*file),
+                                          {turn_end - vocabulary.tokens.begin()}));
+}
+
+void keep_gguf_origin(Target& target, const Model& source) {
+  target.files.push_back({std::string(kGgufMetadataFile), encode_gguf(lasting(*source.gguf))});
+  if (!has_tokenizer(*source.gguf)) {
+    return;
+  }
+  try {
+    append(target.files, tokenizer_files_of(*source.gguf));
+    const Vocabulary vocabulary = vocabulary_in(*source.gguf);
+    if (vocabulary.model == "gpt2" && (vocabulary.pre.empty() || vocabulary.pre == "default")) {
+      target.notes.emplace_back(
+          "tokenizer.ggml.pre names no split: tokenizer.json splits text as llama.cpp does without "
+          "one; if the original model's splits otherwise, copy that");
+    }
+  } catch (const Error& fault) {
+    target.notes.push_back(
+        fmt::format("no tokenizer is written: {}. Copy tokenizer.json (or tokenizer.model) and "
+                    "tokenizer_config.json of the original model into the result",
+                    fault.what()));
+  }
+}
+
 }  // namespace
 
 bool loaders_take_heads(const ModelSpec& spec) {
@@ -397,24 +445,11 @@ Target choose_target(const Model& source, const ModelSpec& grouped, Container co
                                                        : hugging_face_target(source, grouped);
 }
 
-void keep_gguf_origin(Target& target, const Model& source) {
-  target.files.push_back({std::string(kGgufMetadataFile), encode_gguf(lasting(*source.gguf))});
-  if (!has_tokenizer(*source.gguf)) {
-    return;
-  }
-  try {
-    append(target.files, tokenizer_files_of(*source.gguf));
-    const Vocabulary vocabulary = vocabulary_in(*source.gguf);
-    if (vocabulary.model == "gpt2" && (vocabulary.pre.empty() || vocabulary.pre == "default")) {
-      target.notes.emplace_back(
-          "tokenizer.ggml.pre names no split: tokenizer.json splits text as llama.cpp does without "
-          "one; if the original model's splits otherwise, copy that");
-    }
-  } catch (const Error& fault) {
-    target.notes.push_back(
-        fmt::format("no tokenizer is written: {}. Copy tokenizer.json (or tokenizer.model) and "
-                    "tokenizer_config.json of the original model into the result",
-                    fault.what()));
+void keep_origin(Target& target, const Model& source) {
+  if (source.gguf) {
+    keep_gguf_origin(target, source);
+  } else if (source.convention == Convention::kMeta) {
+    keep_meta_origin(target, source);
   }
 }
 

@@ -32,7 +32,7 @@ struct ResultFiles {
   std::string config_text = {};               ///< config.json; empty where it has none
   std::optional<GgufMetadata> gguf = {};      ///< of Container::kGguf
   std::vector<LoaderFile> loader_files = {};  ///< code, see choose_loader_code()
-  std::vector<NamedText> files = {};          ///< made from a GGUF file, see keep_gguf_origin()
+  std::vector<NamedText> files = {};          ///< see keep_origin()
   std::vector<std::string> left_out = {};     ///< companions of the source that are not copied
   std::vector<std::string> notes = {};        ///< for the user, about loading the result
 };
@@ -59,11 +59,13 @@ bool loaders_take_heads(const ModelSpec& spec);
 /// of a model with a language model inside.
 bool loaders_are_unknown(const ModelSpec& spec);
 
-// What a directory made from a GGUF file keeps of it: its tokenizer in Hugging Face's form, and all
-// of its metadata, so that a GGUF file made from the directory has them again.
+// What a Hugging Face directory made from a model of another convention keeps of it: its tokenizer
+// and special tokens in that form, and of a GGUF file all metadata, so that a GGUF file made from
+// the directory has them again.
 
-/// Adds the files of a directory that is made from `source`, a GGUF file. If the file's tokenizer
-/// has no other form, a note says why, and only the metadata are added.
-void keep_gguf_origin(Target& target, const Model& source);
+/// Adds the files of a directory that is made from `source`, and the special tokens of Meta's
+/// tokenizer to its config. A note says what has no other form. Throws kBadInput for a malformed
+/// tokenizer.
+void keep_origin(Target& target, const Model& source);
 
 }  // namespace regroup

@@ -102,6 +102,17 @@ void read_scaling(ModelSpec& spec, const ConfigReader& params) {
   }
 }
 
+// The context that a release was trained for, which Meta's code has and params.json has not. What
+// Llama 1 and 2 state is alike, and theirs differ.
+std::optional<std::int64_t> context_of(const ConfigReader& params) {
+  const auto stated = params.optional_count({"max_seq_len"});
+  const double theta = params.number_or({"rope_theta"}, 10000.0);
+  if (stated || theta != 500'000.0) {
+    return stated;
+  }
+  return params.flag_or({"use_scaled_rope"}, false) ? 131'072 : 8192;
+}
+
 void read_meta_rope(ModelSpec& spec, const ConfigReader& params) {
   spec.positions = PositionKind::kRope;
   spec.rope.theta = params.number_or({"rope_theta"}, 10000.0);
@@ -135,7 +146,7 @@ ModelSpec describe_meta(const Json& json, const Checkpoint& checkpoint, std::str
   spec.loaders_read_kv_heads = true;
   spec.intermediate_size = read_intermediate_size(params, spec.hidden_size);
   spec.vocab_size = read_vocab_size(params);
-  spec.max_positions = params.optional_count({"max_seq_len"});
+  spec.max_positions = context_of(params);
   spec.sliding_window = params.optional_count({"sliding_window"});
   read_meta_rope(spec, params);
   read_scaling(spec, params);

@@ -62,10 +62,15 @@ nlohmann::json json_of(const AddedToken& token);
 /// special_tokens_map.json names; empty for none. Throws kBadInput for malformed files.
 std::string named_token(const std::filesystem::path& directory, const std::string& role);
 
-// The tokenizer of a GGUF file as the files of a Hugging Face directory.
+// The tokenizer of a GGUF file, or of Meta's, as the files of a Hugging Face directory.
 
 /// tokenizer.json, tokenizer_config.json (special tokens, chat template) and generation_config.json
-/// (the ids that end a generation). Throws kBadInput like vocabulary_in() and tokenizer_json_of().
+/// (the ids that end a generation: the end of text, and `more_ends`, such as the end of a turn).
+/// Throws kBadInput like tokenizer_json_of().
+std::vector<NamedText> tokenizer_files_of(const Vocabulary& vocabulary, std::string_view where,
+                                          const std::vector<std::int64_t>& more_ends);
+
+/// The same of the vocabulary in GGUF metadata. Throws kBadInput also like vocabulary_in().
 std::vector<NamedText> tokenizer_files_of(const GgufMetadata& metadata);
 
 /// The tokenizer.json that gives the vocabulary's ids: normalizer, pre-tokenizer, model, decoder,

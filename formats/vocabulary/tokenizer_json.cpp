@@ -301,7 +301,8 @@ json tokenizer_config_of(const Vocabulary& vocabulary) {
   return config;
 }
 
-json generation_config_of(const Vocabulary& vocabulary, const GgufMetadata& metadata) {
+json generation_config_of(const Vocabulary& vocabulary,
+                          const std::vector<std::int64_t>& more_ends) {
   json config = json::object();
   for (const char* role : {"bos", "eos", "pad"}) {
     if (const auto id = vocabulary.special_id(role)) {
@@ -312,12 +313,10 @@ json generation_config_of(const Vocabulary& vocabulary, const GgufMetadata& meta
   if (config.contains("eos_token_id")) {
     ends.push_back(config["eos_token_id"]);
   }
-  // The other tokens that end a generation, such as the end of a turn.
-  for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
-    const auto id = metadata.count(key);
-    const bool known = id && *id < static_cast<std::int64_t>(vocabulary.tokens.size());
-    if (known && std::find(ends.begin(), ends.end(), json(*id)) == ends.end()) {
-      ends.push_back(*id);
+  for (const std::int64_t id : more_ends) {
+    if (id < std::ssize(vocabulary.tokens) &&
+        std::find(ends.begin(), ends.end(), json(id)) == ends.end()) {
+      ends.push_back(id);
     }
   }
   if (ends.size() > 1) {
@@ -391,12 +390,22 @@ json tokenizer_json_of(const Vocabulary& stored, std::string_view where) {
   return tokenizer;
 }
 
-std::vector<NamedText> tokenizer_files_of(const GgufMetadata& metadata) {
-  const Vocabulary vocabulary = vocabulary_in(metadata);
-  const json tokenizer = tokenizer_json_of(vocabulary, metadata.where());
+std::vector<NamedText> tokenizer_files_of(const Vocabulary& vocabulary, std::string_view where,
+                                          const std::vector<std::int64_t>& more_ends) {
+  const json tokenizer = tokenizer_json_of(vocabulary, where);
   return {{"tokenizer.json", text_of(tokenizer) + "\n"},
           {"tokenizer_config.json", text_of(tokenizer_config_of(vocabulary)) + "\n"},
-          {"generation_config.json", text_of(generation_config_of(vocabulary, metadata)) + "\n"}};
+          {"generation_config.json", text_of(generation_config_of(vocabulary, more_ends)) + "\n"}};
+}
+
+std::vector<NamedText> tokenizer_files_of(const GgufMetadata& metadata) {
+  std::vector<std::int64_t> more_ends;
+  for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
+    if (const auto id = metadata.count(key)) {
+      more_ends.push_back(*id);
+    }
+  }
+  return tokenizer_files_of(vocabulary_in(metadata), metadata.where(), more_ends);
 }
 
 }  // namespace regroup

@@ -168,6 +168,18 @@ json words_tokenizer(json vocab, const SortedJson& config, const std::string& un
 constexpr std::size_t kLongestToken = 1024;
 constexpr std::uint64_t kMostTokens = 200'000;  // Llama 4's, which splits text otherwise
 constexpr std::string_view kTextBegin = "<|begin_of_text|>", kTextEnd = "<|end_of_text|>";
+// The first special tokens of Llama 3, in the order of their ids, after those with a rank. (3.1 has
+// other names for some of the reserved ones.)
+constexpr std::array<std::string_view, 10> kSpecialOfLlama3{kTextBegin,
+                                                            kTextEnd,
+                                                            "<|reserved_special_token_0|>",
+                                                            "<|reserved_special_token_1|>",
+                                                            "<|reserved_special_token_2|>",
+                                                            "<|reserved_special_token_3|>",
+                                                            "<|start_header_id|>",
+                                                            "<|end_header_id|>",
+                                                            "<|reserved_special_token_4|>",
+                                                            "<|eot_id|>"};
 
 using Ranks = std::unordered_map<std::string, std::uint32_t>;
 
@@ -234,9 +246,11 @@ json tokenizer_of_ranks(const fs::path& file) {
     next = std::max<std::uint64_t>(next, rank + 1);
   }
   json tokenizer = bytes_tokenizer(std::move(vocab), merges_of_ranks(ranks), "llama-bpe", false);
-  tokenizer["added_tokens"] = {
-      entry_of(static_cast<std::int64_t>(next), std::string(kTextBegin)),
-      entry_of(static_cast<std::int64_t>(next + 1), std::string(kTextEnd))};
+  tokenizer["added_tokens"] = json::array();
+  for (std::uint64_t place = 0; place < kSpecialOfLlama3.size(); ++place) {
+    tokenizer["added_tokens"].push_back(
+        entry_of(static_cast<std::int64_t>(next + place), std::string(kSpecialOfLlama3[place])));
+  }
   tokenizer["post_processor"] = {
       {"type", "BertProcessing"}, {"cls", {kTextBegin, next}}, {"sep", {kTextEnd, next + 1}}};
   return tokenizer;

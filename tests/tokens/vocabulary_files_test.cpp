@@ -107,6 +107,7 @@ TEST_CASE("tiktoken's ranks are Llama 3's tokenizer", "[tokens]") {
         TokenIds{260, 257, 32, 257, 'd', 0xc3, 0xa9, 261});
   CHECK(document_of(directory / "tokenizer.model", "a a") == TokenIds{260, 'a', 258, 261});
   CHECK(open_tokenizer(directory.path().string())->id_of("<|begin_of_text|>") == 260);
+  CHECK(open_tokenizer(directory.path().string())->id_of("<|eot_id|>") == 269);
   const auto refusal = [&](const std::string& text) {
     put_file(directory / "tokenizer.model", text);
     return refusal_to_open(directory);

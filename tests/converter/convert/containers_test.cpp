@@ -332,6 +332,41 @@ TEST_CASE("Meta's directories become Hugging Face models", "[converter]") {
   CHECK_FALSE(model.spec.rope.interleaved);
 }
 
+// Meta's code has the special tokens and contexts, its files have not.
+TEST_CASE("a Llama 3 of Meta's keeps its special tokens and context", "[converter]") {
+  const TemporaryDirectory directory;
+  const fs::path source = directory / "llama";
+  fs::copy(golden("llama_meta"), source);
+  const std::int64_t ranks = open_model(source).spec.vocab_size - 10;
+  std::string lines;
+  for (std::int64_t byte = 0; byte < ranks; ++byte) {
+    lines += fmt::format("{} {}\n", base64_of(std::string(1, static_cast<char>(byte))), byte);
+  }
+  put_file(source / "tokenizer.model", lines);
+  const auto converted = [&](const std::string& name) {
+    convert(source, directory / name, {.kv_heads = {2}});
+    return Json::parse(bytes_of_file(directory / name / "config.json"));
+  };
+  const Json of_llama_2 = converted("llama 2");
+  CHECK_FALSE(of_llama_2.contains("max_position_embeddings"));
+  CHECK(of_llama_2["bos_token_id"] == ranks);
+  CHECK(of_llama_2["eos_token_id"] == ranks + 1);
+  Json params = Json::parse(bytes_of_file(source / "params.json"));
+  params["rope_theta"] = 500000.0;
+  put_file(source / "params.json", params.dump());
+  CHECK(converted("llama 3")["max_position_embeddings"] == 8192);
+  params["use_scaled_rope"] = true;
+  params["rope_scaling_factor"] = 8;
+  put_file(source / "params.json", params.dump());
+  CHECK(converted("llama 3.1")["max_position_embeddings"] == 131072);
+  const Json generation =
+      Json::parse(bytes_of_file(directory / "llama 3.1" / "generation_config.json"));
+  CHECK(generation["eos_token_id"] == Json::array({ranks + 1, ranks + 9}));
+  const Json tokenizer = Json::parse(bytes_of_file(directory / "llama 3.1" / "tokenizer.json"));
+  CHECK(tokenizer["model"]["vocab"]["<|eot_id|>"] == ranks + 9);
+  CHECK(tokenizer["post_processor"]["single"].size() == 2);  // begins a text, and ends none
+}
+
 TEST_CASE("pooling a GGUF file keeps all other tensors byte for byte", "[converter]") {
   const TemporaryDirectory directory;
   const fs::path source = golden("gguf") / "llama.gguf";
