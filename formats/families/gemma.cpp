@@ -83,8 +83,11 @@ double scale_at(const ConfigReader& config, std::string_view key) {
 ModelSpec describe_gemma(const ModelConfig& config) {
   ModelSpec spec = describe_llama_like(config, {.kv_heads = 16, .head_dim = 256});
   scale_like_gemma(spec);
-  // The weights were trained with the tanh form, which configs call "gelu".
-  spec.activation = Activation::kGeluTanh;
+  // The weights were trained with the tanh form, which the first configs call "gelu".
+  spec.activation = config.activation_or({"hidden_act"}, "gelu_pytorch_tanh");
+  if (spec.activation == Activation::kGeluErf) {
+    spec.activation = Activation::kGeluTanh;
+  }
   name_llama_tensors(spec, config, llama_biases(config), /*tied_by_default=*/true);
   return spec;
 }

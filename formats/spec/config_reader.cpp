@@ -428,8 +428,15 @@ RopeScaling read_scaling(const ConfigReader& given, const std::string& type, dou
   scaling.original_positions = scaling.kind == RopeScaling::Kind::kDynamic ? positions : original;
   scaling.low_frequency_factor = given.number_or({"low_freq_factor"}, 1.0);
   scaling.high_frequency_factor = given.number_or({"high_freq_factor"}, 4.0);
-  scaling.beta_fast = given.number_or({"beta_fast"}, 32.0);
-  scaling.beta_slow = given.number_or({"beta_slow"}, 1.0);
+  const auto unless_zero = [&](const char* key, double usual) {  // as transformers
+    const double stated = given.number_or({key}, usual);
+    if (stated < 0.0) {
+      throw_bad_input("{}: {} is {}, a positive number is needed", given.where(), key, stated);
+    }
+    return stated == 0.0 ? usual : stated;
+  };
+  scaling.beta_fast = unless_zero("beta_fast", 32.0);
+  scaling.beta_slow = unless_zero("beta_slow", 1.0);
   scaling.truncate = given.flag_or({"truncate"}, true);
   if (scaling.kind == RopeScaling::Kind::kYarn) {
     scaling.attention_factor = yarn_attention_factor(given, scaling.factor);

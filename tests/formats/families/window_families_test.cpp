@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <catch2/catch_test_macros.hpp>
+#include <fmt/format.h>
 
 #include "formats/families/family.h"
 #include "formats/families/gguf_model.h"
@@ -63,6 +64,15 @@ TEST_CASE("each family has its window in the layers that its config names", "[fo
   CHECK(changed_spec("olmo3", {{"sliding_window", "7"}}).sliding_window == 7);
 }
 
+TEST_CASE("Gemma's gelu is the tanh form, and other activations are what they say", "[formats]") {
+  const auto activation = [](const char* stated) {
+    return changed_spec("gemma", {{"hidden_act", stated}}).activation;
+  };
+  CHECK(activation(R"("gelu")") == Activation::kGeluTanh);
+  CHECK(activation("null") == Activation::kGeluTanh);
+  CHECK(activation(R"("silu")") == Activation::kSilu);
+}
+
 TEST_CASE("a Mistral with layer_types has its window in these layers, as Ministral", "[formats]") {
   const auto kinds = [](const char* types) {
     return kinds_in(changed_spec("mistral", {{"layer_types", types}, {"sliding_window", "8"}}));
@@ -88,6 +98,16 @@ TEST_CASE("only full layers of an OLMo-3 have scaled RoPE", "[formats]") {
                                      "original_max_position_embeddings": 8})"}});
   CHECK(older.not_computable.empty());
   CHECK(older.rope.scaling == spec.rope.scaling);
+  const auto with_beta = [](const char* beta) {
+    return changed_spec("olmo3", {{"rope_parameters", "null"},
+                                  {"rope_theta", "500000"},
+                                  {"rope_scaling", fmt::format(R"({{"rope_type": "yarn",
+                                     "factor": 4.0, "beta_slow": {},
+                                     "original_max_position_embeddings": 8}})",
+                                                               beta)}});
+  };
+  CHECK(with_beta("0").rope.scaling == spec.rope.scaling);  // as transformers
+  CHECK_THAT(refusal_of([&] { with_beta("-1"); }), is_bad_input("beta_slow", "positive"));
   REQUIRE(older.window_rope);
   CHECK(older.window_rope->scaling == RopeScaling{});
   CHECK(older.window_rope->theta == 500000.0);
