@@ -119,13 +119,18 @@ constexpr std::string_view kConfigFile = "config.json";
 // the new weights.
 bool is_weight_file(const fs::path& file) {
   const std::string name = file.filename().string();
-  constexpr std::array<std::string_view, 14> kSuffixes{
-      ".safetensors", ".index.json", ".bin",  ".pt",   ".pth", ".gguf",      ".h5",
-      ".msgpack",     ".tflite",     ".onnx", ".ckpt", ".npz", ".onnx_data", ".ot"};
+  constexpr std::array<std::string_view, 17> kSuffixes{
+      ".safetensors", ".index.json", ".bin",    ".pt",   ".pth",   ".gguf",
+      ".h5",          ".msgpack",    ".tflite", ".npz",  ".ot",    ".pb",
+      ".pdparams",    ".pdiparams",  ".keras",  ".nemo", ".engine"};
+  // Their files of data have more behind it: model.onnx_data, model.ckpt.data-00000-of-00001.
+  constexpr std::array<std::string_view, 2> kSeveralFiles{".onnx", ".ckpt"};
   return std::ranges::any_of(kSuffixes,
                              [&](std::string_view suffix) { return name.ends_with(suffix); }) ||
-         name.starts_with("consolidated") || name == kMetaParamsFile ||
-         name == "checklist.chk";  // checksums of the weights
+         std::ranges::any_of(kSeveralFiles,
+                             [&](std::string_view part) { return name.find(part) != name.npos; }) ||
+         name.starts_with("consolidated") || name.starts_with("openvino_model") ||
+         name == kMetaParamsFile || name == "checklist.chk";  // checksums of the weights
 }
 
 // Whether that is the model itself in one of its forms, or the state of a training, by its name.
