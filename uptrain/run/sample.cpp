@@ -8,6 +8,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
@@ -153,10 +154,13 @@ at::Tensor write_batch(const Transformer& model, std::int64_t batch, Sampling& s
   const SampleSettings& settings = sampling.settings;
   const ChatSettings* chat = settings.chat ? &*settings.chat : nullptr;
   KvCache cache = model.make_cache({.batch = batch, .capacity = settings.context});
-  std::vector<at::Tensor> tokens{beginning(model.spec().vocab_size, batch, sampling)};
+  const at::Tensor begin = beginning(model.spec().vocab_size, batch, sampling);
+  // All at once: what stays from each step would lie where the next step needs the whole room.
+  const at::Tensor tokens = at::empty({batch, settings.context}, at::kLong);
+  tokens.narrow(1, 0, begin.size(1)).copy_(begin);
   std::vector<Writer> writers(static_cast<std::size_t>(batch), Writer(chat, sampling.ends));
-  at::Tensor logits = read_tokens(model, tokens[0].to(settings.device), cache, settings.context);
-  for (std::int64_t length = tokens[0].size(1); length < settings.context; ++length) {
+  at::Tensor logits = read_tokens(model, begin.to(settings.device), cache, settings.context);
+  for (std::int64_t length = begin.size(1); length < settings.context; ++length) {
     throw_if_stopped(stop, "interrupted; nothing was left behind");
     at::Tensor next =
         draw(logits, settings.temperature, sampling.generator, chat != nullptr ? chat->min_p : 0.0);
@@ -164,14 +168,14 @@ at::Tensor write_batch(const Transformer& model, std::int64_t batch, Sampling& s
     for (std::size_t row = 0; row < writers.size(); ++row) {
       ids[row] = writers[row].next(ids[row]);
     }
-    tokens.push_back(next);
+    tokens.narrow(1, length, 1).copy_(next);
     if (length + 1 < settings.context) {
       logits = read_tokens(model, next.to(settings.device), cache, 1);
     }
     call_if_given(sampling.progress, sampling.done + batch * (length + 1));
   }
   sampling.done += batch * settings.context;
-  return at::cat(tokens, 1);
+  return tokens;
 }
 
 void pass_on(const at::Tensor& tokens, const SequenceSink& sink) {
