@@ -188,7 +188,8 @@ void add_load_options(Command command, BenchDecodeOptions& options) {
   add_counts(command, "--batch", options.batches, "sequences at a time, such as 1,8",
              {1, kMostBatch});
   add_counts(command, "--context", options.contexts,
-             "tokens in the cache when decoding begins, such as 512,2k", {1, kMostContext});
+             "tokens per sequence in the KV cache when decoding begins, such as 512,2k",
+             {1, kMostContext});
   add_count(command, "--tokens", options.load.tokens, "tokens to decode in each round",
             {1, kMostContext});
   add_count(command, "--rounds", options.load.rounds, "rounds; the median is reported",

@@ -70,13 +70,15 @@ void add_calibrate_command(Command program, Console& console) {
   auto options = std::make_shared<CalibrateOptions>();
   Command command = add_whole_command(program, "calibrate");
   command.add_option("model", options->model, "model directory").required();
-  command.add_option("--data", options->data, "token file: raw ids, llm.c, or numpy");
+  command.add_option("--data", options->data,
+                     "token file: raw ids, llm.c, numpy, or Megatron's .bin with its .idx");
   add_text_input(command, options->text, "instead of --data: text files or JSON lines");
-  command.add_option("-o,--output", options->output, "statistics file to make").required();
-  add_count(
-      command, "--context", options->convert.refit.context,
-      "tokens in a window (default: 512, for encoders 128, or the model's positions if fewer)",
-      {2, kMostContext});
+  command.add_option("-o,--output", options->output, "statistics file to make; must not exist yet")
+      .required();
+  add_count(command, "--context", options->convert.refit.context,
+            "tokens in a window of text (default: 512, for encoders 128, or the model's positions "
+            "if fewer)",
+            {2, kMostContext});
   add_count(command, "--max-tokens", options->settings.max_tokens, "read about this many tokens");
   add_count(command, "--batch", options->settings.batch, "windows at a time", {1, kMostBatch});
   command.add_option("--device", options->convert.device, "cpu, cuda or cuda:N");

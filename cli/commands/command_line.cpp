@@ -49,7 +49,7 @@ std::vector<OptionFacts> facts_of_option(const CLI::Option& option, const std::s
     if (facts.value == "TEXT" && !contains(kWords, option.get_name())) {
       facts.value = "PATH";
     }
-    facts.choices = choices_in(type);
+    facts.choices = type == "BOOLEAN" ? std::vector<std::string>{"on", "off"} : choices_in(type);
     if (facts.description.find("(default") == std::string::npos) {
       facts.default_value = option.get_default_str();
     }

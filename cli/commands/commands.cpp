@@ -9,12 +9,12 @@ namespace {
 
 constexpr std::array kWhole = std::to_array<WholeProgramCommand>({
     {"bench", "Measure how fast a model trains and decodes on this machine"},
-    {"calibrate", "Measure the inputs of a model's attention, for convert --calibration"},
+    {"calibrate", "Measure the inputs of a model's attention layers, for convert --calibration"},
     {"eval", "Measure the loss and perplexity of a model on a text"},
     {"init", "Make a model with random weights for a config.json, to train from scratch"},
     {"sample", "Let a model continue a prompt, or write text to calibrate with"},
     {"teach", "Store a teacher's predictions, for uptrain --teacher-logits"},
-    {"uptrain", "Train a converted model for a fraction of its pretraining, to recover quality"},
+    {"uptrain", "Train a converted model for a share of its pretraining, to recover quality"},
     {"completions", "Print a script that completes regroup's commands and options in a shell"},
     {"manual", "Print the manual page, for man"},
 });

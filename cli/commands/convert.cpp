@@ -95,7 +95,7 @@ void check_arguments(const ConvertOptions& options) {
   if (options.measure && options.calibration.empty()) {
     throw_usage(
         "--measure needs --calibration: it measures heads with the statistics of a text; regroup "
-        "calibrate {} --data TOKENS -o stats.safetensors makes them",
+        "calibrate {} --data FILE -o stats.safetensors makes them",
         printable(options.source, 0));
   }
 }

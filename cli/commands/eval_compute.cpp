@@ -335,14 +335,16 @@ void add_eval_command(Command program, Console& console) {
   command.add_option("--data", options->data,
                      "token file: raw ids, llm.c, numpy, or Megatron's .bin with its .idx");
   add_text_input(command, options->text, "instead of --data: text files or JSON lines");
-  add_counts(command, "--context", options->contexts,
-             "tokens in a window (default: 1024, or fewer where the model declares fewer positions "
-             "or was uptrained on shorter sequences); several, as in 128,256,512, give a table",
-             {1, kMostContext});
+  add_counts(
+      command, "--context", options->contexts,
+      "tokens in a window of text; several, such as 128,256,512, give a table (default: 1024, "
+      "or fewer where the model declares fewer positions or was uptrained on shorter windows)",
+      {1, kMostContext});
   add_document_options(command, options->documents);
   add_count(command, "--batch", options->batch,
-            "windows at a time (default: 8, fewer if longer than 1,024 tokens)", {1, kMostBatch});
-  add_count(command, "--max-tokens", options->max_tokens, "stop after about this many tokens");
+            "windows at a time (default: 8, fewer if longer than 1024 tokens)", {1, kMostBatch});
+  add_count(command, "--max-tokens", options->max_tokens,
+            "read about this many tokens (default: all)");
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
   add_word(command, "--dtype", options->precision, "dtype to compute in", kPrecisions,
            parse_precision);

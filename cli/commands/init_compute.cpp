@@ -54,13 +54,13 @@ void add_init_command(Command program, Console& console) {
       .required();
   add_count(command, "--seed", options->seed,
             "seed of the weights; the same seed gives the same bytes", kAnySeed);
-  add_word(command, "--dtype", options->dtype, "store the weights as this type", kDtypes);
+  add_word(command, "--dtype", options->dtype, "store the weights in this dtype", kDtypes);
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
       "Example: regroup init config.json untrained --seed 1\n"
       "Initialises as GPT-2: weights are normal with the config's initializer_range (or 0.02) as\n"
       "standard deviation, smaller for outputs into the residual stream; norms 1, biases 0.\n"
-      "regroup uptrain untrained --data FILE --steps N --output OUT trains it.");
+      "regroup uptrain untrained --data FILE --steps N --output OUTPUT trains it.");
   command.on_run([options, &console] { with_torch_errors([&] { run_init(*options, console); }); });
 }
 

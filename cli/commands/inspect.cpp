@@ -157,9 +157,9 @@ void run_inspect(const InspectOptions& options, const Console& console) {
 void add_page_options(Command command, InspectOptions& options) {
   command.add_option("--html", options.html, "write a page with charts to this file");
   command.add_option("--conversion", options.conversion,
-                     "the output of `convert --json`, for the energy that layers keep");
+                     "the output of convert --json, for the energy that layers keep");
   command.add_option("--run", options.run,
-                     "an uptraining run, for its curves (default: PATH.run, if it exists)");
+                     "an uptraining run, for its curves (default: MODEL.run, if it exists)");
 }
 
 }  // namespace
@@ -171,7 +171,7 @@ void add_inspect_command(Command program, Console& console) {
   command.add_option("model", options->path, "model directory, index, or one weight file")
       .required();
   command.add_option("--layout", options->layout,
-                     "a file that describes an architecture that regroup does not support");
+                     "layout file, which describes an architecture that regroup does not support");
   command.add_flag("--layers", options->layers, "list every layer: heads, parameters, cache");
   command.add_flag("--tensors", options->tensors, "list every tensor");
   command.add_flag("--stats", options->stats, "read every tensor: norm, range, NaN and infinities");
@@ -179,10 +179,9 @@ void add_inspect_command(Command program, Console& console) {
                      "only names that match this pattern, such as '*.k_proj.*'");
   command.add_option("--sort", options->choice.sort, "order of --tensors and --stats")
       .one_of({"shard", "name", "bytes"});
-  add_count(command, "--context", options->load.context, "tokens to count the KV cache for",
+  add_count(command, "--context", options->load.context, "tokens per sequence in the KV cache",
             {1, kMostContext});
-  add_count(command, "--batch", options->load.batch, "sequences to count the KV cache for",
-            {1, kMostBatch});
+  add_count(command, "--batch", options->load.batch, "sequences in the KV cache", {1, kMostBatch});
   command.add_flag("--json", options->json, "report as JSON");
   add_page_options(command, *options);
   command.footer(

@@ -77,7 +77,7 @@ void add_plan_command(Command program, Console& console) {
   add_word(command, "--cache-dtype", options->question.cache_dtype,
            "dtype of keys and values (default: that of the weights)", kCacheDtypes);
   command.add_option("--layout", options->layout,
-                     "a file that describes an architecture that regroup does not support");
+                     "layout file, which describes an architecture that regroup does not support");
   command.add_flag("--json", options->json, "report as JSON");
   command.add_option("--html", options->html, "write a page with charts to this file");
   command.footer(

@@ -63,7 +63,7 @@ void add_plot_command(Command program, Console& console) {
       .required();
   command
       .add_option("-o,--output", options->output,
-                  "file to write: .svg for one chart, .html for a page of all")
+                  "file to make: .svg for one chart, .html for a page of all")
       .required();
   command.add_option("--chart", options->chart, "for .svg: which chart (default: loss)")
       .one_of({"loss", "learning-rate", "gradient-norm", "speed"});

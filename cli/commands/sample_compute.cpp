@@ -191,7 +191,8 @@ void add_sample_command(Command program, Console& console) {
   SampleSettings& settings = options->settings;
   Command command = add_whole_command(program, "sample");
   command.add_option("model", options->model, "model directory").required();
-  command.add_option("-o,--output", options->output, "token file to make: X.bin, with X.idx");
+  command.add_option("-o,--output", options->output,
+                     "token file to make: X.bin, with X.idx; must not exist yet");
   command
       .add_option("--prompt", options->prompt,
                   "text that the model answers, or continues if it has no chat template of a known "
@@ -209,12 +210,12 @@ void add_sample_command(Command program, Console& console) {
   command.add_option("--tokenizer", options->tokenizing.tokenizer,
                      "the tokenizer, as in regroup tokenize (default: the model's)");
   add_count(command, "--tokens", settings.tokens,
-            "tokens to write, in whole sequences (default: 131072; with --prompt, at most 128)");
+            "tokens to write, in whole windows (default: 131072; with --prompt, at most 128)");
   add_count(command, "--context", settings.context,
-            "tokens in a sequence (default: 512, or the model's positions if fewer)",
+            "tokens in a window of text (default: 512, or the model's positions if fewer)",
             {2, kMostContext});
   add_count(command, "--batch", settings.batch,
-            "sequences at a time (default: up to 128, on a GPU up to 1024, by the memory)",
+            "windows at a time (default: up to 128, on a GPU up to 1024, by the memory)",
             {1, kMostBatch});
   add_number(command, "--temperature", settings.temperature,
              "softmax temperature that tokens are drawn at (default: 1; with --prompt, 0.7, and 0 "
@@ -222,7 +223,7 @@ void add_sample_command(Command program, Console& console) {
              {0.0, 100.0});
   add_count(command, "--seed", settings.seed, "seed of the draws", kAnySeed);
   add_count(command, "--first-token", settings.first_token,
-            "the token that each sequence begins with (default: the config's bos_token_id, or "
+            "id of the token that each window begins with (default: the config's bos_token_id, or "
             "else its eos_token_id, or else none)",
             kAnyToken);
   add_word(command, "--dtype", options->precision, kFasterPrecision, kPrecisions, parse_precision);

@@ -82,7 +82,7 @@ void add_window_options(Command command, TeachOptions& options) {
   UptrainSettings& run = options.settings.run;
   command
       .add_option("--data", options.data,
-                  "token files, the same as for uptrain: FILE or FILE:WEIGHT")
+                  "token files, the same as for uptrain: PATH or PATH:WEIGHT")
       .required()
       .default_text("");
   add_document_options(command, options.documents);
@@ -90,7 +90,7 @@ void add_window_options(Command command, TeachOptions& options) {
   add_count(command, "--seed", run.seed, "seed of the data order, the same as for uptrain",
             kAnySeed);
   add_count(command, "--windows", options.settings.windows,
-            "sequences to compute, from the first of the run: its steps times --batch times "
+            "windows to compute, from the first of the run: its steps times --batch times "
             "--accumulate (default: one epoch)");
   add_task_options(command, run.task, "what the model was pretrained on");
 }
@@ -113,7 +113,7 @@ void add_teach_command(Command program, Console& console) {
   add_word(command, "--dtype", run.precision, "dtype to compute in", kPrecisions, parse_precision);
   command.add_option("--device", options->device, "cpu, cuda or cuda:N");
   add_threads_option(command, options->threads);
-  command.add_flag("--dry-run", options->dry_run, "show the plan and do nothing");
+  command.add_flag("--dry-run", options->dry_run, "show the plan and write nothing");
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
       "Example: regroup teach Llama-2-7b-hf --data corpus.bin --windows 100000 -o answers\n"

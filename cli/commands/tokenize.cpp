@@ -227,9 +227,8 @@ void add_tokenize_command(Command program, Console& console) {
           "merges.txt, vocab.txt, a model directory that holds one of them, a GGUF file, or bytes")
       .required();
   command
-      .add_option(
-          "-o,--output", options->settings.output,
-          "file to write: .bin, which gets an .idx of the same name, or .npy; must not exist yet")
+      .add_option("-o,--output", options->settings.output,
+                  "token file to make: X.bin, with X.idx, or X.npy; must not exist yet")
       .required();
   command
       .add_option("--format", options->layout,

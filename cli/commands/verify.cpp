@@ -168,7 +168,7 @@ void add_verify_command(Command program, Console& console) {
   command.add_option("--calibration", options->calibration,
                      "statistics that the conversion used, if any");
   command.add_option("--layout", options->layout,
-                     "a file that describes an architecture that regroup does not support");
+                     "layout file, which describes an architecture that regroup does not support");
   add_logits_options(command, options->logits);
   command.add_flag("--json", options->json, "report as JSON");
   command.add_option("--html", options->html, "write the report as a page to this file");
@@ -178,10 +178,10 @@ void add_verify_command(Command program, Console& console) {
       "v.html\n"
       "Untouched tensors are compared with the source's; pooled and reordered ones, config,\n"
       "slopes and metadata with a conversion computed again. Exits with 5 if anything differs.\n"
-      "Tensors that were refitted, or solved with the statistics of convert --text, cannot be\n"
-      "computed again and are compared with the checksums recorded when they were written. "
-      "--logits only reports: fewer kv heads do change what a model\n"
-      "predicts. Of a result that was trained since, nothing else is compared.");
+      "Tensors that were trained, or solved on a GPU or from statistics that were not kept,\n"
+      "cannot be computed again and are compared with the checksums recorded when they were\n"
+      "written. --logits only reports: fewer kv heads do change what a model predicts. Of a\n"
+      "result that was trained since, nothing else is compared.");
   command.on_run([options, &console] { run_verify(*options, console); });
 }
 

@@ -8,11 +8,11 @@ namespace regroup {
 void add_logits_options(Command command, LogitsOptions& options) {
   command.add_flag("--logits", options.enabled,
                    "run both models on tokens and report how much their predictions differ");
-  command.add_option("--data", options.data, "a token file (default: random tokens)");
+  command.add_option("--data", options.data, "token file (default: random tokens)");
   add_count(command, "--context", options.context,
-            "tokens in a window (default: 512, or the model's positions if fewer)",
+            "tokens in a window of text (default: 512, or the model's positions if fewer)",
             {2, kMostContext});
-  add_count(command, "--max-tokens", options.max_tokens, "tokens to read");
+  add_count(command, "--max-tokens", options.max_tokens, "read about this many tokens");
   command.add_option("--device", options.device, "cpu, cuda or cuda:N");
   add_threads_option(command, options.threads);
 }

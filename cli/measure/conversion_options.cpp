@@ -82,17 +82,18 @@ void add_common_options(Command command, ConvertOptions& options) {
   add_size(command, "--max-shard-size", options.request.max_shard_bytes,
            "split the weights into files of at most this size, such as 2GB")
       .default_text("5GB");
-  command.add_flag("--dry-run", options.dry_run, "show what would be done and write nothing");
+  command.add_flag("--dry-run", options.dry_run, "show the plan and write nothing");
   command.add_flag("--json", options.json, "report as JSON");
 }
 
 void add_form_options(Command command, ConvertOptions& options) {
   ConversionRequest& request = options.request;
   command.begin_group("Form of the result");
-  command.add_option("--target", request.target,
-                     "architecture to write: same; expanded (every kv head stored once per query "
-                     "head, for loaders without grouped heads); auto (one that computes the same "
-                     "and whose loaders support grouped heads); or its name");
+  command.add_option(
+      "--target", request.target,
+      "architecture to write: same; auto (one that computes the same and whose loaders, "
+      "such as vLLM, support grouped heads); expanded (every kv head stored once per "
+      "query head, for loaders without grouped heads); or its name");
   add_word(command, "--positions", request.positions,
            "keep, or alibi: replace the model's positions by ALiBi slopes (needs uptraining "
            "afterwards)",
@@ -104,24 +105,25 @@ void add_form_options(Command command, ConvertOptions& options) {
            "the source's, or gguf for an output named .gguf)",
            kContainers);
   add_word(command, "--dtype", request.dtype,
-           "store floating-point tensors as this type (q8_0: only matrices, only in GGUF)",
+           "store floating-point tensors in this dtype (q8_0: only matrices, only in GGUF)",
            kDtypes);
-  add_word(command, "--loader", request.loader,
-           "code written next to the weights, for families whose stock loaders do not support "
-           "grouped heads: transformers (for trust_remote_code, also in place of the model's own "
-           "code), none, or auto (transformers, if the model has no code of its own)",
-           kLoaders);
+  add_word(
+      command, "--loader", request.loader,
+      "Python code written next to the weights, for families whose class in transformers does "
+      "not support the result's heads: transformers (for trust_remote_code, also in place of "
+      "the model's own code), none, or auto (transformers, if the model has no code of its own)",
+      kLoaders);
   command.add_flag("--skip-logits-check", options.skip_logits_check,
                    "do not check by computing that a result in another form gives the same logits");
   command.add_option("--layout", options.layout,
-                     "a file that describes an architecture that regroup does not support");
+                     "layout file, which describes an architecture that regroup does not support");
 }
 
 void add_pooling_options(Command command, ConvertOptions& options) {
   command.begin_group("How heads are pooled");
   command.add_option(
       "--attention", options.attention,
-      "encoder-decoders: which attentions to group, a list of self, cross and encoder");
+      "encoder-decoders: which attention layers to group, a list of self, cross and encoder");
   add_word(command, "--pool", options.request.pooling.method,
            "how a group of heads becomes one: mean; first or random (one of them); lowrank "
            "(new heads, computed to lose least) (default: mean; with --text, lowrank)",
@@ -183,55 +185,57 @@ void add_text_options(Command command, ConvertOptions::Text& options) {
       .add_option(
           "--effort", options.effort,
           "how much --text and --sample train: quick (on 32k tokens, a sixth of the time), normal "
-          "(on 256k), thorough (on 512k, each attention by itself before), each on four times as "
-          "many for a small encoder, or a number of tokens, such as 4M")
+          "(on 256k), thorough (on 512k, each attention layer by itself first), each on four times "
+          "as many for a small encoder, or a number of tokens, such as 4M")
       .value_name("quick|normal|thorough|COUNT");
   add_number(
       command, "--own-text", options.own_share,
       "share of the text that the source writes itself, as chats if its chat template is of a "
-      "known form: it keeps abilities that the given text does not show (default: 0.5; 0 "
-      "for sources that do not write text)",
+      "known form: it keeps abilities that the given text does not show; in the report, 'on own "
+      "text' is the KL divergence from the source on such text (default: 0.5; 0 for sources that "
+      "do not write text)",
       {0.0, 0.9});
-  command.add_flag(
-      "--resume", options.resume,
-      "go on with a distillation that was stopped; all other options must be the same");
-  add_count(command, "--distill-steps", options.distill_steps,
-            "steps that train all pooled attentions together to predict what the source predicts "
-            "(default: by --effort; 0: none)",
-            {0, kMostCount});
+  command.add_flag("--resume", options.resume,
+                   "continue a distillation that was stopped; all other options must be the same");
+  add_count(
+      command, "--distill-steps", options.distill_steps,
+      "steps that train all pooled attention layers together to predict what the source predicts "
+      "(default: by --effort; 0: none)",
+      {0, kMostCount});
   add_number(command, "--distill-lr", options.distill_rate,
              "learning rate of these steps, relative to the size of the weights (default: found by "
              "short trials; for fewer than 128 steps, 0.006)",
              {0.0, 10.0, /*least_allowed=*/false});
   add_number(command, "--distill-attention", options.distill_attention,
-             "weight of the relative squared error of each attention's output in these steps "
+             "weight of the relative squared error of each attention layer's output in these steps "
              "(default: 0; for models that cannot predict, 1)",
              {0.0, 1e6});
 }
 
 // Options of the steps after pooling.
 void add_refit_options(Command command, ConvertOptions::Refit& options) {
-  command.begin_group("Refitting each attention by itself");
+  command.begin_group("Refitting each attention layer by itself");
   command
-      .add_option("--refit", options.data,
-                  "token file: after pooling, train each attention by itself to reproduce the "
-                  "output of the source's on this text")
+      .add_option(
+          "--refit", options.data,
+          "token file: after pooling, train each attention layer by itself to reproduce the "
+          "output of the source's on this text")
       .excludes("--text");
   add_count(command, "--refit-steps", options.steps,
-            "steps for each attention (default: 200; with --text, by --effort; 0: none)",
+            "steps for each attention layer (default: 200; with --text, by --effort; 0: none)",
             {0, kMostCount});
   add_count(command, "--refit-batch", options.batch,
-            "windows in a step (default: 2; for encoders, 1,024 tokens together, at most 16)",
+            "windows in a step (default: 2; for encoders, 1024 tokens together, at most 16)",
             {1, kMostBatch});
   add_count(command, "--refit-tokens", options.max_tokens,
             "read about this many tokens of the text (default: 131072; with --text, by --effort)");
-  add_count(
-      command, "--refit-context", options.context,
-      "tokens in a window (default: 512, for encoders 128, or the model's positions if fewer)",
-      {2, kMostContext});
+  add_count(command, "--refit-context", options.context,
+            "tokens in a window of text (default: 512, for encoders 128, or the model's positions "
+            "if fewer)",
+            {2, kMostContext});
   add_number(command, "--refit-lr", options.learning_rate,
              "learning rate of these steps, relative to the size of the weights (default: found "
-             "for each attention by short trials)",
+             "for each attention layer by short trials)",
              {0.0, 10.0, /*least_allowed=*/false});
 }
 

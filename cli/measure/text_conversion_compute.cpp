@@ -434,7 +434,7 @@ std::string work_on(const PreparedText& text, const ConvertOptions& options) {
   const std::string refit =
       options.refit.data.empty()
           ? ""
-          : fmt::format("; refitting: {} steps for each attention", options.refit.steps);
+          : fmt::format("; refitting: {} steps for each attention layer", options.refit.steps);
   const std::string distillation =
       text.distill_steps == 0 ? "" : fmt::format("; distillation: {} steps", text.distill_steps);
   const std::string own =

@@ -42,10 +42,11 @@ std::string calibration_of(const ConversionRecord& record) {
 
 std::string refit_of(const ConversionRecord& record) {
   const auto& refit = record.refit.value;
-  return refit ? fmt::format("{} steps of {} tokens on each attention, on a text of {} tokens",
-                             count_of(refit->steps), count_of(refit->tokens_per_step),
-                             count_of(refit->tokens))
-               : "none";
+  return refit
+             ? fmt::format("{} steps of {} tokens on each attention layer, on a text of {} tokens",
+                           count_of(refit->steps), count_of(refit->tokens_per_step),
+                           count_of(refit->tokens))
+             : "none";
 }
 
 std::string distillation_of(const ConversionRecord& record) {

@@ -73,8 +73,9 @@ std::string refitted_in_vain(const std::vector<LayerReport>& layers) {
     return layer.refinement && layer.refinement->error_after < layer.refinement->error_before;
   };
   return std::ranges::any_of(layers, refitted) && std::ranges::none_of(layers, helped)
-             ? "--refit changed nothing: no attention came closer to the source's on the held-out "
-               "tenth of the text; more text (--refit-tokens) or a smaller --refit-lr may help"
+             ? "--refit changed nothing: no attention layer came closer to the source's on the "
+               "held-out tenth of the text; more text (--refit-tokens) or a smaller --refit-lr may "
+               "help"
              : "";
 }
 

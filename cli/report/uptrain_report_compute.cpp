@@ -153,12 +153,12 @@ void add_ranks(Facts& facts, const UptrainPlan& plan) {
   constexpr double kLink = 50e9;  // bytes per second, as a network of 400 Gbit/s has them
   facts.emplace_back(
       "ranks",
-      fmt::format(
-          "{}{}, each {} of a step's {} batches of {}", settings.ranks,
-          settings.sequence_ranks == 1
-              ? ""
-              : fmt::format(" in groups of {} that share sequences", settings.sequence_ranks),
-          settings.accumulation / settings.shares(), settings.accumulation, settings.batch));
+      fmt::format("{}{}, each {} of a step's {} batches of {}", settings.ranks,
+                  settings.sequence_ranks == 1
+                      ? ""
+                      : fmt::format(" in groups of {} that share windows", settings.sequence_ranks),
+                  settings.accumulation / settings.shares(), settings.accumulation,
+                  settings.batch));
   facts.emplace_back("shard", sharding_text(plan));
   facts.emplace_back(
       "traffic",

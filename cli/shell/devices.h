@@ -43,8 +43,7 @@ inline const std::vector<std::string> kPrecisions{"fp32", "bf16"};
 void warn_of_precision(Precision precision, c10::Device device, const Console& console);
 
 /// The help of an option that precision_or_fast() completes.
-inline constexpr const char* kFasterPrecision =
-    "dtype to compute in: fp32 or bf16 (default: the faster)";
+inline constexpr const char* kFasterPrecision = "dtype to compute in (default: the faster)";
 
 /// What was chosen, or else what `device` computes faster. Warns as above.
 Precision precision_or_fast(std::optional<Precision> chosen, c10::Device device,

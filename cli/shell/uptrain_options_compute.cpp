@@ -30,8 +30,8 @@ constexpr std::int64_t kUsualEvaluation = 65'536;
 void add_length_options(Command command, UptrainOptions& options) {
   UptrainSettings& settings = options.settings;
   command.begin_group("Length");
-  add_number(command, "--alpha", settings.alpha, "fraction of the pretraining to repeat, e.g. 0.05",
-             {0.0, 100.0, false});
+  add_number(command, "--alpha", settings.alpha,
+             "share of the pretraining to train for, such as 0.05", {0.0, 100.0, false});
   add_count(command, "--pretrain-steps", settings.pretrain_steps,
             "steps the model was pretrained for");
   add_count(command, "--pretrain-tokens", settings.pretrain_tokens,
@@ -50,13 +50,12 @@ void add_schedule_options(Command command, UptrainSettings& settings) {
       "learning rate schedule: cosine, wsd (warm-up, stable, decay), constant, or inverse-sqrt "
       "(T5's)",
       {"cosine", "wsd", "constant", "inverse-sqrt"}, parse_lr_schedule);
-  add_number(
-      command, "--lr", settings.learning_rate,
-      "peak learning rate, or factor of the schedule inverse-sqrt (default: the best in short "
-      "trials; in runs shorter than 16 steps, 2e-4; inverse-sqrt: 1)",
-      {0.0, 10.0, false});
+  add_number(command, "--lr", settings.learning_rate,
+             "peak learning rate, or factor of the schedule inverse-sqrt (default: found by short "
+             "trials; in runs shorter than 16 steps, 2e-4; inverse-sqrt: 1)",
+             {0.0, 10.0, false});
   add_number(command, "--min-lr-ratio", settings.min_learning_rate_ratio,
-             "cosine, wsd: final learning rate as a fraction of the peak", {0.0, 1.0});
+             "cosine, wsd: final learning rate as a share of the peak", {0.0, 1.0});
   add_count(command, "--warmup", settings.warmup_steps,
             "warm-up steps (default: 2 % of the steps; inverse-sqrt: none)", kStepsOrNone);
   add_count(command, "--decay-steps", settings.decay_steps,
@@ -71,16 +70,19 @@ void add_recipe_options(Command command, UptrainSettings& settings) {
   add_optimizer_options(command, settings);
   add_schedule_options(command, settings);
   add_number(command, "--weight-decay", settings.optimizer.weight_decay,
-             "weight decay; not applied to norms and biases (default: 0.1; adafactor: 0)",
+             "weight decay; not applied to norms and biases (default: 0.1; Adafactor: 0)",
              {0.0, 10.0});
   add_number(command, "--beta1", settings.optimizer.beta1, "AdamW: decay rate of the first moment",
              {0.0, 0.999999});
   add_number(command, "--beta2", settings.optimizer.beta2, "AdamW: decay rate of the second moment",
              {0.0, 0.999999});
   add_number(command, "--epsilon", settings.optimizer.epsilon,
-             "AdamW: added to the root of the second moment", {1e-20, 1.0});
-  command.add_option("--scale-by-parameter", settings.optimizer.scale_by_parameter,
-                     "Adafactor: multiply the learning rate by the size of each tensor's weights");
+             "AdamW: added to the root of the second moment", {1e-20, 1.0})
+      .default_text("1e-8");
+  command
+      .add_option("--scale-by-parameter", settings.optimizer.scale_by_parameter,
+                  "Adafactor: multiply the learning rate by the size of each tensor's weights")
+      .default_text("on");
   add_number(command, "--clip", settings.max_gradient_norm,
              "clip gradients to this norm; 0: no clipping", {0.0, 1e9});
   add_count(command, "--seed", settings.seed, "seed of the data order", kAnySeed);
@@ -96,7 +98,7 @@ void add_teacher_options(Command command, TeacherSettings& teacher) {
   add_number(command, "--temperature", teacher.distillation.temperature,
              "softmax temperature of teacher and model in the distillation loss", {0.01, 100.0});
   add_word(command, "--teacher-dtype", teacher.precision,
-           "dtype that the teacher computes in: fp32 or bf16 (default: as --dtype)", kPrecisions,
+           "dtype that the teacher computes in (default: as --dtype)", kPrecisions,
            parse_precision);
   command.add_option(
       "--teacher-logits", teacher.logits,
@@ -105,7 +107,7 @@ void add_teacher_options(Command command, TeacherSettings& teacher) {
                    "accept --teacher-logits of any model with this vocabulary, not only of the "
                    "source");
   add_number(command, "--distill-attention", teacher.attention_weight,
-             "weight of the relative squared error of each attention's output against the "
+             "weight of the relative squared error of each attention layer's output against the "
              "teacher's, added to the loss",
              {0.0, 1000.0})
       .default_text("");
@@ -130,7 +132,7 @@ void add_run_options(Command command, UptrainOptions& options) {
             "--shard full: copies of the weights, each on as many ranks (default: 1)",
             {2, 1U << 20});
   add_count(command, "--sequence-parallel", settings.sequence_ranks,
-            "several ranks: share each sequence by this many, for long contexts (default: 1)",
+            "several ranks: this many share each window, for long contexts (default: 1)",
             {1, 1U << 20});
   command.add_option("--device", options.device, "cpu, cuda or cuda:N");
   add_threads_option(command, options.threads);
@@ -159,10 +161,10 @@ void add_run_options(Command command, UptrainOptions& options) {
           "continue an earlier run for the same output; --resume=auto: begin a new run if there is "
           "none, do nothing if the output is complete")
       .one_of({"yes", "auto"});
-  command.add_flag("--dry-run", options.dry_run, "show the plan and do nothing");
+  command.add_flag("--dry-run", options.dry_run, "show the plan and write nothing");
   add_count(command, "--ranks", options.planned_ranks, "plan for this many ranks", {2, 1U << 20});
   add_count(command, "--ranks-per-machine", options.planned_ranks_per_machine,
-            "of --ranks, those that share the memory of a host (default: all)", {1, 1U << 20});
+            "of --ranks, those that share the memory of a machine (default: all)", {1, 1U << 20});
   command.add_flag("--json", options.json, "report as JSON");
 }
 
@@ -188,10 +190,10 @@ void add_document_options(Command command, DocumentOptions& options) {
                   "holds one document or a part of it")
       .one_of({"pack", "separate"});
   add_count(command, "--document-end", options.end,
-            "separate: the token that ends a document, in files without Megatron's index",
+            "separate: id of the token that ends a document, in files without Megatron's index",
             kAnyToken);
   add_count(command, "--document-start", options.start,
-            "separate: the token that begins a document, in files without Megatron's index",
+            "separate: id of the token that begins a document, in files without Megatron's index",
             kAnyToken);
 }
 
@@ -199,21 +201,22 @@ void add_task_options(Command command, TaskSettings& task, const std::string& de
   add_word(
       command, "--objective", task.objective,
       "encoder-decoders: span-corruption (T5's), text-infilling (BART's), or continuation (the "
-      "second half of a sequence given the first) (default: " +
+      "second half of a window given the first) (default: " +
           default_objective + ")",
       {"next-token", "masked-tokens", "continuation", "span-corruption", "text-infilling"},
       parse_objective);
   add_parsed(command, "--first-sentinel",
-             "span corruption: the id of <extra_id_0> (default: the tokenizer's)", kCount,
+             "span corruption: id of <extra_id_0> (default: the tokenizer's)", kCount,
              [&task](const std::string& name, const std::string& typed) {
                const std::uint64_t first = parse_count(name, typed, kAnyToken);
                task.sentinels = Sentinels{.first = static_cast<std::int64_t>(first)};
              });
-  add_count(command, "--end-token", task.end_token,
-            "span corruption, text infilling: the token that ends a text (default: the config's)",
-            kAnyToken);
+  add_count(
+      command, "--end-token", task.end_token,
+      "span corruption, text infilling: id of the token that ends a text (default: the config's)",
+      kAnyToken);
   add_count(command, "--mask-token", task.mask_token,
-            "BERT-like models, text infilling: the id of [MASK] or <mask> (default: the config's, "
+            "BERT-like models, text infilling: id of [MASK] or <mask> (default: the config's, "
             "for text infilling also the tokenizer's)",
             kAnyToken);
 }
@@ -258,8 +261,8 @@ void add_optimizer_options(Command command, UptrainSettings& settings) {
   add_word(command, "--train", settings.trained,
            "weights to train: all, attention, or kv (keys and values)", {"all", "attention", "kv"},
            parse_trained_weights);
-  add_word(command, "--optimizer", settings.optimizer.kind, "adamw or adafactor",
-           {"adamw", "adafactor"}, parse_optimizer);
+  add_word(command, "--optimizer", settings.optimizer.kind, "optimizer", {"adamw", "adafactor"},
+           parse_optimizer);
   add_word(command, "--moments", settings.optimizer.moments,
            "AdamW: dtype of the moments, fp32 or bf16 (half the memory)", kPrecisions,
            parse_precision);
@@ -284,9 +287,9 @@ void add_memory_option(Command command, UptrainSettings& settings) {
 
 void add_sequence_options(Command command, UptrainSettings& settings) {
   add_count(command, "--context,--sequence", settings.sequence_length,
-            "tokens in a sequence (default: 1024, or the model's positions if fewer)",
+            "tokens in a window of text (default: 1024, or the model's positions if fewer)",
             {1, kMostContext});
-  add_count(command, "--batch", settings.batch, "sequences computed at a time", {1, kMostBatch});
+  add_count(command, "--batch", settings.batch, "windows at a time", {1, kMostBatch});
 }
 
 void add_uptrain_options(Command command, UptrainOptions& options) {
@@ -295,8 +298,8 @@ void add_uptrain_options(Command command, UptrainOptions& options) {
   command.begin_group("Text");
   command.add_option(
       "--data", options.data,
-      "token files: raw ids, llm.c, numpy, or Megatron's .bin with its .idx; FILE:WEIGHT "
-      "sets a file's share of the samples (default: by its size)");
+      "token files: raw ids, llm.c, numpy, or Megatron's .bin with its .idx; PATH:WEIGHT "
+      "sets a file's share of the windows (default: by its size)");
   add_text_input(command, options.text, "instead of --data: text files or JSON lines");
   command.add_option("-o,--output", settings.output, "directory to make; must not exist yet")
       .required();

@@ -162,7 +162,7 @@ void check_can_refine(const ConversionPlan& plan) {
         "--refit: with other positions, the result cannot be fitted to the source's outputs");
   }
   if (pooled_layers(plan).empty()) {
-    throw_usage("--refit: no attention gets fewer kv heads, so there is nothing to refit");
+    throw_usage("--refit: no layer gets fewer kv heads, so there is nothing to refit");
   }
 }
 

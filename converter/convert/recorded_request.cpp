@@ -183,8 +183,8 @@ void read_heads(ConversionRequest& request, const ConversionRecord& record, cons
     }
     if (!request.roles.empty() && asked != request.kv_heads) {
       throw_usage(
-          "{}: its attentions were grouped in separate conversions, which cannot be recomputed in "
-          "one",
+          "{}: its attention layers were grouped in separate conversions, which cannot be "
+          "recomputed in one",
           where(result));
     }
     request.kv_heads = asked;

@@ -249,7 +249,7 @@ std::string warning_of_context(const Model& model, std::int64_t length) {
     return warning;
   }
   return trained && length > *trained
-             ? fmt::format("{}: windows of {} tokens, the model was uptrained on sequences of {}",
+             ? fmt::format("{}: windows of {} tokens, the model was uptrained on windows of {}",
                            printable_path(model.path), length, *trained)
              : "";
 }

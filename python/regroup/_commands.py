@@ -116,7 +116,7 @@ def tokenize(
 def calibrate(
     model: Path, output: Path, *, on_progress: Callback | None = None, **options: Unpack[CalibrateOptions]
 ) -> Report:
-    """Measures the inputs of a model's attention on tokens, for `convert(calibration=output)`. Needs LibTorch.
+    """Measures the inputs of a model's attention layers on tokens, for `convert(calibration=output)`. Needs LibTorch.
 
     `text=` instead of `data` names text files.
     """
@@ -155,7 +155,7 @@ def uptrain(
     on_progress: Callback | None = None,
     **options: Unpack[UptrainOptions],
 ) -> Report:
-    """Trains a model for a fraction (`alpha`) of its pretraining, or for `steps`. Needs LibTorch.
+    """Trains a model for a share (`alpha`) of its pretraining, or for `steps`. Needs LibTorch.
 
     `text=` instead of `data` names text files. `on_step` is called with each line of metrics.jsonl: after a step (`step`, `loss`, `lr`, ...), and after an
     evaluation (`step`, `eval_loss`, ...). Ctrl-C saves the state and raises StateSaved; the same call with

@@ -42,9 +42,10 @@ class DifferenceFoundError(RegroupError):
 
 
 class StateSaved(KeyboardInterrupt):
-    """`uptrain` was stopped and has saved its state (exit code 75): the same call with `resume=True` continues.
+    """`uptrain`, `convert` (while it distils) or `teach` was stopped and has saved its state (exit code 75).
 
-    Like every KeyboardInterrupt, it is not an Exception.
+    The same call with `resume=True` continues; that of `teach` as it is. Like every KeyboardInterrupt, it is not an
+    Exception.
     """
 
     exit_code = 75

@@ -52,11 +52,11 @@ void check_writes_text(const Model& source) {
 void check_can_sample(const Model& source, const SampleSettings& settings) {
   check_writes_text(source);
   if (settings.chat && std::ssize(settings.chat->form.opening) >= settings.context) {
-    throw_usage("a chat begins with {} tokens, sequences have {}",
-                settings.chat->form.opening.size(), settings.context);
+    throw_usage("a chat begins with {} tokens, windows have {}", settings.chat->form.opening.size(),
+                settings.context);
   }
   if (settings.context < 2) {
-    throw_usage("sequences of {} tokens are too short", settings.context);
+    throw_usage("windows of {} tokens are too short", settings.context);
   }
 }
 

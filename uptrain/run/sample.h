@@ -28,8 +28,8 @@ struct ChatSettings {
 
 struct SampleSettings {
   std::int64_t tokens = 131'072;  ///< to write, rounded up to whole sequences
-  std::int64_t context = 512;     ///< tokens in a sequence
-  std::int64_t batch = 0;         ///< sequences at a time; 0: usual_sampling_batch()
+  std::int64_t context = 512;     ///< tokens in a window
+  std::int64_t batch = 0;         ///< windows at a time; 0: usual_sampling_batch()
   double temperature = 1.0;       ///< of the softmax that tokens are drawn from
   std::uint64_t seed = 0;
   /// The token that a sequence begins with; default: the config's bos_token_id, or else its

@@ -28,7 +28,7 @@ std::int64_t product_of(std::initializer_list<std::int64_t> factors) {
   for (const std::int64_t factor : factors) {
     if (__builtin_mul_overflow(product, factor, &product)) {
       throw_usage(
-          "steps x batch x accumulation x sequence length are too many tokens to count: lower one "
+          "steps x batch x accumulation x context are too many tokens to count: lower one "
           "of them");
     }
   }
@@ -271,7 +271,7 @@ void check_sequences(const UptrainPlan& plan, const ModelSpec& spec, const Model
     return;
   }
   if (plan.sequence_length % ranks != 0) {
-    throw_usage("sequences of {} tokens cannot be shared by {} ranks: allowed are multiples of {}",
+    throw_usage("windows of {} tokens cannot be shared by {} ranks: allowed are multiples of {}",
                 plan.sequence_length, ranks, ranks);
   }
   check_takes_parts(spec);
@@ -289,8 +289,8 @@ std::int64_t sequence_length_of(const UptrainSettings& settings, const ModelSpec
   const std::int64_t usual = std::min(kDefaultSequence, infills ? limit - 1 : limit);
   const std::int64_t length = settings.sequence_length.value_or(usual);
   if (spec.has_position_table() && length > limit) {
-    throw_usage("sequence length is {}, the model has {} positions for {}", length,
-                name_of(spec.positions), limit);
+    throw_usage("context is {}, the model has {} positions for {}", length, name_of(spec.positions),
+                limit);
   }
   return length;
 }

@@ -45,7 +45,7 @@ DocumentWindows::DocumentWindows(const TokenFile& file, std::int64_t sequence_le
   constexpr std::int64_t kLongestSequence = (1 << 24) - 2;
   if (sequence_length > kLongestSequence || file.size() > kMostTokens) {
     throw_usage(
-        "{}: sequences of {} tokens out of {}: allowed are {} out of {} to keep documents "
+        "{}: windows of {} tokens out of {}: allowed are {} out of {} to keep documents "
         "apart",
         file.name(), sequence_length, file.size(), kLongestSequence, kMostTokens);
   }
@@ -105,7 +105,7 @@ DataLoader::DataLoader(const std::vector<std::filesystem::path>& paths,
     }
     const std::int64_t windows = windows_of(files_.size() - 1);
     if (windows == 0) {
-      throw_bad_input("{}: {} tokens, one sequence needs {} (its length and the token after it)",
+      throw_bad_input("{}: {} tokens, one window needs {} (its length and the token after it)",
                       printable_path(path), file.size(), sequence_length + 1);
     }
     file.check_vocabulary(vocab_size);

@@ -199,7 +199,7 @@ void check_enough(const Sentinels& sentinels, std::int64_t context) {
   const std::int64_t spans = span_counts(context, false).spans;
   const std::int64_t available = std::min(sentinels.count, sentinels.first + 1);
   if (spans > available) {
-    throw_usage("sequences of {} tokens have {} hidden spans, allowed are {}: one per sentinel",
+    throw_usage("windows of {} tokens have {} hidden spans, allowed are {}: one per sentinel",
                 context, spans, available);
   }
 }
@@ -274,7 +274,7 @@ Objective training_objective_of(const ModelSpec& spec) {
   }
   throw_usage(
       "{} was not trained on plain text, so no objective is the usual one: pass --objective "
-      "continuation (the second half of each sequence given the first)",
+      "continuation (the second half of each window given the first)",
       printable(spec.architecture));
 }
 

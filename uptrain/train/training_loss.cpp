@@ -174,8 +174,8 @@ AttentionDistillation::AttentionDistillation(Transformer& student, Transformer& 
   const ModelSpec& other = teacher.spec();
   if (attentions_of(own) != attentions_of(other) || own.hidden_size != other.hidden_size) {
     throw_bad_input(
-        "the teacher has {} attentions of width {}, the model {} of {}: one cannot learn from the "
-        "other layer by layer",
+        "the teacher has {} attention layers of width {}, the model {} of {}: one cannot learn "
+        "from the other layer by layer",
         attentions_of(other), other.hidden_size, attentions_of(own), own.hidden_size);
   }
 }

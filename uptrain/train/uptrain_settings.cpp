@@ -69,18 +69,17 @@ void check_length(Faults& faults, const UptrainSettings& settings) {
 // Batches are shared by groups of ranks, each of which shares their sequences.
 void check_sequence_ranks(Faults& faults, const UptrainSettings& settings) {
   const std::int64_t each = settings.sequence_ranks;
-  faults.at_least(1, "ranks that share a sequence", each);
+  faults.at_least(1, "ranks that share a window", each);
   if (each < 1) {
     return;
   }
   if (settings.ranks % each != 0) {
     faults.require(
-        false,
-        settings.ranks == 1
-            ? "--sequence-parallel needs several ranks (torchrun, mpirun or srun start them)"
-            : fmt::format("{} ranks cannot be divided into groups of {} that share sequences: "
-                          "allowed are divisors of {}",
-                          settings.ranks, each, settings.ranks));
+        false, settings.ranks == 1
+                   ? "--sequence-parallel needs several ranks (torchrun, mpirun or srun start them)"
+                   : fmt::format("{} ranks cannot be divided into groups of {} that share windows: "
+                                 "allowed are divisors of {}",
+                                 settings.ranks, each, settings.ranks));
     return;
   }
   faults.require(
@@ -93,9 +92,9 @@ void check_sequence_ranks(Faults& faults, const UptrainSettings& settings) {
                       settings.teacher.precision.value_or(Precision::kBf16) == Precision::kBf16;
   faults.require(each == 1 || settings.device.is_cpu() || narrow,
                  "--sequence-parallel on a GPU needs bf16 for model and teacher: its kernels for "
-                 "parts of sequences are those of narrow types");
+                 "parts of windows are those of narrow types");
   faults.require(each == 1 || settings.teacher.attention_weight == 0,
-                 "--distill-attention compares whole sequences: it excludes --sequence-parallel");
+                 "--distill-attention compares whole windows: it excludes --sequence-parallel");
 }
 
 void check_ranks(Faults& faults, const UptrainSettings& settings) {
@@ -224,7 +223,7 @@ void add_data_recipe(Json& recipe, const UptrainSettings& settings) {
 
 // The settings that affect a single step.
 void check_step(Faults& faults, const UptrainSettings& settings) {
-  faults.at_least(1, "sequence length", settings.sequence_length.value_or(1));
+  faults.at_least(1, "context", settings.sequence_length.value_or(1));
   faults.at_least(1, "batch", settings.batch);
   faults.at_least(1, "accumulation", settings.accumulation);
   check_optimizer(faults, settings.optimizer);

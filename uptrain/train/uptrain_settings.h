@@ -70,7 +70,7 @@ struct UptrainSettings {
 
   std::optional<std::int64_t>
       sequence_length;            ///< default: 1024, or the model's positions if fewer
-  std::int64_t batch = 8;         ///< sequences computed at a time
+  std::int64_t batch = 8;         ///< windows at a time
   std::int64_t accumulation = 1;  ///< such batches in one step, of all ranks together
   std::int64_t ranks = 1;         ///< processes that share the batches of a step
   std::int64_t local_ranks = 1;   ///< of these, on this machine

@@ -34,7 +34,7 @@ TEST_CASE("a record's text names pooling and grouping and calibration and refit"
   CHECK(fact(solved(), "grouping") == "similar, heads moved in 1 of 3 layers");
   CHECK(fact(solved(), "calibration") == "8,192 tokens (statistics 4c1d)");
   CHECK(fact(solved(), "refit") ==
-        "200 steps of 1,024 tokens on each attention, on a text of 131,072 tokens");
+        "200 steps of 1,024 tokens on each attention layer, on a text of 131,072 tokens");
   CHECK(fact(solved(), "source") == "fingerprint 0f3a");
   CHECK_THAT(conversion_text(solved()),
              ContainsSubstring("(lowrank, similar) by regroup 0.1.0\n") &&

@@ -33,7 +33,7 @@ TEST_CASE("running more tokens than the model was uptrained on gives a warning",
   const TemporaryDirectory directory;
   const Model model = model_with(directory, "regroup", R"({"uptrain": {"sequence_length": 32}})");
   CHECK(usual_context(model, 1024) == 32);
-  CHECK_THAT(warning_of_context(model, 64), ContainsSubstring("uptrained on sequences of 32"));
+  CHECK_THAT(warning_of_context(model, 64), ContainsSubstring("uptrained on windows of 32"));
   CHECK(warning_of_positions(model, 64).empty());
 }
 

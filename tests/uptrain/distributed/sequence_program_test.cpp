@@ -273,9 +273,9 @@ TEST_CASE("metrics say what a rank exchanges, as the plan does", "[uptrain][rank
 TEST_CASE("sequences that ranks cannot share are refused", "[uptrain][ranks]") {
   CHECK(says(refused("llama", {"--sequence-parallel", "2"}), "needs several ranks"));
   CHECK(says(refused("llama", {"--ranks", "4", "--sequence-parallel", "3"}),
-             "4 ranks cannot be divided into groups of 3 that share sequences"));
+             "4 ranks cannot be divided into groups of 3 that share windows"));
   CHECK(says(refused("llama", {"--ranks", "3", "--sequence-parallel", "3"}),
-             "sequences of 16 tokens cannot be shared by 3 ranks"));
+             "windows of 16 tokens cannot be shared by 3 ranks"));
   CHECK(says(refused("llama", {"--ranks", "4", "--sequence-parallel", "2", "--accumulate", "3"}),
              "3 batches in a step cannot be shared by 2 groups of 2 ranks"));
   CHECK(says(refused("llama", {"--ranks", "2", "--sequence-parallel", "2", "--teacher",

@@ -154,7 +154,7 @@ TEST_CASE("models with different layers are refused", "[uptrain]") {
   shorter.kv_heads.pop_back();
   Transformer less(shorter, pair.weights);
   CHECK_THAT(refusal_of([&] { AttentionDistillation(pair.student, less); }),
-             is_bad_input("attentions of width", "layer by layer"));
+             is_bad_input("attention layers of width", "layer by layer"));
 }
 
 TEST_CASE("a run with attention distillation resumes exactly", "[uptrain]") {
