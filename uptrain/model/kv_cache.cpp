@@ -7,6 +7,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
@@ -121,6 +122,34 @@ void check_settings(const ModelSpec& spec, const KvCacheSettings& settings) {
   }
 }
 
+// oneDNN makes a kernel for each shape and keeps hundreds of them, and it copies what is not
+// contiguous. So its products read whole tensors, of few sizes.
+constexpr std::int64_t kFewestSlots = 64;
+
+bool grows(const at::TensorOptions& options) {
+  const auto type = c10::typeMetaToScalarType(options.dtype());
+  return options.device().is_cpu() && type != at::kFloat && type != at::kDouble;
+}
+
+// Sees to slots for `used` tokens.
+void make_room(LayerCache& layer, std::int64_t used) {
+  const std::int64_t there = layer.k.size(2);
+  if (used <= there) {
+    return;
+  }
+  std::int64_t slots = there;
+  while (slots < used) {
+    slots *= 2;
+  }
+  for (at::Tensor* tensor : {&layer.k, &layer.v}) {
+    std::vector<std::int64_t> shape = tensor->sizes().vec();
+    shape[2] = std::min(slots, layer.slots);
+    const at::Tensor larger = at::zeros(shape, tensor->options());
+    larger.narrow(2, 0, there).copy_(*tensor);
+    *tensor = larger;
+  }
+}
+
 // For layers with the model's own sliding window.
 KvCacheSettings within(KvCacheSettings settings, std::optional<std::int64_t> own) {
   if (own) {
@@ -155,13 +184,16 @@ KvCache::KvCache(const ModelSpec& spec, const KvCacheSettings& settings,
     (windowed ? windows_ : wholes_) = true;
     LayerCache layer;
     if (spec.layers[i].attention.present()) {
+      layer.slots = ring.slots();
+      const std::int64_t first = grows(options) ? std::min(kFewestSlots, layer.slots) : layer.slots;
       const auto zeros = [&](std::int64_t slots) {
         return at::zeros({settings.batch, spec.kv_heads[i], slots, width}, options);
       };
-      layer.k = zeros(ring.slots());
-      layer.v = zeros(ring.slots());
+      // Zeros, not uninitialised memory: unused slots may be read with weight 0.
+      layer.k = zeros(first);
+      layer.v = zeros(first);
       if (settings.sinks > 0 && ring.rotates() && !spec.layers[i].without_rope) {
-        layer.sink_keys = zeros(std::min(settings.sinks, ring.slots()));
+        layer.sink_keys = zeros(std::min(settings.sinks, layer.slots));
       }
     }
     layers_.push_back(layer);
@@ -191,6 +223,9 @@ std::uint64_t KvCache::bytes() const {
 
 void KvCache::fill_with_noise(std::int64_t length) {
   for (LayerCache& layer : layers_) {
+    if (layer.slots > 0) {
+      make_room(layer, layer.slots);
+    }
     for (at::Tensor* tensor : {&layer.k, &layer.v, &layer.sink_keys}) {
       if (tensor->defined()) {  // all heads get the same noise, because drawing it is slow
         tensor->copy_(at::empty_like(tensor->select(0, 0).select(0, 0)).normal_());
@@ -230,6 +265,7 @@ CacheSteps KvCache::step(std::int64_t count) {
 }
 
 void store(LayerCache& layer, const CacheStep& step, const at::Tensor& k, const at::Tensor& v) {
+  make_room(layer, step.used);
   const std::int64_t end = step.first + step.count;
   const std::int64_t ring = step.slots - step.sinks;
   std::int64_t position = step.first;
@@ -256,6 +292,11 @@ void store(LayerCache& layer, const CacheStep& step, const at::Tensor& k, const 
 
 namespace {
 
+// Copies of the used slots would take several times as long as reading unused ones.
+bool reads_whole_cache(const at::Tensor& k, std::int64_t used) {
+  return grows(k.options()) && (2 * used >= k.size(2) || k.size(2) <= kFewestSlots);
+}
+
 // Computes two matrix products per group. rows: [B, G, n, d], bias: [1, 1 or G, n, S].
 at::Tensor attend_by_products(const at::Tensor& rows, const at::Tensor& k, const at::Tensor& v,
                               const at::Tensor& bias, double scale, std::optional<double> softcap) {
@@ -278,12 +319,19 @@ at::Tensor attend_from_one_token(const Heads& heads, std::int64_t used, const at
   const double factor = scale_of(q, scale);
   const std::int64_t groups = heads.k.size(1);
   const at::Tensor rows = fold_queries(q, groups);  // [B, G, H/G, d]
-  const at::Tensor row_bias = fold_mask(bias, q.size(1), groups);
+  at::Tensor row_bias = fold_mask(bias, q.size(1), groups);
+  if (reads_whole_cache(heads.k, used)) {
+    const std::int64_t unused = heads.k.size(2) - used;
+    if (unused > 0) {
+      constexpr double kHidden = -std::numeric_limits<double>::infinity();
+      row_bias = at::constant_pad_nd(
+          row_bias.defined() ? row_bias : at::zeros({1, 1, 1, used}, q.options().dtype(at::kFloat)),
+          {0, unused}, kHidden);
+    }
+    return attend_by_products(rows, heads.k, heads.v, row_bias, factor, softcap).view_as(q);
+  }
   const at::Tensor k = heads.k.narrow(2, 0, used);
   const at::Tensor v = heads.v.narrow(2, 0, used);
-  if (can_decode_on_cpu({rows, k, v})) {
-    return decode_on_cpu({rows, k, v}, row_bias, factor, softcap).view_as(q);
-  }
   if (q.is_cpu() || row_bias.defined() || softcap) {
     return attend_by_products(rows, k, v, row_bias, factor, softcap).view_as(q);
   }

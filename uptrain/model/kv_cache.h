@@ -88,8 +88,10 @@ class CacheRing {
 
 /// The cache of one layer; undefined tensors if it has no attention.
 struct LayerCache {
-  /// [B, G, C, d], keys after RoPE. On GPUs [B, G, C, d + 8] for ALiBi, see Alibi::extended().
+  /// [B, G, C, d], keys after RoPE. On GPUs [B, G, C, d + 8] for ALiBi, see Alibi::extended(). In
+  /// bf16 and fp16 on CPUs they begin with fewer slots and are doubled when these are used.
   at::Tensor k, v;
+  std::int64_t slots = 0;       ///< C
   at::Tensor sink_keys;         ///< [B, G, s, d], keys of the sinks before they are shifted
   at::Tensor cross_k, cross_v;  ///< of the encoder's output, from the first pass on
 };
@@ -112,7 +114,8 @@ class KvCache {
   /// Maximum number of tokens of the next pass, see CacheRing::longest_step().
   std::int64_t longest_step() const;
 
-  /// Bytes of keys and values in all slots, used or not, and of copies of sinks.
+  /// Bytes of keys and values in the slots that are there by now, used or not, and of copies of
+  /// sinks.
   std::uint64_t bytes() const;
 
   /// Whether all layers drop tokens when their slots are used, so that sequences can be longer than
@@ -156,8 +159,9 @@ void store(LayerCache& layer, const CacheStep& step, const at::Tensor& k, const 
 // Shapes: B sequences, C slots of a cache, S keys, H query heads, G kv heads, d head dimension.
 
 /// One query per head: softmax(softcapped(scale · q kᵀ) + bias) v. q: [B, H, 1, d]; k, v: [B, G, C,
-/// d], of which the first `used` (S) slots are keys; bias: [1, 1 or H, 1, S] or undefined -> [B, H,
-/// 1, d]. In fp32 and bf16 on a CPU, scores and weights are fp32.
+/// d], of which the first `used` (S) slots are keys, but unused ones must be finite, too; bias: [1,
+/// 1 or H, 1, S] or undefined -> [B, H, 1, d]. On the CPU scores are rounded to the dtype of q and
+/// k, as in torch.bmm.
 at::Tensor attend_from_one_token(const Heads& heads, std::int64_t used, const at::Tensor& bias,
                                  std::optional<double> scale,
                                  std::optional<double> softcap = std::nullopt);

@@ -173,18 +173,6 @@ at::Tensor fold_mask(const at::Tensor& mask, std::int64_t query_heads, std::int6
 at::Tensor attend_in_groups(const Heads& heads, const at::Tensor& mask,
                             std::optional<double> scale);
 
-// Attention of one new token of each sequence on a CPU: every key and value is read once, where it
-// lies. Products of oneDNN would copy them into an order of its own first, for each token.
-
-/// Whether decode_on_cpu() supports these: fp32 or bf16 on a CPU.
-bool can_decode_on_cpu(const Heads& heads);
-
-/// softmax(softcapped(scale · q kᵀ) + bias) v -> [B, G, n, d], computed in fp32 and rounded once.
-/// No gradients. q: [B, G, n, d], the n queries of a group; k, v: [B, G, S, d]; bias: [1, 1 or G,
-/// n, S] or undefined.
-at::Tensor decode_on_cpu(const Heads& heads, const at::Tensor& bias, double scale,
-                         std::optional<double> softcap);
-
 // Causal attention of the last positions of sequences to all of them: T queries, S keys, S > T.
 
 /// softmax(scale · q kᵀ + bias) v -> [B, H, T, d], where query i sees keys 0 … S - T + i. bias: per

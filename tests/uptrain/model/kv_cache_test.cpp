@@ -213,11 +213,10 @@ TEST_CASE("a bf16 cache gives the logits of a whole pass to bf16's precision", "
   CHECK(largest_difference(logits, golden.logits) <= 2 * whole);
 }
 
-// In fp64, attention is products of matrices.
 TEST_CASE("one token's attention in fp32 and bf16 is that in fp64", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto [type, precision] =
-      GENERATE(std::pair(at::kFloat, 1e-5), std::pair(at::kBFloat16, 1e-2));
+      GENERATE(std::pair(at::kFloat, 1e-5), std::pair(at::kBFloat16, 5e-2));
   const auto [heads, groups, width] = GENERATE(std::tuple(9, 3, 64), std::tuple(5, 1, 24),
                                                std::tuple(4, 4, 7), std::tuple(8, 2, 128));
   for (const std::int64_t used : {1, 3, 4, 50}) {
@@ -243,19 +242,21 @@ TEST_CASE("one token's attention in fp32 and bf16 is that in fp64", "[uptrain]")
   }
 }
 
-TEST_CASE("a bf16 cache of many tokens gives the logits of a whole pass", "[uptrain]") {
+TEST_CASE("a bf16 cache on a CPU grows with its tokens", "[uptrain]") {
   const at::NoGradGuard no_gradients;
   const auto* name = GENERATE("llama", "bloom_12", "mistral");
   CAPTURE(name);
   const GoldenCase golden = load_golden_case(name);
-  const at::Tensor tokens = golden.tokens.repeat({1, 11});
+  const at::Tensor tokens = golden.tokens.repeat({1, 11});  // past two limits of 64 and 128 slots
   const at::Tensor exact = whole_logits(model_of(golden.source), tokens);
   const Transformer model = model_of(golden.source, at::kBFloat16);
   const double whole = largest_difference(whole_logits(model, tokens), exact);
   for (const std::int64_t chunk : {1, 50}) {
     CAPTURE(chunk);
     KvCache cache = model.make_cache(room_for(tokens));
+    const std::uint64_t first = cache.bytes();
     CHECK(largest_difference(cached_logits(model, tokens, cache, chunk), exact) <= 2 * whole);
+    CHECK((cache.bytes() > first) == (std::string_view(name) != "mistral"));  // a short window
     CHECK(cache.bytes() == static_cast<std::uint64_t>(tokens.size(0)) *
                                kv_cache_cost(golden.source.spec, DType::kBF16)
                                    ->at(static_cast<std::uint64_t>(tokens.size(1))));
