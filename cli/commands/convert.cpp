@@ -49,7 +49,11 @@ std::optional<HeldOut> compare_on_held_out(const PreparedText& text, const Conve
     if (!is_single_file(report.plan.container)) {
       const std::string config = read_text(result / "config.json", kMaxConfigBytes);
       ConversionRecord facts;
-      facts.held_out = measured;
+      HeldOut recorded = measured;
+      if (!recorded.own_tokens) {
+        recorded.answers.reset();  // they begin with the user's text, which a result must not show
+      }
+      facts.held_out = std::move(recorded);
       rewrite_record(result, report.plan.target, config_with_facts(config, facts));
     }
     found = std::move(measured);

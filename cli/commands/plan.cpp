@@ -72,7 +72,7 @@ void add_plan_command(Command program, Console& console) {
              "tokens per sequence, such as 8192 or 4k,32k", {1, kMostContext})
       .default_text("4k,8k,16k,32k,128k");
   add_count(command, "--batch", options->plan.batch, "sequences at a time", {1, kMostBatch});
-  add_size(command, "--bandwidth", options->plan.bandwidth,
+  add_rate(command, "--bandwidth", options->plan.bandwidth,
            "memory bandwidth, such as 3.3TB/s: shows the least time of a step");
   add_word(command, "--cache-dtype", options->question.cache_dtype,
            "dtype of keys and values (default: that of the weights)", kCacheDtypes);

@@ -114,6 +114,9 @@ void run_prompt(const SampleOptions& options, bool tokens_given, bool temperatur
   const Model source = open_predicting_model(options.model);
   console.notes("warning", source.spec.contradictions);
   const std::unique_ptr<Tokenizer> tokenizer = open_tokenizer_of(source, options.tokenizing);
+  if (!options.tokenizing.tokenizer.empty()) {
+    check_tokenizer(source, *tokenizer, console);
+  }
   const std::optional<ChatForm> chat = options.plain ? std::nullopt : chat_form_of(*tokenizer);
   Continuation text;
   text.seed = options.settings.seed;

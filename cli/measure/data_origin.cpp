@@ -102,6 +102,10 @@ void check_data_origin(const Model& model, const fs::path& data, const Console& 
   }
 }
 
+void check_tokenizer(const Model& model, const Tokenizer& tokenizer, const Console& console) {
+  console.notes("warning", {check_origin(model, origin_of(tokenizer), "the tokens of the prompt")});
+}
+
 std::unique_ptr<Tokenizer> open_tokenizer_of(const Model& source, const TextInput& text) {
   return open_tokenizer(text.tokenizer.empty() ? source.path.string() : text.tokenizer,
                         interrupt_requested());

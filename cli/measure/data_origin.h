@@ -27,6 +27,10 @@ TokenOrigin origin_of(const Tokenizer& tokenizer);
 /// The same of a model's own tokenizer; nothing if it has none that can be read.
 std::optional<TokenOrigin> origin_of(const Model& model);
 
+/// Throws kUsage if `tokenizer` is another one than the model's, and prints a warning if a few
+/// tokens differ. A model without a tokenizer is not checked.
+void check_tokenizer(const Model& model, const Tokenizer& tokenizer, const Console& console);
+
 /// Throws kUsage if the tokens in `data` are of another tokenizer than the model's, and prints a
 /// warning if a few differ, if the model's tokenizer cannot be read, or if the file does not say
 /// which tokenizer made it. An empty path and a model without a tokenizer are not checked.

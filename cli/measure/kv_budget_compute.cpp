@@ -88,6 +88,12 @@ KvBudget open_kv_budget(const Model& source, const ConvertOptions& options) {
   }
   result.source_bytes = cost->per_token();
   result.budget = parse_bytes_or_share("--kv-budget", options.budget.budget, result.source_bytes);
+  if (result.budget >= result.source_bytes) {
+    throw_usage(
+        "--kv-budget: {} is no less than the source's cache, {} per token: nothing would "
+        "change",
+        options.budget.budget, text_of_bytes(result.source_bytes));
+  }
   check_some_heads_fit(source, cost->self, result.budget);
   return result;
 }

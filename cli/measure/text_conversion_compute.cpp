@@ -308,14 +308,25 @@ void complete_text(const Model& source, const ConvertOptions& options, PreparedT
   }
 }
 
+// What the result is made from: the text without the windows that distillation is judged on.
+const std::string& learned_from(const PreparedText& prepared) {
+  return prepared.learning.empty() ? prepared.tokens : prepared.learning;
+}
+
+std::int64_t tokens_learned_from(const PreparedText& prepared) {
+  return windows_in(TokenFile::open(learned_from(prepared)), prepared.context) * prepared.context;
+}
+
 // Calibrates the source on the text. Returns the path of the statistics, one of prepared.files.
 std::string calibrate_on_text(const Model& source, const ConvertOptions& options,
                               const PreparedText& prepared, const Console& console) {
   set_compute_threads(options.threads);
-  const TokenFile data = TokenFile::open(prepared.tokens);
+  const TokenFile data = TokenFile::open(learned_from(prepared));
   WindowSettings windows;
   windows.context = prepared.context;
-  windows.max_tokens = calibration_tokens(source, options, prepared.windows * prepared.context);
+  windows.max_tokens =
+      std::min(calibration_tokens(source, options, prepared.windows * prepared.context),
+               tokens_learned_from(prepared));
   const fs::path output = prepared.files->path() / "statistics.safetensors";
   const std::size_t layers = source.spec.layers.size() + source.spec.encoder_layers.size();
   Progress progress(console, "calibrate", layers, "layers");
@@ -365,11 +376,11 @@ void refit_on(const PreparedText& text, const ModelSpec& spec, ConvertOptions& o
         printable(spec.architecture)));
     return;
   }
-  options.refit.data = text.tokens;
+  options.refit.data = learned_from(text);
   options.refit.steps = steps;
   // Refitting keeps the hidden states of all its tokens: more than its steps read are of no use.
   const std::int64_t read = steps * options.refit.batch * text.context;
-  options.refit.max_tokens = std::min(text.windows * text.context, read + read / 4);
+  options.refit.max_tokens = std::min(tokens_learned_from(text), read + read / 4);
 }
 
 // Decides on distillation. It needs much memory, so that only --distill-steps insists on it.
@@ -517,8 +528,8 @@ PreparedText prepare_text(const Model& source, ConvertOptions& options, Console&
         "divide the budget otherwise");
   }
   if (options.budget.given() && options.budget.data.empty()) {
-    options.budget.data = text.tokens;
-    options.budget.max_tokens = std::min(options.budget.max_tokens, text.windows * text.context);
+    options.budget.data = learned_from(text);
+    options.budget.max_tokens = std::min(options.budget.max_tokens, tokens_learned_from(text));
   }
   refit_on(text, source.spec, options, console);
   if (text.distill_steps > 0) {

@@ -122,12 +122,19 @@ std::string figure_of(const Chart& chart) {
 
 namespace fs = std::filesystem;
 
-// A kind of report file, which is recognised by its first bytes.
+// The policy allows only the page's own styles, in case markup is injected nevertheless.
+constexpr std::string_view kPageBegin =
+    "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+    "'unsafe-inline'; img-src data:\">\n";
+
+// A kind of report file, which is recognised by its first bytes. Others' files begin otherwise.
 struct Kind {
   std::string_view option, name, first;
 };
-constexpr Kind kPage{"--html", "an HTML page", "<!doctype html>"};
-constexpr Kind kDrawing{"--output", "an SVG file", "<svg "};
+constexpr Kind kPage{"--html", "a page that regroup made", kPageBegin};
+constexpr Kind kDrawing{"--output", "a drawing that regroup made",
+                        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" "};
 
 bool is(const Kind& kind, const fs::path& path) {
   std::string first(kind.first.size(), '\0');
@@ -244,11 +251,8 @@ std::string Page::contents() const {
 }
 
 std::string Page::text() const {
-  // The policy allows only the page's own styles, in case markup is injected nevertheless.
-  std::string html = fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'; img-src data:\">\n"
+  std::string html = std::string(kPageBegin);
+  html += fmt::format(
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
       "<meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"generator\" "
       "content=\"regroup {}\">\n"

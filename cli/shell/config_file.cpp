@@ -272,6 +272,7 @@ class ConfigFile {
            number              ? "a number"
            : type == "BOOLEAN" ? "true or false"
            : type == kSize     ? "a size such as \"5GB\""
+           : type == kRate     ? "a rate such as \"3.35TB/s\""
                                : "a string");
   }
 

@@ -138,18 +138,21 @@ std::uint64_t parse_bytes(std::string_view option, std::string_view text) {
   if (amount && (unit.empty() || unit == "k" || unit == "m" || unit == "g" || unit == "t")) {
     throw_usage("{}: \"{}\" {}", option, printable(text), meant_size(text, *amount));
   }
-  if (unit.ends_with("/s")) {
-    unit.erase(unit.size() - 2);
-  }
   unit.erase(0, unit.find_first_not_of(' '));
   const double bytes = amount ? amount->number * bytes_of_unit(unit) : 0.0;
   if (!(bytes >= 1.0 && bytes <= 0x1p60)) {
-    throw_usage(
-        "{}: \"{}\" is not a size from 1B to 1,048,576TiB, such as 24GiB, 80GB or "
-        "3.3TB/s",
-        option, printable(text));
+    throw_usage("{}: \"{}\" is not a size from 1B to 1,048,576TiB, such as 24GiB or 80GB", option,
+                printable(text));
   }
   return static_cast<std::uint64_t>(bytes);
+}
+
+std::uint64_t parse_rate(std::string_view option, std::string_view text) {
+  constexpr std::string_view kPerSecond = "/s";
+  if (!text.ends_with(kPerSecond)) {
+    throw_usage("{}: \"{}\" is not a rate, such as 3.35TB/s or 900GB/s", option, printable(text));
+  }
+  return parse_bytes(option, text.substr(0, text.size() - kPerSecond.size()));
 }
 
 std::uint64_t parse_bytes_or_share(std::string_view option, std::string_view text,

@@ -51,9 +51,12 @@ std::vector<std::uint64_t> parse_counts(std::string_view option, std::string_vie
                                         CountRange range = {});
 
 /// Bytes from a number with a unit: B, kB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB (powers
-/// of 1024), upper or lower case; "/s" may follow. Throws kUsage naming `option` for anything else,
-/// including a number without a unit, less than a byte and more than 2^60 bytes.
+/// of 1024), upper or lower case. Throws kUsage naming `option` for anything else, including a
+/// number without a unit, less than a byte and more than 2^60 bytes.
 std::uint64_t parse_bytes(std::string_view option, std::string_view text);
+
+/// Bytes per second: "3.35TB/s".
+std::uint64_t parse_rate(std::string_view option, std::string_view text);
 
 /// The same, or a percentage of `whole` (bytes): "25%".
 std::uint64_t parse_bytes_or_share(std::string_view option, std::string_view text,
@@ -71,6 +74,7 @@ inline constexpr const char* kCounts = "COUNT,...";
 inline constexpr const char* kNumber = "NUMBER";
 inline constexpr const char* kSize = "SIZE";
 inline constexpr const char* kSizeOrShare = "SIZE|SHARE";
+inline constexpr const char* kRate = "RATE";
 
 /// An option with one value of that kind; `take` gets the name of the option, for messages, and the
 /// value as typed.
@@ -136,6 +140,15 @@ Option add_size(Command command, const std::string& names, Value& value, const s
   return add_parsed(command, names, text, kSize,
                     [&value](const std::string& name, const std::string& typed) {
                       value = parse_bytes(name, typed);
+                    });
+}
+
+/// Bytes per second.
+template <typename Value>
+Option add_rate(Command command, const std::string& names, Value& value, const std::string& text) {
+  return add_parsed(command, names, text, kRate,
+                    [&value](const std::string& name, const std::string& typed) {
+                      value = parse_rate(name, typed);
                     });
 }
 

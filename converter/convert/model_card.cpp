@@ -177,8 +177,9 @@ std::string training_section(const std::optional<TrainingRecord>& training) {
   if (!training) {
     return "\n## Training\n\nNone after the conversion.\n";
   }
-  std::string text = fmt::format("\n## Training\n\n{} steps on {} tokens.\n",
-                                 plain_count(training->steps), plain_count(training->tokens));
+  std::string text =
+      fmt::format("\n## Training\n\n{} step{} on {} tokens.\n", plain_count(training->steps),
+                  training->steps == 1U ? "" : "s", plain_count(training->tokens));
   if (training->eval_loss) {
     text += fmt::format(
         "\n| Held-out loss, nats per token ({} tokens) | |\n|---|---|\n| before training | {} |\n"

@@ -130,6 +130,9 @@ Model open_model(const fs::path& given, const OpenOptions& options) {
       describe_model_or_layout(directory.config, directory.checkpoint, where, options.layout);
   leave_out_quantisation(directory);
   std::string missing = missing_head(spec, directory.checkpoint);
+  if (std::string lost = text_of_lost_head(directory.config, missing); !lost.empty()) {
+    spec.contradictions.push_back(std::move(lost));
+  }
   spec = missing.empty() ? std::move(spec) : without_head(std::move(spec));
   return {std::move(directory), Convention::kHuggingFace, std::move(spec), std::nullopt,
           std::move(missing)};

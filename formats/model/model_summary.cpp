@@ -360,6 +360,9 @@ std::vector<std::string> disagreements_in(const ModelSpec& spec, const Checkpoin
                                           const Json& config) {
   std::vector<std::string> found = kv_head_faults(spec, checkpoint);
   add_tensor_faults(spec, checkpoint, found);
+  if (std::string lost = text_of_lost_head(config, missing_head(spec, checkpoint)); !lost.empty()) {
+    found.push_back(std::move(lost));
+  }
   append(found, spec.contradictions);
   append(found, misread_by_loaders(spec, config));
   return found;

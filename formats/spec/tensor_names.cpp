@@ -131,6 +131,21 @@ ModelSpec without_head(ModelSpec spec) {
   return spec;
 }
 
+std::string text_of_lost_head(const Json& config, std::string_view missing) {
+  const auto named = config.find("architectures");
+  if (missing.empty() || named == config.end() || !named->is_array() || named->empty() ||
+      !named->front().is_string()) {
+    return "";
+  }
+  const auto name = named->front().get<std::string>();
+  return name.ends_with("ForCausalLM") || name.ends_with("LMHeadModel")
+             ? fmt::format(
+                   "config.json names {}, and {} is in none of the files: loaders make an "
+                   "output head of random numbers, or refuse the model",
+                   printable(name), printable(missing))
+             : "";
+}
+
 std::string missing_head(const ModelSpec& spec, const Checkpoint& checkpoint) {
   std::string first;
   for (const std::string& name :

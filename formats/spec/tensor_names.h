@@ -121,4 +121,8 @@ ModelSpec without_head(ModelSpec spec);
 /// or if the head is tied to the token embedding.
 std::string missing_head(const ModelSpec& spec, const Checkpoint& checkpoint);
 
+/// The contradiction between a missing head and a config that names a class with one, which loaders
+/// would fill with random numbers; empty for a base model's class. `missing`: see missing_head().
+std::string text_of_lost_head(const Json& config, std::string_view missing);
+
 }  // namespace regroup

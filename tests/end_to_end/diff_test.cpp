@@ -104,6 +104,9 @@ TEST_CASE("diff compares only the tensors that match the filter", "[end_to_end]"
   CHECK(names("*.mlp.*").empty());
   CHECK(names("*.k_proj.*").size() == 2);
   CHECK(names("*").size() == 4);
+  const ProgramResult nothing = diff(directory / "a", directory / "a", {"--filter", "*.k_proj"});
+  CHECK(nothing.exit_code == 2);
+  CHECK_THAT(nothing.err, ContainsSubstring("no tensor is named \"*.k_proj\""));
 }
 
 TEST_CASE("diff decodes different dtypes including quantised blocks", "[end_to_end]") {

@@ -268,7 +268,10 @@ TEST_CASE("writing an HTML page overwrites a page but no other file", "[end_to_e
   page_of({"inspect", model}, page);
   CHECK(tree_of(directory.path()).size() == 1);  // no partial files
   put_file(directory / "weights.safetensors", "precious");
-  for (const fs::path& wrong : {directory / "weights.safetensors", directory.path()}) {
+  put_file(directory / "own.html",
+           "<!doctype html>\n<html lang=\"en\">\n<head>\n<title>Mine</title>");
+  for (const fs::path& wrong :
+       {directory / "weights.safetensors", directory / "own.html", directory.path()}) {
     const ProgramResult result = run_program({"inspect", model, "--html", wrong.string()});
     CHECK(result.exit_code == 2);
     CHECK(result.one_line_of_error());

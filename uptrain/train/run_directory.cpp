@@ -131,7 +131,8 @@ void RunDirectory::check_output(const fs::path& output, bool resume) {
               "with the further --steps and another output");
   }
   if (fs::exists(run / kRunFile) && !resume) {
-    throw_usage("{}: holds a run already; resume it, or name another output", printable_path(run));
+    throw_usage("{}: holds a run already; continue it with --resume, or name another output",
+                printable_path(run));
   }
   if (resume && !fs::exists(run / kRunFile)) {
     throw_usage("{}: there is no run to resume", printable_path(run));

@@ -21,7 +21,7 @@ namespace {
 
 using Catch::Matchers::ContainsSubstring;
 
-const std::set<std::string> kNumeric{kCount, kCounts, kNumber, kSize, kSizeOrShare};
+const std::set<std::string> kNumeric{kCount, kCounts, kNumber, kSize, kSizeOrShare, kRate};
 
 // Calls `visit` with each command and each of its options that takes a value.
 template <typename Visit>
@@ -114,6 +114,8 @@ TEST_CASE("every count accepts k and every size needs a unit", "[cli]") {
       CHECK_THAT(refusal_of_value(command, option, "24G"),
                  ContainsSubstring("24GiB") && ContainsSubstring("24GB"));
       CHECK_THAT(refusal_of_value(command, option, "24GiB"), !ContainsSubstring("24GiB"));
+    } else if (option.value == kRate) {
+      CHECK_THAT(refusal_of_value(command, option, "24GiB"), ContainsSubstring("TB/s"));
     }
   });
 }
@@ -222,6 +224,7 @@ TEST_CASE("no option takes the next option for its value", "[cli]") {
 std::string some_value(const OptionFacts& option) {
   return !option.choices.empty()                                 ? option.choices.front()
          : option.value == kSize || option.value == kSizeOrShare ? "1GiB"
+         : option.value == kRate                                 ? "1GB/s"
          : option.value == kNumber                               ? "0.5"
          : option.value == kCount || option.value == kCounts     ? "2"
                                                                  : "1";

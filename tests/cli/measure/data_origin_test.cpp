@@ -84,6 +84,9 @@ TEST_CASE("tokens of another tokenizer than the model's are refused", "[cli]") {
     CHECK(refused.one_line_of_error());
     CHECK_THAT(refused.err, ContainsSubstring("other.json") &&
                                 ContainsSubstring("the model's is " + scene.model));
+    CHECK(
+        run_program({"sample", scene.model, "--prompt", "a", "--tokenizer", scene.other_tokenizer})
+            .exit_code == kExitUsage);
     command.back() = scene.silent;
     const ProgramResult warned = run_program(command);
     CHECK(warned.exit_code == 0);

@@ -135,7 +135,7 @@ TEST_CASE("strings in a config file are UTF-8", "[cli]") {
 
 TEST_CASE("numeric options refuse junk in a config file", "[cli]") {
   const CommandFacts program = WholeProgram().facts();
-  const std::set<std::string> numeric{kCount, kCounts, kNumber, kSize, kSizeOrShare};
+  const std::set<std::string> numeric{kCount, kCounts, kNumber, kSize, kSizeOrShare, kRate};
   for (const CommandFacts& command : whole_commands(program)) {
     for (const OptionFacts& option : command.options) {
       if (!numeric.contains(option.value)) {

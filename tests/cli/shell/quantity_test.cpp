@@ -25,7 +25,9 @@ TEST_CASE("counts are whole numbers with k and M as powers of 1024", "[cli]") {
 TEST_CASE("sizes need units and an incomplete unit is refused with the alternatives", "[cli]") {
   CHECK(parse_bytes("--x", "24GiB") == 24UL << 30);
   CHECK(parse_bytes("--x", "1.5kB") == 1500);
-  CHECK(parse_bytes("--x", "3.3 TB/s") == 3300000000000);
+  CHECK(parse_rate("--x", "3.3 TB/s") == 3300000000000);
+  CHECK_THAT(refusal_of([] { parse_bytes("--x", "3.3TB/s"); }), is_wrong_usage("--x", "80GB"));
+  CHECK_THAT(refusal_of([] { parse_rate("--x", "24GiB"); }), is_wrong_usage("--x", "TB/s"));
   CHECK(parse_bytes("--x", "20000B") == 20000);
   CHECK_THAT(refusal_of([] { parse_bytes("--x", "24"); }), is_wrong_usage("--x", "24GiB"));
   CHECK_THAT(refusal_of([] { parse_bytes("--x", "24g"); }), is_wrong_usage("24GiB", "24GB"));

@@ -49,7 +49,13 @@ TEST_CASE("a base model can be calibrated and solved for and refitted", "[uptrai
     const TemporaryDirectory directory;
     const std::string source =
         put_model(directory / "source", base_of(base.fixture, base.head, base.prefix)).string();
-    CHECK(open_model(source).missing_head == base.missing);
+    const Model opened = open_model(source);
+    CHECK(opened.missing_head == base.missing);
+    // Its config names a class with a head, which loaders would draw at random.
+    const bool writes = opened.spec.causal;
+    CHECK(opened.spec.contradictions.size() == (writes ? 1 : 0));
+    CHECK((run_program({"inspect", source}).err.find("of random numbers") != std::string::npos) ==
+          writes);
     put_file(directory / "tokens", bytes_of_numbers(learnable_text(400, 30)));
     const std::string data = (directory / "tokens").string();
     const std::string statistics = (directory / "stats.safetensors").string();

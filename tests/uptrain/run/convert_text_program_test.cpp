@@ -262,6 +262,8 @@ TEST_CASE("a budget that no number of kv heads meets is refused before the text 
     CHECK(refused.exit_code == 2);
     CHECK(refused.one_line_of_error());
     CHECK_THAT(refused.err, ContainsSubstring("the fewest kv heads need"));
+    words[4] = "100%";
+    CHECK_THAT(run_program(words).err, ContainsSubstring("no less than the source's cache"));
   }
 }
 
