@@ -75,6 +75,21 @@ TEST_CASE("the source writes its share of the text, and answers are compared on 
   REQUIRE(held_out["answers"].size() == 2);
   CHECK_THAT(bytes_of_file(std::filesystem::path(files.output) / "README.md"),
              ContainsSubstring("    this model: "));
+  // Of 64 windows, 6 judge distillation, and nothing else reads them.
+  CHECK(config["regroup"]["calibration_tokens"] == 58 * 32);
+}
+
+TEST_CASE("answers that begin with the given text are shown and not kept", "[uptrain]") {
+  const TextConversion files;
+  const ProgramResult done = files.convert({"--tokenizer", "bytes", "--json", "--own-text", "0"});
+  CAPTURE(done.err);
+  REQUIRE(done.exit_code == 0);
+  CHECK(done.json()["held_out"]["answers"].size() == 2);
+  const auto output = std::filesystem::path(files.output);
+  const Json config = Json::parse(bytes_of_file(output / "config.json"));
+  CHECK(config["regroup"]["held_out"].contains("models"));
+  CHECK_FALSE(config["regroup"]["held_out"].contains("answers"));
+  CHECK_THAT(bytes_of_file(output / "README.md"), !ContainsSubstring("    this model: "));
 }
 
 TEST_CASE(
