@@ -50,7 +50,7 @@ std::optional<HeldOut> compare_on_held_out(const PreparedText& text, const Conve
       const std::string config = read_text(result / "config.json", kMaxConfigBytes);
       ConversionRecord facts;
       HeldOut recorded = measured;
-      if (!recorded.own_tokens) {
+      if (!recorded.own_tokens && !report.options.text.samples) {
         recorded.answers.reset();  // they begin with the user's text, which a result must not show
       }
       facts.held_out = std::move(recorded);

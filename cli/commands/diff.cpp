@@ -24,16 +24,12 @@ std::vector<TensorDifference> compare(const Checkpoint& before, const Checkpoint
     return ::fnmatch(options.filter.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
   };
   std::uint64_t total = 0;
-  bool any = false;
-  for (const Checkpoint* checkpoint : {&before, &after}) {
-    for (const TensorInfo& tensor : checkpoint->tensors()) {
-      any = any || chosen(tensor.name);
-      total += checkpoint == &before && chosen(tensor.name) ? tensor.bytes() : 0;
-    }
+  for (const TensorInfo& tensor : before.tensors()) {
+    total += chosen(tensor.name) ? tensor.bytes() : 0;
   }
-  if (!any && !before.tensors().empty()) {
-    throw_usage("--filter: no tensor is named \"{}\"; the first is {}", printable(options.filter),
-                printable(before.tensors().front().name));
+  const bool any_after = std::ranges::any_of(after.tensors(), chosen, &TensorInfo::name);
+  if (!any_after) {
+    chosen_tensors(before, {.filter = options.filter});  // throws if it has none either
   }
   Progress progress(console, "compare", total, "bytes");
   auto found =

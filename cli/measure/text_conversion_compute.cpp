@@ -314,7 +314,10 @@ const std::string& learned_from(const PreparedText& prepared) {
 }
 
 std::int64_t tokens_learned_from(const PreparedText& prepared) {
-  return windows_in(TokenFile::open(learned_from(prepared)), prepared.context) * prepared.context;
+  return prepared.context *
+         (prepared.learning.empty()
+              ? prepared.windows
+              : windows_in(TokenFile::open(prepared.learning), prepared.context));
 }
 
 // Calibrates the source on the text. Returns the path of the statistics, one of prepared.files.

@@ -374,23 +374,15 @@ void keep_meta_origin(Target& target, const Model& source) {
 }
 
 void keep_gguf_origin(Target& target, const Model& source) {
-  target.files.push_back({std::string(kGgufMetadataFile), encode_gguf(lasting(*source.gguf))});
   if (!has_tokenizer(*source.gguf)) {
     return;
   }
-  try {
-    append(target.files, tokenizer_files_of(*source.gguf));
-    const Vocabulary vocabulary = vocabulary_in(*source.gguf);
-    if (vocabulary.model == "gpt2" && (vocabulary.pre.empty() || vocabulary.pre == "default")) {
-      target.notes.emplace_back(
-          "tokenizer.ggml.pre names no split: tokenizer.json splits text as llama.cpp does without "
-          "one; if the original model's splits otherwise, copy that");
-    }
-  } catch (const Error& fault) {
-    target.notes.push_back(
-        fmt::format("no tokenizer is written: {}. Copy tokenizer.json (or tokenizer.model) and "
-                    "tokenizer_config.json of the original model into the result",
-                    fault.what()));
+  append(target.files, tokenizer_files_of(*source.gguf));
+  const Vocabulary vocabulary = vocabulary_in(*source.gguf);
+  if (vocabulary.model == "gpt2" && (vocabulary.pre.empty() || vocabulary.pre == "default")) {
+    target.notes.emplace_back(
+        "tokenizer.ggml.pre names no split: tokenizer.json splits text as llama.cpp does without "
+        "one; if the original model's splits otherwise, copy that");
   }
 }
 
@@ -447,9 +439,19 @@ Target choose_target(const Model& source, const ModelSpec& grouped, Container co
 
 void keep_origin(Target& target, const Model& source) {
   if (source.gguf) {
-    keep_gguf_origin(target, source);
-  } else if (source.convention == Convention::kMeta) {
-    keep_meta_origin(target, source);
+    target.files.push_back({std::string(kGgufMetadataFile), encode_gguf(lasting(*source.gguf))});
+  }
+  try {
+    if (source.gguf) {
+      keep_gguf_origin(target, source);
+    } else if (source.convention == Convention::kMeta) {
+      keep_meta_origin(target, source);
+    }
+  } catch (const Error& fault) {
+    target.notes.push_back(
+        fmt::format("no tokenizer is written: {}. Copy tokenizer.json (or tokenizer.model) and "
+                    "tokenizer_config.json of the original model into the result",
+                    fault.what()));
   }
 }
 

@@ -64,8 +64,7 @@ bool loaders_are_unknown(const ModelSpec& spec);
 // the directory has them again.
 
 /// Adds the files of a directory that is made from `source`, and the special tokens of Meta's
-/// tokenizer to its config. A note says what has no other form. Throws kBadInput for a malformed
-/// tokenizer.
+/// tokenizer to its config. A note says why a tokenizer has no other form.
 void keep_origin(Target& target, const Model& source);
 
 }  // namespace regroup

@@ -138,8 +138,8 @@ std::string text_of_lost_knowledge(const HeldOut& held_out) {
   }
   if (!result->own_divergence) {
     return "the losses are those of text like the given one; what else the source knew was neither "
-           "trained on nor measured: --own-text does both (without it, the model of the "
-           "studies kept 11 of 75 right answers)";
+           "trained on nor measured: --own-text does both (without it, SmolLM2-135M kept 11 of 75 "
+           "right answers)";
   }
   return *result->own_divergence <= kFarFromSource
              ? ""

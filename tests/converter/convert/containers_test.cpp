@@ -364,7 +364,10 @@ TEST_CASE("a Llama 3 of Meta's keeps its special tokens and context", "[converte
   CHECK(generation["eos_token_id"] == Json::array({ranks + 1, ranks + 9}));
   const Json tokenizer = Json::parse(bytes_of_file(directory / "llama 3.1" / "tokenizer.json"));
   CHECK(tokenizer["model"]["vocab"]["<|eot_id|>"] == ranks + 9);
-  CHECK(tokenizer["post_processor"]["single"].size() == 2);  // begins a text, and ends none
+  CHECK(tokenizer["post_processor"]["single"].size() == 2);   // begins a text, and ends none
+  put_file(source / "tokenizer.model", lines + "damaged\n");  // costs the tokenizer, not the model
+  CHECK_FALSE(converted("damaged").contains("eos_token_id"));
+  CHECK_FALSE(fs::exists(directory / "damaged" / "tokenizer.json"));
 }
 
 TEST_CASE("pooling a GGUF file keeps all other tensors byte for byte", "[converter]") {
