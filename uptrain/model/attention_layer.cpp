@@ -40,12 +40,11 @@ at::Tensor normed_heads(const at::Tensor& heads, const std::optional<Norm>& norm
              : (*norm)(heads);
 }
 
-// Computes the queries, keys or values of `input`, with the norm of queries or keys if there is
-// one. OLMoE clips what its norm over the whole projection returns.
-at::Tensor project_role(const Linear& linear, const std::optional<Norm>& norm,
-                        const ModelSpec& spec, const at::Tensor& input) {
+// Queries, keys or values of their projection, with the norm of queries or keys if there is one.
+// OLMoE clips what its norm over the whole projection returns.
+at::Tensor heads_of(const at::Tensor& features, const std::optional<Norm>& norm,
+                    const ModelSpec& spec) {
   const bool whole = spec.qk_norm == QkNorm::kProjection;
-  const at::Tensor features = linear(input);
   const at::Tensor heads =
       split_heads(clipped(norm && whole ? (*norm)(features) : features, spec), spec.head_dim);
   return norm && !whole ? (*norm)(heads) : heads;
@@ -61,9 +60,15 @@ Heads project_heads(const AttentionLayer& layer, const ModelSpec& spec, const at
     return {normed_heads(heads.q, layer.q_norm, spec), normed_heads(heads.k, layer.k_norm, spec),
             heads.v};
   }
-  return {project_role(layer.q, layer.q_norm, spec, x),
-          project_role(layer.k, layer.k_norm, spec, source),
-          project_role(layer.v, std::nullopt, spec, source)};
+  std::vector<at::Tensor> features;
+  if (x.is_same(source)) {
+    features = run_linears({layer.q, layer.k, layer.v}, x);
+  } else {
+    features = run_linears({layer.k, layer.v}, source);
+    features.insert(features.begin(), layer.q(x));
+  }
+  return {heads_of(features[0], layer.q_norm, spec), heads_of(features[1], layer.k_norm, spec),
+          heads_of(features[2], std::nullopt, spec)};
 }
 
 at::Tensor attend_in_layer(const AttentionLayer& layer, const ModelSpec& spec, const Heads& heads,
@@ -154,7 +159,7 @@ Heads cross_heads(const AttentionLayer& layer, const ModelSpec& spec, const at::
                   const Pass& pass) {
   LayerCache* const cache = pass.cache;
   if (cache != nullptr && cache->cross_k.defined()) {
-    return {project_role(layer.q, layer.q_norm, spec, x), cache->cross_k, cache->cross_v};
+    return {heads_of(layer.q(x), layer.q_norm, spec), cache->cross_k, cache->cross_v};
   }
   const Heads heads = project_heads(layer, spec, x, pass.encoded);
   if (cache != nullptr) {

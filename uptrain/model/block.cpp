@@ -102,9 +102,11 @@ at::Tensor shared_mlp(const Block& block, const ModelSpec& spec, const at::Tenso
   if (!block.gate.present()) {
     return block.down(activate(spec.activation, block.up(x)));
   }
-  const at::Tensor gate = block.gate(x);
-  return block.down(block.up.present() ? gated(spec.activation, gate, block.up(x))
-                                       : gated_halves(spec.activation, gate));
+  if (!block.up.present()) {
+    return block.down(gated_halves(spec.activation, block.gate(x)));
+  }
+  const std::vector<at::Tensor> features = run_linears({block.gate, block.up}, x);
+  return block.down(gated(spec.activation, features[0], features[1]));
 }
 
 at::Tensor mlp(const Block& block, const ModelSpec& spec, const at::Tensor& x, const Pass& pass) {

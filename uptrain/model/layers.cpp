@@ -1,6 +1,12 @@
 #include "uptrain/model/layers.h"
 
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
@@ -8,6 +14,7 @@
 #include <ATen/ops/rms_norm.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/stack.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "formats/base/error.h"
 #include "uptrain/ops/attention.h"
@@ -69,6 +76,90 @@ at::Tensor run_experts(const ExpertLayer& layer, const ModelSpec& spec, const at
 at::Tensor Linear::operator()(const at::Tensor& x) const {
   check_stop();
   return at::linear(x, input_major ? weight.t() : weight, if_defined(bias));
+}
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct LinearsOfOneInput : torch::autograd::Function<LinearsOfOneInput> {
+  // `tensors`: x [..., in], the weights [out, in], and as many biases [out], or none.
+  static variable_list forward(AutogradContext* context, at::TensorList tensors,
+                               std::int64_t maps) {
+    context->set_materialize_grads(false);  // of a map that the loss does not use
+    const auto count = static_cast<std::size_t>(maps);
+    variable_list saved = tensors.slice(0, 1 + count).vec();
+    variable_list results;
+    bool learns = false;
+    for (std::size_t i = 1; i <= count; ++i) {
+      const bool biased = tensors.size() > saved.size();
+      results.push_back(at::linear(saved[0], saved[i],
+                                   biased ? std::optional(tensors[count + i]) : std::nullopt));
+      learns = learns || saved[i].requires_grad();
+    }
+    saved[0] = learns ? saved[0] : at::Tensor();  // else the backward pass does not need it
+    context->save_for_backward(std::move(saved));
+    context->saved_data["biased"] = tensors.size() > 1 + count;
+    return results;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& outer) {
+    const variable_list saved = context->get_saved_variables();
+    const bool biased = context->saved_data["biased"].toBool();
+    const std::size_t maps = outer.size();
+    const auto rows = [](const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); };
+    variable_list gradients(1 + (biased ? 2 : 1) * maps + 1);  // the last: of the count
+    at::Tensor& by_x = gradients[0];
+    std::vector<std::int64_t> shape;
+    for (std::size_t i = 1; i <= maps; ++i) {
+      if (!outer[i - 1].defined()) {
+        continue;
+      }
+      shape = outer[i - 1].sizes().vec();
+      const at::Tensor by_y = rows(outer[i - 1]);
+      if (context->needs_input_grad(0)) {
+        by_x = by_x.defined() ? by_x.addmm_(by_y, saved[i]) : by_y.mm(saved[i]);
+      }
+      if (context->needs_input_grad(i)) {
+        gradients[i] = by_y.t().mm(rows(saved[0]));
+      }
+      if (biased && context->needs_input_grad(maps + i)) {
+        gradients[maps + i] = by_y.sum(0);
+      }
+    }
+    if (by_x.defined()) {
+      shape.back() = by_x.size(-1);
+      by_x = by_x.view(shape);
+    }
+    return gradients;
+  }
+};
+
+}  // namespace
+
+std::vector<at::Tensor> run_linears(const std::vector<Linear>& maps, const at::Tensor& x) {
+  const auto biased =
+      std::ranges::count_if(maps, [](const Linear& map) { return map.bias.defined(); });
+  if (!at::GradMode::is_enabled() || !x.requires_grad() ||
+      (biased != 0 && biased != std::ssize(maps))) {
+    std::vector<at::Tensor> results;
+    for (const Linear& map : maps) {
+      results.push_back(map(x));
+    }
+    return results;
+  }
+  check_stop();
+  std::vector<at::Tensor> tensors{x};
+  for (const Linear& map : maps) {
+    tensors.push_back(map.input_major ? map.weight.t() : map.weight);
+  }
+  for (const Linear& map : maps) {
+    if (biased != 0) {
+      tensors.push_back(map.bias);
+    }
+  }
+  return LinearsOfOneInput::apply(at::TensorList(tensors), std::ssize(maps));
 }
 
 at::Tensor Norm::offset_weight() const {

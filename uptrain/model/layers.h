@@ -58,6 +58,10 @@ struct Linear {
   at::Tensor operator()(const at::Tensor& x) const;
 };
 
+/// What several maps make of one input. In the backward pass each product adds its share of the
+/// input's gradient to that of the others, which saves a pass over memory for each.
+std::vector<at::Tensor> run_linears(const std::vector<Linear>& maps, const at::Tensor& x);
+
 /// LayerNorm or RMSNorm over the last dimension, computed in fp32 at least.
 struct Norm {
   at::Tensor weight;  ///< [D], or undefined: none is applied

@@ -188,12 +188,16 @@ struct StepMemory {
     return trained.largest() * std::max(widened + moments, whole ? 0.0 : 8.0);
   }
 
+  // The numbers in gradients that are completed together: with activation checkpointing those of a
+  // block, otherwise those of the maps of one input (q, k and v).
+  double completed_together() const {
+    return settings.recomputing ? trained.blocks.largest : 3 * trained.blocks.largest_tensor;
+  }
+
   // Gradients that the device holds at a time if each leaves it when it is complete. That of the
-  // output head is summed in fp32 over chunks of tokens. With activation checkpointing a block's
-  // gradients are completed together.
+  // output head is summed in fp32 over chunks of tokens.
   double gradients_in_flight() const {
-    const double block = settings.recomputing ? trained.blocks.largest : 0.0;
-    return std::max((width < 4 ? 6 : 8) * trained.largest(), width * block);
+    return std::max((width < 4 ? 6 : 8) * trained.largest(), width * completed_together());
   }
 
   // The sums of its own gradients on a rank that has a part of the weights, in fp32.
@@ -205,18 +209,16 @@ struct StepMemory {
   }
 
   // While a block is at work, also those of other ranks: on their way, small ones that wait for a
-  // bucket of each rank to be full, its copy, and those just completed (with activation
-  // checkpointing all of a block together).
+  // bucket of each rank to be full, its copy, and those just completed.
   double gradients_at_block() const {
     const auto bucket = static_cast<double>(ZeroPartition::kBucketElements);
     const double waiting =
         std::min(static_cast<double>(settings.sharing_ranks()) * bucket, trained.small);
     const double moving = static_cast<double>(GradientReducer::kFewInFlight) *
                           std::max(bucket, trained.blocks.largest_tensor);
-    const double last =
-        settings.recomputing ? trained.blocks.largest : trained.blocks.largest_tensor;
     return own_sums() + bucket_copy() +
-           4 * std::min(trained.elements - trained.own, moving + waiting) + width * last;
+           4 * std::min(trained.elements - trained.own, moving + waiting) +
+           width * completed_together();
   }
 
   // When the embedding's gradient has come, which is the last one, in both types.
