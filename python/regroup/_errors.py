@@ -7,6 +7,10 @@ import signal
 from typing import Any
 
 
+# Flags whose absence means "as the tokenizer does".
+NEGATED_BY_FALSE = frozenset({"bos", "eos", "jsonl"})
+
+
 class RegroupError(Exception):
     """A command failed. The text is the program's one line; `exit_code` its exit code (1: a bug in regroup; -N: it was
     ended by signal N).
@@ -62,7 +66,14 @@ def in_python(line: str, mark: str = "") -> str:
     line = re.sub(r" \(see regroup [a-z ]*--help\)$", "", line)
     if re.search(r"\b(regroup|hf) [a-z]+ ", line):
         return line
-    return re.sub(r"(?<![^\s(])--([a-z][a-z0-9-]*)", lambda option: option[1].replace("-", "_") + mark, line)
+
+    def keyword(option: re.Match[str]) -> str:
+        name = option[1].replace("-", "_")
+        positive = name.removeprefix("no_")
+        return f"{positive}=False" if name != positive and positive in NEGATED_BY_FALSE else name + mark
+
+    line = re.sub(r"^[A-Z]+(?=: an empty value)", lambda argument: argument[0].lower(), line)
+    return re.sub(r"(?<![^\s(])--([a-z][a-z0-9-]*)", keyword, line)
 
 
 def error_of(exit_code: int, line: str, report: dict[str, Any]) -> BaseException:

@@ -1,4 +1,4 @@
-"""The options of each command, for editors and type checkers. Made by scripts/python-options."""
+"""The options of each command, for editors and type checkers. Made by scripts/option-lists."""
 
 from collections.abc import Sequence
 from typing import Literal

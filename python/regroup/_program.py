@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, Union
 
-from regroup._errors import EnvironmentFailedError, StateSaved, UsageError, error_of
+from regroup._errors import NEGATED_BY_FALSE, EnvironmentFailedError, StateSaved, UsageError, error_of
 
 Path = Union[str, "os.PathLike[str]"]
 Option = Union[None, bool, int, float, Path, Sequence[Union[int, float]], Sequence[Path]]
@@ -27,8 +27,7 @@ Callback = Callable[[Report], object]
 
 _log = logging.getLogger("regroup")
 
-# Flags whose absence means "as the tokenizer does", and an option whose value is true or false.
-NEGATED_BY_FALSE = frozenset({"bos", "eos", "jsonl"})
+# An option whose value is true or false.
 TAKES_TRUE_OR_FALSE = frozenset({"scale_by_parameter"})
 # Flags that run() sets, or that print something else than a report.
 NOT_FOR_CALLERS = frozenset({"help", "json", "json_progress", "version"})

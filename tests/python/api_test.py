@@ -70,10 +70,10 @@ class TheFunctions(unittest.TestCase):
         self.assertEqual(_program.TAKES_TRUE_OR_FALSE, words)
 
 
-    def test_the_types_of_options_are_the_program_s(self):
-        kept = pathlib.Path(regroup.__file__).parent / "_options.pyi"
-        made = runpy.run_path(str(ROOT / "scripts/python-options"))["text_of"](regroup.program())
-        self.assertEqual(kept.read_text(), made, "run scripts/python-options build/release/regroup")
+    def test_the_lists_of_options_are_the_program_s(self):
+        for name, text_of in runpy.run_path(str(ROOT / "scripts/option-lists"))["FILES"].items():
+            self.assertEqual((ROOT / name).read_text(), text_of(regroup.program()),
+                             "run scripts/option-lists build/release/regroup")
 
     def test_the_version_is_the_program_s(self):
         printed = subprocess.run([regroup.program(), "--version"], capture_output=True, text=True, check=True).stdout
@@ -106,6 +106,14 @@ class KeywordArguments(unittest.TestCase):
         for options in ({"kv_heads": True}, {"kv_heads": True, "text": "a.txt"}, {"quiet": True, "kv_heads": True}):
             with self.assertRaisesRegex(regroup.UsageError, "^kv_heads needs a value, not True$"):
                 regroup.convert(LLAMA, "nowhere", **options)
+
+    def test_a_flag_that_is_switched_off_is_named_as_it_was_written(self):
+        with self.assertRaisesRegex(regroup.UsageError, "bos=False is not an option"):
+            regroup.inspect(LLAMA, bos=False)
+        with self.assertRaisesRegex(regroup.UsageError, "no_graphs is not an option"):
+            regroup.inspect(LLAMA, no_graphs=True)
+        with self.assertRaisesRegex(regroup.UsageError, "model: an empty value"):
+            regroup.inspect("")
 
     def test_a_wrong_choice_is_refused_by_its_name(self):
         for function, operands, options in [
