@@ -113,7 +113,7 @@ def answers(page):
     table = page.split("## What will I lose?")[1].split("\n\n")[2]
     cells = [[cell.strip() for cell in line.split("|")[1:]] for line in table.split("\n") if line.startswith("| ")]
     rows = [(kept, [int(number) for number in re.findall("[0-9]+", right.split("of")[0])]) for kept, _, right, *_ in cells[1:]]
-    return svg("SmolLM2-135M: right answers, by the share of the KV cache kept", "right answers to 118 questions", rows,
+    return svg("SmolLM2-135M-Instruct: right answers, by the share of the KV cache kept", "right answers to 118 questions", rows,
                marks=range(0, 91, 15))
 
 

@@ -62,8 +62,7 @@ def conversion(options, work, size, dtype):
 
 def training(options, work, size, dtype):
     """Time for a billion tokens, and memory for all weights and for K and V alone."""
-    common = ["--dtype", dtype, "--batch", "1", "--accumulate", "64", "--sequence", "2048", "--steps", "7630",
-              "--activation-checkpointing"]
+    common = ["--dtype", dtype, "--steps", "122071", "--activation-checkpointing"]  # of 8 windows of 1,024 tokens
     memory = ["--memory", "compact", "--moments", "bf16"] if dtype == "bf16" else ["--memory", "full"]
     plan = plan_of(options, work, size, [*common, *memory])
     kv = plan_of(options, work, size, [*common, "--train", "kv"])
