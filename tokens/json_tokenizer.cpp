@@ -59,6 +59,11 @@ class JsonTokenizer : public Tokenizer {
   JsonTokenizer(const nlohmann::json& tokenizer, const std::string& where) : where_(where) {
     Work::of_thread().begin(where, 0);
     const JsonFields fields(tokenizer, where, "");
+    if (fields.at("model").is_null()) {
+      throw_bad_input(
+          "{}: model is missing, so it is no tokenizer.json: name that, or the model's directory",
+          where);
+    }
     std::vector<AddedToken> added = read_added_tokens(fields);
     fields.allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
                   "post_processor", "decoder", "model"});

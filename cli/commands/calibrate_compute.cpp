@@ -37,12 +37,12 @@ void run_calibrate(CalibrateOptions options, const Console& console) {
   check_data_origin(source, options.data, console);
   const TokenInput input(options.data, options.text, source, convert.threads,
                          tokens_to_read(settings.max_tokens));
+  const TokenFile data = input.open();
+  const std::int64_t tokens = count_windows(data, settings) * settings.context;
   if (!convert.any_text) {
     check_is_predicted(source, input.path(), options.data.empty() ? "--text" : "--data", convert,
                        console);
   }
-  const TokenFile data = input.open();
-  const std::int64_t tokens = count_windows(data, settings) * settings.context;
   const auto layers = std::ssize(source.spec.layers) + std::ssize(source.spec.encoder_layers);
   Progress progress(console, "calibrate", layers, "layers");
   calibrate(source, data, settings, device, options.output, progress.callback(),
@@ -69,7 +69,7 @@ void run_calibrate(CalibrateOptions options, const Console& console) {
 void add_calibrate_command(Command program, Console& console) {
   auto options = std::make_shared<CalibrateOptions>();
   Command command = add_whole_command(program, "calibrate");
-  command.add_option("model", options->model, "model directory").required();
+  command.add_option("model", options->model, kModelHelp).required();
   command.add_option("--data", options->data,
                      "token file: raw ids, llm.c, numpy, or Megatron's .bin with its .idx");
   add_text_input(command, options->text, "instead of --data: text files or JSON lines");

@@ -144,6 +144,13 @@ std::string in_our_words(const CLI::App& program, const CLI::App& command, std::
     replace_all(choices, ",", ", ");
     return fmt::format("{} is none of {}", message.substr(0, list), choices);
   }
+  constexpr std::string_view kConvert = "Could not convert: ";  // "--option = maybe"
+  if (const std::size_t equals = message.find(" = ");
+      message.starts_with(kConvert) && equals != message.npos) {
+    return fmt::format("{}: {} is neither on nor off",
+                       message.substr(kConvert.size(), equals - kConvert.size()),
+                       message.substr(equals + 3));
+  }
   return message;
 }
 

@@ -331,7 +331,7 @@ void run_eval(const EvalOptions& options, const Console& console) {
 void add_eval_command(Command program, Console& console) {
   auto options = std::make_shared<EvalOptions>();
   Command command = add_whole_command(program, "eval");
-  command.add_option("model", options->model, "model directory").required();
+  command.add_option("model", options->model, kModelHelp).required();
   command.add_option("--data", options->data,
                      "token file: raw ids, llm.c, numpy, or Megatron's .bin with its .idx");
   add_text_input(command, options->text, "instead of --data: text files or JSON lines");

@@ -1,6 +1,7 @@
 // regroup init CONFIG OUT --seed N
 #include "cli/commands/commands.h"
 #include "formats/base/file.h"
+#include "formats/base/hub_cache.h"
 #include "formats/families/loader_code.h"
 #include "uptrain/model/device.h"
 #include "uptrain/model/parameters.h"
@@ -23,11 +24,14 @@ const std::map<std::string, DType> kDtypes{
 void run_init(const InitOptions& options, const Console& console) {
   check_directory_name(options.output);
   constexpr std::uint64_t kMaxConfigBytes = 16U << 20;
+  std::filesystem::path config = resolve_model_path(options.config);
+  if (is_directory_there(config)) {
+    config /= "config.json";
+  }
   {
     const Progress progress(console, "init", 0, "bytes");
-    write_new_model(
-        {.text = read_text(options.config, kMaxConfigBytes), .name = printable(options.config, 0)},
-        options.seed, options.dtype, options.output);
+    write_new_model({.text = read_text(config, kMaxConfigBytes), .name = printable_path(config)},
+                    options.seed, options.dtype, options.output);
   }
   const Model made = open_model(options.output);
   console.notes("note", notes_on_code(code_in(made.config, made.path, made.companions, {})));
@@ -48,7 +52,9 @@ void run_init(const InitOptions& options, const Console& console) {
 void add_init_command(Command program, Console& console) {
   auto options = std::make_shared<InitOptions>();
   Command command = add_whole_command(program, "init");
-  command.add_option("config", options->config, "config.json of a family that regroup supports")
+  command
+      .add_option("config", options->config,
+                  "config.json of a family that regroup supports, or a model that has one")
       .required();
   command.add_option("output,-o,--output", options->output, "directory to make; must not exist yet")
       .required();

@@ -34,6 +34,10 @@ void run_plan(const PlanOptions& options, bool context_given, bool batch_given,
   check_page_path(options.html);
   ServingPlan plan = options.plan;
   const Model model = open_model_outline(plan.path, {.layout = options.layout});
+  const bool names_config = std::filesystem::path(plan.path).filename() == "config.json";
+  plan.source =
+      names_config ? (model.path / "").lexically_normal().parent_path().string() : plan.path;
+  plan.weights = !model.checkpoint.files().empty();
   plan.costs = serving_costs(model, options.question);
   plan.cache_dtype =
       options.question.cache_dtype.value_or(cache_dtype_of(model.spec, model.checkpoint));
@@ -62,8 +66,10 @@ void add_plan_command(Command program, Console& console) {
   Command command = program.add_command(
       "plan", "Show the effect of fewer kv heads on cache size, memory and decoding speed");
   command
-      .add_option("model", options->plan.path,
-                  "model directory, one weight file, or a config.json without weights")
+      .add_option(
+          "model", options->plan.path,
+          "model directory, one weight file, a config.json without weights, or org/name in the "
+          "hub's local cache")
       .required();
   add_size(command, "--vram", options->plan.vram,
            "available memory, such as 24GiB: shows the largest batches; with one --context and a "

@@ -193,7 +193,7 @@ void add_sample_command(Command program, Console& console) {
   auto options = std::make_shared<SampleOptions>();
   SampleSettings& settings = options->settings;
   Command command = add_whole_command(program, "sample");
-  command.add_option("model", options->model, "model directory").required();
+  command.add_option("model", options->model, kModelHelp).required();
   command.add_option("-o,--output", options->output,
                      "token file to make: X.bin, with X.idx; must not exist yet");
   command

@@ -101,7 +101,11 @@ void add_teach_command(Command program, Console& console) {
   auto options = std::make_shared<TeachOptions>();
   Command command = add_whole_command(program, "teach");
   UptrainSettings& run = options->settings.run;
-  command.add_option("model", run.model, "the teacher: a model directory").required();
+  command
+      .add_option(
+          "model", run.model,
+          "the teacher: a model directory, a GGUF file, or org/name in the hub's local cache")
+      .required();
   command.add_option("-o,--output", options->output, "directory to make; must not exist yet")
       .required();
   add_window_options(command, *options);

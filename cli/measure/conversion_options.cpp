@@ -250,7 +250,7 @@ void add_machine_options(Command command, ConvertOptions& options) {
 }  // namespace
 
 void add_convert_options(Command command, ConvertOptions& options) {
-  command.add_option("source", options.source, "model directory to convert").required();
+  command.add_option("source", options.source, kModelHelp).required();
   add_counts(command, "--kv-heads", options.request.kv_heads,
              "kv heads to keep: a divisor of the source's kv heads (1 = multi-query), or a "
              "comma-separated list with one per layer",
@@ -267,7 +267,7 @@ void add_convert_options(Command command, ConvertOptions& options) {
 }
 
 void add_expand_options(Command command, ConvertOptions& options) {
-  command.add_option("source", options.source, "model directory").required();
+  command.add_option("source", options.source, kModelHelp).required();
   add_common_options(command, options);
   add_counts(
       command, "--kv-heads", options.request.kv_heads,

@@ -13,6 +13,7 @@
 #include "formats/model/model_directory.h"
 #include "formats/model/serving_cost.h"
 #include "formats/tensors/gguf.h"
+#include "formats/vocabulary/token_file.h"
 #include "formats/vocabulary/tokenizer_files.h"
 #include "formats/vocabulary/vocabulary.h"
 
@@ -95,6 +96,9 @@ void check_data_origin(const Model& model, const fs::path& data, const Console& 
   if (const auto origin = origin_of_tokens(data)) {
     console.notes("warning", {check_origin(model, *origin, what)});
   } else if (has_own_tokenizer(model)) {
+    if (!index_beside(data)) {
+      TokenFile::open(data);  // throws for text, which has no ids to warn of
+    }
     console.note(fmt::format(
         "warning: {} may be of another tokenizer than the model's, which makes every result "
         "meaningless: the file does not say; regroup tokenize makes files that do",

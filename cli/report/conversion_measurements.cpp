@@ -151,14 +151,17 @@ std::vector<std::string> conversion_warnings(const ConversionReport& done) {
     }
   }
   if (pooled_layers(plan).empty()) {
-    warnings.push_back(is_copy(done) ? fmt::format("no tensor changes: the source has {} kv heads, "
-                                                   "and the result is a copy",
-                                                   text_of_heads(plan.spec.kv_heads))
+    warnings.push_back(is_copy(done) ? fmt::format("no tensor changes: the source has {}, and the "
+                                                   "result is a copy",
+                                                   with_kv_heads(text_of_heads(plan.spec.kv_heads)))
                                      : "");
     append(warnings, warnings_in(record_of(done.source)));  // the heads are the same
   } else {
     warnings.push_back(of_unadapted_heads(done));
     warnings.push_back(refitted_in_vain(done.layers));
+  }
+  if (!is_single_file(plan.container) && plan.files.empty()) {  // else made of the source's
+    warnings.push_back(text_of_left_tokenizer(done.source));
   }
   warnings.push_back(done.held_out ? text_of_lost_knowledge(*done.held_out) : "");
   std::erase(warnings, "");

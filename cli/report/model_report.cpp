@@ -5,6 +5,7 @@
 #include <span>
 
 #include "cli/report/conversion_facts.h"
+#include "formats/base/hub_cache.h"
 #include "formats/base/printable.h"
 #include "formats/base/ranges.h"
 #include "formats/model/record_words.h"
@@ -242,10 +243,13 @@ Json summary_json(const ModelSummary& summary, const CacheLoad& load) {
 }
 
 Facts summary_facts(const ModelSummary& summary, const CacheLoad& load) {
+  const std::string hub_name = hub_name_of(summary.path);
   Facts lines{
       {"model",
-       fmt::format("{} ({})", printable_path(summary.path),
+       fmt::format("{} ({})",
+                   hub_name.empty() ? printable_path(summary.path) : printable(hub_name, 0),
                    summary.architecture.empty() ? "no config" : printable(summary.architecture))},
+      {"", hub_name.empty() ? "" : "in " + printable_path(summary.path)},
       {"language", language_model_text(summary)},
       {"layers", layers_text(summary)}};
   add_attention(lines, summary);

@@ -29,13 +29,13 @@ Facts summary_facts(const ModelSummary& summary, const CacheLoad& load);
 /// Where the checkpoint contradicts itself, then what its record warns of.
 std::vector<std::string> model_warnings(const ModelSummary& summary);
 
-/// `with_values` adds the columns for differences between values.
-Table differences_table(const std::vector<TensorDifference>& differences, bool with_values = true);
+/// Tensors in up to two tables: only those whose values were compared have the columns for values,
+/// which leaves room for the names of the others.
+std::vector<Table> differences_tables(const std::vector<TensorDifference>& tensors);
 /// Shortens values to `max_bytes` (0: never).
 Table settings_table(const std::vector<JsonDifference>& differences, std::size_t max_bytes = 60);
 
-/// Prints the tables. Tensors are in up to two: only those whose values were compared have the
-/// columns for values, which leaves room for the names of the others.
+/// Prints these tables.
 void print_differences(const std::vector<TensorDifference>& tensors,
                        const std::vector<JsonDifference>& settings, const Console& console);
 

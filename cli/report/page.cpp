@@ -5,6 +5,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
+#include "formats/base/hub_cache.h"
 #include "formats/base/printable.h"
 #include "formats/base/ranges.h"
 #include "formats/version.h"
@@ -174,10 +175,10 @@ std::string escaped(std::string_view text) {
   return safe;
 }
 
-std::string title_of(const std::filesystem::path& path) {
-  const std::filesystem::path normal = path.lexically_normal();
-  const std::filesystem::path name =
-      normal.has_filename() ? normal.filename() : normal.parent_path().filename();
+std::string title_of(const fs::path& path) {
+  const std::string hub_name = hub_name_of(path);  // of a snapshot, whose folder is a checksum
+  const auto normal = (hub_name.empty() ? path : fs::path(hub_name)).lexically_normal();
+  const fs::path name = normal.has_filename() ? normal.filename() : normal.parent_path().filename();
   return name.empty() || name == "." || name == ".." ? path.string() : name.string();
 }
 

@@ -59,16 +59,22 @@ void add_verdict(Page& page, const VerifyPage& facts) {
   }
 }
 
+void add_tensors(Page& page, const std::vector<TensorDifference>& tensors,
+                 const std::string& caption) {
+  constexpr std::size_t kWithoutValues = 3;  // columns
+  for (const Table& table : differences_tables(tensors)) {
+    page.add_table(table, caption + (table.columns().size() == kWithoutValues
+                                         ? ""
+                                         : "; largest and mean are of the absolute difference"));
+  }
+}
+
 void add_differences(Page& page, const Verification& found) {
   if (found.passed()) {
     return;
   }
   page.begin_section("differences", "Differences");
-  if (!found.tensors.empty()) {
-    page.add_table(differences_table(found.tensors),
-                   "Tensors: before, as they should be; largest and mean are of the absolute "
-                   "difference");
-  }
+  add_tensors(page, found.tensors, "Tensors: before, as they should be");
   if (!found.settings.empty()) {
     page.add_table(settings_table(found.settings, 0),
                    "Settings: before, as they should be; after, as they are");
@@ -172,7 +178,10 @@ Facts facts_of(const ServingPlan& plan) {
 std::string diff_page(const std::string& before, const std::string& after,
                       const std::vector<TensorDifference>& tensors,
                       const std::vector<JsonDifference>& settings) {
-  Page page(fmt::format("{} and {}", title_of(before), title_of(after)), "regroup diff");
+  const bool alike = title_of(before) == title_of(after);
+  Page page(alike ? fmt::format("{} and {}", before, after)
+                  : fmt::format("{} and {}", title_of(before), title_of(after)),
+            "regroup diff");
   const bool same = tensors.empty() && settings.empty();
   page.begin_section("summary", "Summary");
   page.add_verdict(same, same ? "No difference."
@@ -180,8 +189,7 @@ std::string diff_page(const std::string& before, const std::string& after,
   page.add_facts({{"before", before}, {"after", after}});
   if (!tensors.empty()) {
     page.begin_section("tensors", "Tensors");
-    page.add_table(differences_table(tensors),
-                   "Tensors that differ; largest and mean are of the absolute difference");
+    add_tensors(page, tensors, "Tensors that differ");
   }
   if (!settings.empty()) {
     page.begin_section("settings", "Settings");

@@ -136,8 +136,8 @@ bool takes_text(const ServingPlan& plan) {
 }
 
 std::string command_for(const ServingPlan& plan, std::int64_t kv_heads) {
-  return printable(fmt::format("regroup convert {} {} --kv-heads {}{}", shell_quoted(plan.path),
-                               shell_quoted(destination_of(plan.path, kv_heads)), kv_heads,
+  return printable(fmt::format("regroup convert {} {} --kv-heads {}{}", shell_quoted(plan.source),
+                               shell_quoted(destination_of(plan.source, kv_heads)), kv_heads,
                                takes_text(plan) ? " --text TEXT" : ""),
                    0);
 }
@@ -235,8 +235,11 @@ PlanChoice choice_of(const ServingPlan& plan) {
                                                  : fmt::format("{} kv heads fit", *cost.kv_heads);
   return {fmt::format("{} in {} ({})", what, text_of_bytes(*plan.vram), needs_of(plan, cost)),
           cost.kv_heads ? command_for(plan, *cost.kv_heads) : "",
-          takes_text(plan) ? "TEXT is a file of a few megabytes of what the model will read."
-                           : "The result is the mean of heads, to be uptrained before use."};
+          fmt::format("{}{}",
+                      takes_text(plan)
+                          ? "TEXT is a file of a few megabytes of what the model will read."
+                          : "The result is the mean of heads, to be uptrained before use.",
+                      plan.weights ? "" : " The weights must be beside config.json first.")};
 }
 
 std::string text_of_bandwidth(std::uint64_t bytes) {

@@ -13,7 +13,9 @@
 namespace regroup {
 
 struct ServingPlan {
-  std::string path = {};  ///< as given on the command line
+  std::string path = {};    ///< as given on the command line
+  std::string source = {};  ///< what convert can read: the directory of a config.json
+  bool weights = true;      ///< whether they are there
   DType cache_dtype = DType::kF16;
   std::vector<ServingCost> costs = {};       ///< the model as it is, then fewer kv heads
   std::vector<std::uint64_t> contexts = {};  ///< tokens

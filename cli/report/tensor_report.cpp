@@ -66,8 +66,7 @@ void sort_tensors(std::vector<const TensorInfo*>& tensors, const std::string& or
 
 std::string number(double value) { return fmt::format("{:.4g}", value); }
 
-}  // namespace
-
+// `with_values` adds the columns for differences between values.
 Table differences_table(const std::vector<TensorDifference>& differences, bool with_values) {
   Table table(2);
   table.add_texts({"differs", "tensor"});
@@ -91,19 +90,27 @@ Table differences_table(const std::vector<TensorDifference>& differences, bool w
   return table;
 }
 
-void print_differences(const std::vector<TensorDifference>& tensors,
-                       const std::vector<JsonDifference>& settings, const Console& console) {
+}  // namespace
+
+std::vector<Table> differences_tables(const std::vector<TensorDifference>& tensors) {
   std::vector<TensorDifference> values, others;
   std::ranges::partition_copy(
       tensors, std::back_inserter(values), std::back_inserter(others),
       [](const TensorDifference& difference) { return difference.values.has_value(); });
-  std::vector<std::string> tables;
+  std::vector<Table> tables;
   if (!others.empty()) {
-    tables.push_back(differences_table(others, false).text(console));
+    tables.push_back(differences_table(others, false));
   }
   if (!values.empty()) {
-    tables.push_back(differences_table(values).text(console));
+    tables.push_back(differences_table(values, true));
   }
+  return tables;
+}
+
+void print_differences(const std::vector<TensorDifference>& tensors,
+                       const std::vector<JsonDifference>& settings, const Console& console) {
+  auto tables =
+      mapped(differences_tables(tensors), [&](const Table& table) { return table.text(console); });
   if (!settings.empty()) {
     tables.push_back(settings_table(settings).text(console));
   }

@@ -14,6 +14,7 @@ namespace {
 // Options in transformers, Megatron, nanoGPT and llama.cpp.
 constexpr auto kOtherOptions = std::to_array<OtherWords>(
     {{"lr", "learning-rate"},
+     {"distill-lr", "learning-rate lr"},
      {"batch", "batch-size micro-batch-size per-device-train-batch-size"},
      {"accumulate", "gradient-accumulation-steps"},
      {"steps", "max-steps train-iters max-iters"},

@@ -21,6 +21,9 @@ namespace regroup {
 
 /// The heading of Command::most_used() in the help.
 inline constexpr const char* kMostUsed = "Most used";
+/// The help of an argument that names a model.
+inline constexpr const char* kModelHelp =
+    "model directory, GGUF file, or org/name in the hub's local cache";
 
 /// An option of a command. Each call changes one property and returns the same option.
 class Option {

@@ -91,7 +91,11 @@ void check_values(const CLI::App& command) {
   for (const CLI::Option* option : command.get_options()) {
     for (const std::string& value : option->results()) {
       if (value.empty() && option->get_items_expected_max() > 0) {
-        throw_usage("{}: an empty value", option->get_name());
+        std::string name = option->get_name();
+        if (!name.starts_with('-')) {  // arguments have capitals in the help
+          std::ranges::transform(name, name.begin(), ::toupper);
+        }
+        throw_usage("{}: an empty value", name);
       }
     }
   }

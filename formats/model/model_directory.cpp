@@ -257,6 +257,21 @@ void refuse_adapter(const fs::path& directory) {
   }
 }
 
+constexpr std::array kWeights{kSingleFile, kIndexFile, kTorchSingleFile, kTorchIndexFile};
+
+// A link whose target is not there, such as a file of the hub's cache that was deleted.
+bool leads_nowhere(const fs::path& path) {
+  std::error_code unknown;
+  return fs::is_symlink(path, unknown) &&
+         fs::status(path, unknown).type() == fs::file_type::not_found;
+}
+
+std::string text_of_link(const fs::path& path) {
+  std::error_code unknown;
+  return fmt::format("a link to {}, which is not there",
+                     printable_path(fs::read_symlink(path, unknown)));
+}
+
 // What training frameworks leave in place of weights, and how weights are made of it.
 std::string_view instead_of_weights(const fs::path& directory) {
   if (path_exists(directory / ".metadata")) {
@@ -274,6 +289,11 @@ std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
   if (const auto weights = weights_file_in(directory)) {
     return is_index(*weights) ? open_indexed_shards(*weights) : open_single(*weights);
   }
+  for (const auto name : kWeights) {
+    if (leads_nowhere(directory / name)) {
+      throw_bad_input("{}: {}", printable_path(directory / name), text_of_link(directory / name));
+    }
+  }
   refuse_nanogpt(directory);
   throw_bad_input("{}: holds no {}, {} or index of either; {}", printable_path(directory),
                   kSingleFile, kTorchSingleFile, instead_of_weights(directory));
@@ -282,7 +302,7 @@ std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
 }  // namespace
 
 std::optional<fs::path> weights_file_in(const fs::path& directory) {
-  for (const auto name : {kSingleFile, kIndexFile, kTorchSingleFile, kTorchIndexFile}) {
+  for (const auto name : kWeights) {
     if (path_exists(directory / name)) {
       return directory / name;
     }
@@ -426,18 +446,66 @@ void copy_companions(const ModelDirectory& source, const fs::path& destination,
   }
 }
 
+namespace {
+
+// One sentence for the links out of the directory, one for each that leads nowhere.
+void add_notes_on_links(std::vector<std::string>& notes, const fs::path& directory) {
+  std::error_code unknown;
+  const std::vector<fs::path> outside = companions_of(directory, /*outside=*/true);
+  std::string listed;
+  for (const fs::path& name : outside) {
+    listed += fmt::format("{}{} ({})", listed.empty() ? "" : ", ", printable_path(name),
+                          printable_path(fs::canonical(directory / name, unknown)));
+  }
+  if (outside.size() == 1) {
+    notes.push_back(fmt::format(
+        "{} is left out: it is a link out of the model's directory, to {}; copy that file by hand "
+        "if it belongs to the model",
+        printable_path(outside.front()),
+        printable_path(fs::canonical(directory / outside.front(), unknown))));
+  } else if (!outside.empty()) {
+    notes.push_back(fmt::format(
+        "links out of the model's directory are left out: {}; copy by hand those that belong to "
+        "the model",
+        listed));
+  }
+  for (const fs::directory_entry& entry : entries_in(directory)) {
+    const fs::path name = entry.path().filename();
+    if (leads_nowhere(entry.path()) && !name.string().starts_with('.') && !is_weight_file(name)) {
+      notes.push_back(
+          fmt::format("{} is left out: {}", printable_path(name), text_of_link(entry.path())));
+    }
+  }
+}
+
+}  // namespace
+
+std::string text_of_left_tokenizer(const ModelDirectory& source) {
+  constexpr std::array<std::string_view, 7> kFiles{
+      "tokenizer.json", "tokenizer.model", "spiece.model", "sentencepiece.bpe.model",
+      "tekken.json",    "vocab.json",      "vocab.txt"};
+  std::string left;
+  for (const std::string_view name : kFiles) {
+    const fs::path path = source.path / name;
+    if (contains(source.companions, fs::path(name))) {
+      return "";
+    }
+    if (left.empty() && (leads_nowhere(path) || leads_out(path))) {
+      left = fmt::format(
+          "the result has no {}, by which tokenizers are loaded: it is {}; copy that file by hand",
+          name, leads_nowhere(path) ? text_of_link(path) : "a link out of the model's directory");
+    }
+  }
+  return left;
+}
+
 std::vector<std::string> notes_on_companions(const ModelDirectory& source) {
   std::vector<std::string> notes;
   std::error_code unknown;
   if (!fs::is_directory(source.path, unknown)) {
     return notes;
   }
-  for (const fs::path& name : companions_of(source.path, /*outside=*/true)) {
-    notes.push_back(fmt::format(
-        "{} is left out: it is a link out of the model's directory, to {}; copy that file by hand "
-        "if it belongs to the model",
-        printable_path(name), printable_path(fs::canonical(source.path / name, unknown))));
-  }
+  add_notes_on_links(notes, source.path);
   for (const fs::path& name : other_weights(source.path)) {
     const auto& files = source.checkpoint.files();
     const bool own = std::ranges::any_of(

@@ -47,9 +47,12 @@ std::vector<std::filesystem::path> companions_of(const std::filesystem::path& di
 void copy_companions(const ModelDirectory& source, const std::filesystem::path& destination,
                      const std::vector<std::string>& left_out = {});
 
-/// A sentence for each file that is not copied because it is a link to outside the directory. The
-/// target of such a link may not be meant for publication.
+/// Sentences on the files that are not copied: links to outside the directory, whose targets may
+/// not be meant for publication, links to nothing, and weights in other forms.
 std::vector<std::string> notes_on_companions(const ModelDirectory& source);
+
+/// A warning if the model's only tokenizer is behind such a link; empty otherwise.
+std::string text_of_left_tokenizer(const ModelDirectory& source);
 
 /// Throws kUsage if `destination` is the source's directory or inside it.
 void refuse_output_inside(const ModelDirectory& source, const std::filesystem::path& destination);

@@ -239,7 +239,8 @@ std::string warning_of_positions(const Model& model, std::int64_t length) {
   const auto declared = declared_positions(model);
   return declared && length > *declared
              ? fmt::format("{}: windows of {} tokens, the config declares {} positions",
-                           printable_path(model.path), length, *declared)
+                           printable_path(model.path), fmt::group_digits(length),
+                           fmt::group_digits(*declared))
              : "";
 }
 
@@ -250,7 +251,8 @@ std::string warning_of_context(const Model& model, std::int64_t length) {
   }
   return trained && length > *trained
              ? fmt::format("{}: windows of {} tokens, the model was uptrained on windows of {}",
-                           printable_path(model.path), length, *trained)
+                           printable_path(model.path), fmt::group_digits(length),
+                           fmt::group_digits(*trained))
              : "";
 }
 

@@ -53,6 +53,11 @@ TEST_CASE("an option that names no value is refused instead of taking the next w
   check_refused({"convert", model, out, "--kv-heads", "2", "--calibration", "--dry-run"},
                 "--calibration needs a value, not --dry-run");
   check_refused({"--config=", "inspect", model}, "--config: an empty value");
+  check_refused({"inspect", ""}, "MODEL: an empty value");
+  if (program_computes()) {
+    check_refused({"uptrain", model, "--scale-by-parameter", "maybe", "-o", out},
+                  "--scale-by-parameter: maybe is neither on nor off");
+  }
   check_refused({"convert", model, out, "--kv-heads", "2", "--pool", "mean", "--pool", "first"},
                 "--pool has 2 values, at most 1 allowed");
   check_refused({"convert", model, "-o=" + out, "--kv-heads", "2"}, "write -o " + out);

@@ -113,5 +113,15 @@ TEST_CASE("inspect --stats reads quantised blocks", "[end_to_end]") {
   }
 }
 
+TEST_CASE("inspect shows a snapshot of the hub's cache by its name", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const auto snapshot = directory / "models--org--tiny/snapshots/aaaa1111";
+  put_model(snapshot, tiny_llama());
+  const auto page = directory / "page.html";
+  const ProgramResult run = inspect(snapshot, {"--html", page.string()});
+  CHECK_THAT(run.out, ContainsSubstring("org/tiny (LlamaForCausalLM)"));
+  CHECK_THAT(bytes_of_file(page), ContainsSubstring("<title>tiny"));
+}
+
 }  // namespace
 }  // namespace regroup

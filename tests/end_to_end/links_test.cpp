@@ -39,6 +39,38 @@ TEST_CASE("a link out of the model's directory is not copied and a warning names
   }
 }
 
+TEST_CASE("a tokenizer behind such a link, and links to nothing, are named", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const fs::path source = put_model(directory / "source", tiny_llama());
+  for (const char* name : {"tokenizer.json", "notes.txt"}) {
+    put_file(directory / name, "{}");
+    fs::create_symlink(fs::path("..") / name, source / name);
+  }
+  fs::create_symlink("../deleted", source / "merges.txt");
+  const auto convert = [&](const char* output) {
+    return run_program(
+        {"convert", source.string(), (directory / output).string(), "--kv-heads", "4", "--quiet"});
+  };
+  const ProgramResult run =
+      run_program({"convert", source.string(), (directory / "a").string(), "--kv-heads", "4"});
+  CAPTURE(run.err);
+  REQUIRE(run.exit_code == 0);
+  CHECK(run.err.find("links out of the model's directory are left out: notes.txt (") !=
+        std::string::npos);
+  CHECK(run.err.find("merges.txt is left out: a link to ../deleted, which is not there") !=
+        std::string::npos);
+  const std::string warning = "warning: the result has no tokenizer.json";
+  CHECK(convert("b").err.find(warning) != std::string::npos);
+  put_file(source / "vocab.txt", "a");  // a tokenizer of its own
+  CHECK(convert("c").err.find(warning) == std::string::npos);
+  fs::remove(source / "model.safetensors");
+  fs::create_symlink("../deleted", source / "model.safetensors");
+  const ProgramResult broken = run_program({"inspect", source.string()});
+  CHECK(broken.exit_code == kExitBadInput);
+  CHECK(broken.err.find("model.safetensors: a link to ../deleted, which is not there") !=
+        std::string::npos);
+}
+
 TEST_CASE("a chat template behind such a link is not written to a GGUF file", "[end_to_end]") {
   const TemporaryDirectory directory;
   const fs::path source = put_model(directory / "source", tiny_llama());

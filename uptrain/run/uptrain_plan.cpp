@@ -449,6 +449,9 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
   UptrainPlan plan;
   plan.warnings = source.spec.contradictions;
   plan.settings = settings;
+  if (std::string left = text_of_left_tokenizer(source); !left.empty()) {
+    plan.warnings.push_back(std::move(left));
+  }
   plan.notes = notes_on_companions(source);
   append(plan.notes, with_kept_code(source, source.config_text).notes);
   plan_length(plan, data);

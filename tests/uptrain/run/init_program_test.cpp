@@ -34,6 +34,8 @@ TEST_CASE("init writes a model that uptrain accepts", "[uptrain]") {
   REQUIRE(made.exit_code == 0);
   CHECK(made.json()["architecture"] == "T5ForConditionalGeneration");
   CHECK(bytes_of_file(directory / "new" / "config.json") == config);
+  REQUIRE(init(golden("t5_v1_1").string(), directory / "of_directory").exit_code == 0);
+  CHECK(tree_of(directory / "of_directory") == tree_of(directory / "new"));
   put_file(directory / "tokens", bytes_of_numbers(learnable_text(400, 30)));
   const ProgramResult trained = run_program(
       {"uptrain", (directory / "new").string(), "--data", (directory / "tokens").string(),

@@ -180,7 +180,9 @@ TEST_CASE("commands that read tokens refuse text and name regroup tokenize", "[u
   }
   put_file(directory / "corpus.txt", text);
   const std::string corpus = (directory / "corpus.txt").string();
-  const std::string model = golden("llama_mha").string();
+  const std::string model = (directory / "model").string();
+  fs::copy(golden("llama_mha"), model);
+  put_file(directory / "model/tokenizer.json", "{}");  // ids of a text are not compared with it
   const std::string out = (directory / "out").string();
   const std::vector<std::vector<std::string>> commands{
       {"eval", model, "--data", corpus},
