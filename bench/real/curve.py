@@ -130,7 +130,7 @@ def drawing(rows):
         (f"right answers (source: {source['right']})", 80, lines("right")),
         ("divergence from the source on its own text", 2.4, lines("divergence")),
     ]
-    return chart.curves("What comes back with how many tokens of training", panels, lambda tokens: f"{tokens // 1024}k")
+    return chart.curves("What comes back with how many tokens of training", panels, "{:,}".format)
 
 
 def main():
