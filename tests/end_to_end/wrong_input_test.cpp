@@ -66,7 +66,7 @@ TEST_CASE("a path that is not a model is bad input", "[end_to_end]") {
   scene.check_refused({"inspect", scene.path("empty").string()}, kExitBadInput,
                       {"model.safetensors"});
   scene.check_refused({"inspect", scene.path("notes.txt").string()}, kExitBadInput, {"notes.txt"});
-  scene.check_refused({"inspect", ""}, kExitUsage, {"model", "empty"});
+  scene.check_refused({"inspect", ""}, kExitUsage, {"MODEL", "empty"});
   scene.check_refused({"inspect", std::string(5000, 'x')}, kExitBadInput, {"xxx"});
 }
 
