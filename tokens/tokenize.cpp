@@ -116,6 +116,9 @@ class DocumentWriter {
     tokenizer_.for_each_token([&](std::int64_t id, std::string_view text) {
       token = id == unknown ? std::string(text) : token;
     });
+    if (token.empty()) {
+      throw_usage("{} is the id of no token: the vocabulary has {} tokens", unknown, rows_);
+    }
     throw_bad_input(
         "{}: the text gives the token {}, which has the id {}, but the model has {} tokens: add "
         "rows to its embedding, or use the tokenizer that it was trained with",

@@ -305,6 +305,10 @@ void run_conversion(ConvertOptions& options, Console& console) {
         "the result is one GGUF file, as the source is; --to safetensors writes a directory for "
         "transformers and vLLM");
   }
+  if (options.dry_run && path_exists(options.destination)) {
+    plan.notes.push_back(fmt::format("{} exists already: without --dry-run it is refused",
+                                     printable(options.destination, 0)));
+  }
   ConversionReport report{options, plan, source};
   report.groupings = std::move(groupings);
   report.budget = std::move(budget);

@@ -283,6 +283,19 @@ std::vector<ContextResult> evaluate_contexts(const EvalRequest& request, const T
   return results;
 }
 
+// Only whole windows are read, which counts for short texts.
+void note_rest(const EvalRequest& request, std::int64_t read, const Console& console) {
+  constexpr std::int64_t kNotable = 20;  // a part of the text
+  const std::int64_t all = request.data.size();
+  if (request.contexts.size() == 1 && !request.options.max_tokens && !request.documents.separate &&
+      (all - read) * kNotable > all) {
+    console.note(
+        fmt::format("note: the last {} of {} tokens fill no window and were not read; a smaller "
+                    "--context reads more of them",
+                    with_thousands(all - read), with_thousands(all)));
+  }
+}
+
 void run_logits(const EvalRequest& request, const Console& console) {
   const EvalOptions& options = request.options;
   const EvaluationSettings settings = request.settings_at(request.contexts.front());
@@ -324,6 +337,7 @@ void run_eval(const EvalOptions& options, const Console& console) {
   const std::vector<ContextResult> results = evaluate_contexts(request, model, progress);
   progress.finish();
   print_eval_report(request, results, console);
+  note_rest(request, static_cast<std::int64_t>(tokens), console);
 }
 
 }  // namespace

@@ -150,6 +150,11 @@ std::vector<std::string> conversion_warnings(const ConversionReport& done) {
       append(warnings, runtime_warnings({config, plan.target}));
     }
   }
+  if (plan.request.positions != PositionChange::kKeep) {
+    warnings.emplace_back(
+        "the result is not usable before uptraining: ALiBi's slopes replace the positions that the "
+        "model has learned, and predictions may be no better than chance");
+  }
   if (pooled_layers(plan).empty()) {
     warnings.push_back(is_copy(done) ? fmt::format("no tensor changes: the source has {}, and the "
                                                    "result is a copy",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -123,6 +124,20 @@ std::string cache_text(const ConversionPlan& plan) {
               : "");
 }
 
+// "each stored 2 times", "stored 1 to 3 times".
+std::string times_text(const std::vector<std::int64_t>& grouped,
+                       const std::vector<std::int64_t>& stored) {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max(), most = 0;
+  for (std::size_t i = 0; i < grouped.size() && i < stored.size(); ++i) {
+    if (grouped[i] > 0) {
+      least = std::min(least, stored[i] / grouped[i]);
+      most = std::max(most, stored[i] / grouped[i]);
+    }
+  }
+  return least == most ? fmt::format("each stored {} times", most)
+                       : fmt::format("stored {} to {} times", least, most);
+}
+
 // "32 -> 8 (mean)", "4 -> 8 (each stored 2 times)", "6 -> 2 (mean, each stored 3 times)", "4".
 std::string change_of_heads(const ConversionPlan& plan, AttentionRole role) {
   const auto& source = plan.spec.kv_heads_of(role);
@@ -131,12 +146,7 @@ std::string change_of_heads(const ConversionPlan& plan, AttentionRole role) {
   if (stored == source && grouped == source) {
     return text_of_heads(source);
   }
-  const std::string times =
-      stored == grouped ? ""
-      : stored.size() == grouped.size() &&
-              stored.front() * grouped.back() == stored.back() * grouped.front()
-          ? fmt::format("each stored {} times", stored.front() / grouped.front())
-          : "some stored several times";
+  const std::string times = stored == grouped ? "" : times_text(grouped, stored);
   if (grouped == source) {
     return fmt::format("{} -> {} ({})", text_of_heads(source), text_of_heads(stored), times);
   }
@@ -191,10 +201,12 @@ Table steps_table(const ConversionPlan& plan, const Checkpoint& source) {
         first < end && end - first <= kMostDigits && (name[first] != '0' || end - first == 1);
     const TensorInfo* before =
         step.moves.empty() ? nullptr : source.find(step.moves.front().source);
-    const Cells cells{name.substr(0, numbered ? first : name.size()),
-                      numbered ? name.substr(end) : "", std::string(name_of(step.output.dtype)),
-                      before == nullptr ? "none" : text_of(before->shape),
-                      text_of(step.output.shape)};
+    const Cells cells{
+        name.substr(0, numbered ? first : name.size()), numbered ? name.substr(end) : "",
+        before == nullptr || before->dtype == step.output.dtype
+            ? std::string(name_of(step.output.dtype))
+            : fmt::format("{} -> {}", name_of(before->dtype), name_of(step.output.dtype)),
+        before == nullptr ? "none" : text_of(before->shape), text_of(step.output.shape)};
     const auto [place, is_new] = places.emplace(cells, rows.size());
     if (is_new) {
       rows.push_back({cells, {}});

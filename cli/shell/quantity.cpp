@@ -157,11 +157,15 @@ std::uint64_t parse_rate(std::string_view option, std::string_view text) {
 
 std::uint64_t parse_bytes_or_share(std::string_view option, std::string_view text,
                                    std::uint64_t whole) {
+  const std::optional<Amount> amount = split_amount(text);
+  if (!amount) {
+    throw_usage("{}: \"{}\" is neither a size, such as 64KiB, nor a share, such as 83%", option,
+                printable(text));
+  }
   if (!text.ends_with('%')) {
     return parse_bytes(option, text);
   }
-  const std::optional<Amount> amount = split_amount(text);
-  if (!amount || amount->unit != "%" || !(amount->number > 0.0 && amount->number <= 100.0)) {
+  if (amount->unit != "%" || !(amount->number > 0.0 && amount->number <= 100.0)) {
     throw_usage("{}: \"{}\" is not a share above 0% and up to 100%", option, printable(text));
   }
   return static_cast<std::uint64_t>(

@@ -96,9 +96,11 @@ std::string warnings_text(const ConversionRecord& record) {
   return text;
 }
 
-// How heads were pooled and stored.
-std::string pooling_text(const ConversionRecord& record) {
-  return (record.pooled() ? method_text(record) : "No heads were pooled.") +
+// How heads were pooled and stored; `pooling`: see with_pooling().
+std::string pooling_text(const ConversionRecord& record, const ConversionRecord& pooling) {
+  return (pooling.pooled() ? method_text(pooling) : "No heads were pooled.") +
+         (pooling.pooled() && !record.pooled() ? " The result was then written in another form."
+                                               : "") +
          (record.stored_kv_heads.recorded()
               ? " Each head is stored several times, for loaders without grouped heads."
               : "");
@@ -166,11 +168,12 @@ std::string held_out_losses(const ConversionRecord& record) {
                      answers_text(held_out->answers, record.trained()));
 }
 
-std::string conversion_section(const ConversionRecord& record, const ModelSpec& spec) {
+std::string conversion_section(const ConversionRecord& record, const ConversionRecord& pooling,
+                               const ModelSpec& spec) {
   return fmt::format(
       "\n## Conversion\n\n{}\n{}\n{}{}{}\nAll facts are in `config.json`, under `regroup`.\n",
-      heads_table(record, spec), pooling_text(record), warnings_text(record),
-      measured_losses(record), held_out_losses(record));
+      heads_table(pooling, spec), pooling_text(record, pooling), warnings_text(record),
+      measured_losses(pooling), held_out_losses(pooling));
 }
 
 std::string training_section(const std::optional<TrainingRecord>& training) {
@@ -251,6 +254,7 @@ std::string model_card(const Json& config, const ModelSpec& spec, std::string_vi
   if (!converted && !record.trained()) {
     return "";
   }
+  const ConversionRecord pooling = with_pooling(record);
   const std::string version = plain_word(record.version.value);
   const std::string heads = range_of_heads(spec.kv_heads);
   const std::string name = metadata_value(metadata, "model_name");
@@ -258,8 +262,8 @@ std::string model_card(const Json& config, const ModelSpec& spec, std::string_vi
          fmt::format("\n# {} with {} key and value head{}\n\nMade by regroup{}.\n",
                      card_word(name.empty() ? spec.architecture : name), heads,
                      heads == "1" ? "" : "s", version == kNotRecorded ? "" : " " + version) +
-         (converted ? conversion_section(record, spec) : "") +
-         training_section(record.training.value) + history_section(record) +
+         (converted ? conversion_section(record, pooling, spec) : "") +
+         training_section(pooling.training.value) + history_section(record) +
          loading_section(config, spec, metadata, code);
 }
 

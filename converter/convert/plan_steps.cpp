@@ -109,8 +109,10 @@ void check_holdable(const TensorStep& step, Container container) {
         "Q8_0 or Q4_K",
         printable(origin_of(step)), name_of(dtype));
   }
-  throw_usage("tensor {} is {}, which only GGUF holds: --dtype fp32 stores its numbers exactly",
-              printable(step.output.name), name_of(dtype));
+  throw_usage(
+      "tensor {} is {}, which only GGUF holds: --to gguf writes it, --dtype fp32 "
+      "stores its numbers exactly",
+      printable(step.output.name), name_of(dtype));
 }
 
 // A tensor of several parts has one dtype, which rounds the parts that have a wider one.

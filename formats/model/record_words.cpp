@@ -194,6 +194,17 @@ std::optional<Pooled> last_pooling(const ConversionRecord& record) {
   return std::nullopt;
 }
 
+std::optional<TrainingRecord> last_training(const ConversionRecord& record) {
+  const Json steps = record.steps();
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const ConversionRecord facts(*step);
+    if (facts.training.recorded() || (facts.converted() && facts.pooled())) {
+      return facts.training.value;
+    }
+  }
+  return std::nullopt;
+}
+
 std::string text_of_short_training(std::string_view pool, std::uint64_t tokens) {
   return fmt::format(
       "this model may not be usable yet: after method {} it was trained on {} tokens, and heads "
@@ -220,6 +231,16 @@ std::string text_of_usability(const Pooled& pooled) {
 }
 
 }  // namespace
+
+ConversionRecord with_pooling(const ConversionRecord& record) {
+  const std::optional<Pooled> pooled = last_pooling(record);
+  if (record.pooled() || !pooled) {
+    return record;
+  }
+  ConversionRecord shown = pooled->step;
+  shown.training.value = last_training(record);
+  return shown;
+}
 
 std::vector<std::string> warnings_in(const ConversionRecord& record) {
   const std::optional<Pooled> pooled = last_pooling(record);

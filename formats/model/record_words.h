@@ -41,6 +41,10 @@ std::string text_of_held_out(const HeldOut& held_out);
 /// "converted".
 std::optional<HeldOut> shown_held_out(const ConversionRecord& record);
 
+/// The conversion that last pooled heads, with the training since then, if the model was given
+/// another form afterwards; otherwise `record`.
+ConversionRecord with_pooling(const ConversionRecord& record);
+
 /// A sentence on what the result has lost of what the source knew, if its predictions on text that
 /// the source wrote are more than 0.25 nats per token from the source's, or were not measured.
 /// Otherwise, and for models that do not predict tokens, empty.

@@ -80,8 +80,8 @@ void check_predicts(const Model& model) {
   if (!model.missing_head.empty()) {
     throw_bad_input(
         "{}: a base model, without the head that predicts tokens: {} is in none of its files; "
-        "calibrate, convert and inspect work without, evaluating and training need a checkpoint "
-        "saved with its head",
+        "calibrate, inspect and conversions that only pool heads work without; all others need a "
+        "checkpoint saved with its head",
         printable_path(model.path), printable(model.missing_head));
   }
 }

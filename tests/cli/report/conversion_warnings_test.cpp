@@ -53,6 +53,11 @@ TEST_CASE("pooling by the mean warns that uptraining is needed and a copy that i
                      "bf16", "--json"})
             .json()["warnings"]
             .empty());
+  const ProgramResult planned = run_program(
+      {"convert", source, (directory / "mean").string(), "--positions", "alibi", "--dry-run"});
+  CHECK_THAT(planned.err, ContainsSubstring("warning: the result is not usable before uptraining: "
+                                            "ALiBi's slopes replace the positions") &&
+                              ContainsSubstring("exists already: without --dry-run it is refused"));
 }
 
 TEST_CASE("convert warns of a plain mean in the words of the card and of inspect", "[cli]") {

@@ -77,6 +77,12 @@ TEST_CASE("a Llama whose layers differ in kv heads is written as Nemotron-NAS", 
   CHECK(card.find("| vLLM | after `regroup convert DIRECTORY OTHER --target nemotron-nas` |") !=
         card.npos);
   convert(directory / "llama", directory / "nas", {.kv_heads = {12, 3}, .target = "nemotron-nas"});
+  // The card of a result in another form tells how its heads were pooled.
+  convert(directory / "mixed", directory / "again", {.target = "nemotron-nas"});
+  const std::string other = bytes_of_file(directory / "again/README.md");
+  CHECK(other.find("method `mean`, grouping `contiguous`. The result was then written in another "
+                   "form.") != other.npos);
+  CHECK(other.find("No heads were pooled") == other.npos);
   const Model model = open_model(directory / "nas");
   CHECK(model.spec.architecture == "DeciLMForCausalLM");
   CHECK(model.config["model_type"] == "nemotron-nas");
