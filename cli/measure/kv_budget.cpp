@@ -28,7 +28,9 @@ std::string budget_table(const KvBudget& budget, const Console& console) {
   table.add_numbers({"layer", "kv heads", "cache per token", "KL by itself"});
   for (const BudgetedLayer& layer : budget.layers) {
     table.add_row({std::to_string(layer.layer), std::to_string(layer.kv_heads),
-                   text_of_bytes(layer.bytes), fmt::format("{:.2g} nats", layer.divergence)});
+                   text_of_bytes(layer.bytes),
+                   layer.divergence > 0 ? fmt::format("{:.2g} nats", layer.divergence)
+                                        : std::string("as it is")});
   }
   std::string text =
       table.text(console) +

@@ -91,10 +91,25 @@ std::size_t longest(const std::vector<NamedCurve>& runs) {
   return steps;
 }
 
+// Whether the loss of training is, or contains, the divergence from a teacher.
+bool has_teacher(const NamedCurve& run) {
+  return std::ranges::any_of(run.curve.recipe, [](const auto& fact) {
+    return fact.first == "teacher weight" &&
+           fact.second.find_first_not_of("0.") != fact.second.npos;
+  });
+}
+
 Chart loss_chart(const std::vector<NamedCurve>& runs) {
+  const bool held_out = std::ranges::any_of(
+      runs, [](const NamedCurve& run) { return !run.curve.evaluation.empty(); });
   Chart chart{.id = "loss",
               .title = "Loss",
-              .description = "Loss of training and on held-out text, by step.",
+              .description = fmt::format(
+                  "Loss of training{}, by step.{}", held_out ? " and on held-out text" : "",
+                  std::ranges::any_of(runs, has_teacher)
+                      ? " With a teacher, that of training has its weight of the "
+                        "divergence from the teacher (KL) instead of the text's loss."
+                      : ""),
               .x = steps_axis(),
               .y = {.title = "nats per token"},
               .series = {}};
