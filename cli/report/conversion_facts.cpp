@@ -192,12 +192,13 @@ std::string text_of_refitted(const Layers& layers) {
 
 Facts recorded_measurements(const ConversionRecord& record) {
   const Layers layers = record.layers.value.value_or(Layers());
+  const ConversionRecord pooling = with_pooling(record);
   const auto& checksums = record.checksums;
   Facts facts{
       {"kept", text_of_kept(layers)},
       {"refitted", text_of_refitted(layers)},
-      {"distilled", record.distilled.value ? text_of_distilled(*record.distilled.value) : ""},
-      {"held out", held_out_of(record)},
+      {"distilled", pooling.distilled.value ? text_of_distilled(*pooling.distilled.value) : ""},
+      {"held out", held_out_of(pooling)},
       {"checksums", checksums.value ? fmt::format("of {} tensors", checksums.value->size())
                                     : shown(checksums.stored)},
       {"training", record.trained() ? text_of_training(*record.training.value) : ""}};

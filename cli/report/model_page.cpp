@@ -243,8 +243,9 @@ void add_answers(Page& page, const std::vector<HeldOutAnswer>& answers, const st
 void add_summary(Page& page, const ModelPage& facts) {
   page.begin_section("summary", "Summary");
   page.add_warnings(model_warnings(facts.summary));
-  if (const auto held_out = shown_held_out(facts.summary.record)) {
-    const std::string when = facts.summary.record.trained() ? ", before its training" : "";
+  const ConversionRecord pooling = with_pooling(facts.summary.record);
+  if (const auto held_out = shown_held_out(pooling)) {
+    const std::string when = pooling.trained() ? ", before its training" : "";
     page.add_table(held_out_rows(*held_out),
                    fmt::format("Compared on {} tokens that the conversion did not use{}",
                                with_thousands(held_out->tokens.value_or(0)), when));
