@@ -51,6 +51,8 @@ FORMS = {
     "Mistral": (["[INST]", "[/INST]"],
                 "{{ bos_token }}" + each("{{ '[INST] ' + message['content'] + '[/INST]' }}", "{{ ' ' + message['content'] + eos_token }}")),
 }
+# The tokens that end an answer, which the models' own generation_config.json lists beside eos_token.
+TURN_ENDS = {"ChatML": "<|im_end|>", "Llama 3.1": "<|eot_id|>", "Gemma": "<end_of_turn>", "Phi-3": "<|end|>"}
 PROMPTS = ("Hello", "What is the capital of France?", " two  spaces before")
 
 
@@ -68,10 +70,11 @@ def check_prompts(regroup, scratch):
             LlamaForCausalLM(config).save_pretrained(model)
             PreTrainedTokenizerFast(tokenizer_object=made, bos_token=bos, eos_token=eos, chat_template=template).save_pretrained(model)
             tokenizer, reference = AutoTokenizer.from_pretrained(model), LlamaForCausalLM.from_pretrained(model)
+            ends = [made.token_to_id(end) for end in (eos, TURN_ENDS.get(name, eos))]
             for prompt in PROMPTS:
                 asked = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True, return_dict=False)
                 with torch.no_grad():
-                    written = reference.generate(torch.tensor([asked]), max_new_tokens=12, do_sample=False)[0][len(asked):]
+                    written = reference.generate(torch.tensor([asked]), max_new_tokens=12, do_sample=False, eos_token_id=ends)[0][len(asked):]
                 expected = tokenizer.decode(written, skip_special_tokens=True)
                 report = json.loads(regroup.run("sample", model, "--prompt", prompt, "--temperature", 0, "--tokens", 12, "--dtype", "fp32", "--json"))
                 expect(report["chat"] == ("Mistral" if name == "Mixtral" else name), f"{kind}: {name} is taken for {report['chat']}")
