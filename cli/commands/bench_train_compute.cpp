@@ -110,9 +110,7 @@ void add_bench_train_command(Command group, Console& console) {
   Command command = group.add_command(
       "train",
       "Measure training steps: tokens/s, share of the machine's matrix product speed, memory");
-  command
-      .add_option("model", settings.model, "model directory, or org/name in the hub's local cache")
-      .required();
+  command.add_option("model", settings.model, kTrainedHelp).required();
   command.add_option("--data", options->data, "token files, as for regroup uptrain")
       .required()
       .default_text("");

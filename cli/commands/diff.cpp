@@ -94,11 +94,7 @@ void add_diff_command(Command program, Console& console) {
   auto options = std::make_shared<DiffOptions>();
   Command command = program.add_command(
       "diff", "Compare two checkpoints: tensors by their names, and their configs");
-  command
-      .add_option(
-          "before", options->before,
-          "model directory, one weight file or its index, or org/name in the hub's local cache")
-      .required();
+  command.add_option("before", options->before, kCheckpointHelp).required();
   command.add_option("after", options->after, "what to compare it with").required();
   command.add_option("--filter", options->filter,
                      "compare only tensors whose names match this pattern, such as '*.k_proj.*'");

@@ -168,11 +168,7 @@ void add_inspect_command(Command program, Console& console) {
   auto options = std::make_shared<InspectOptions>();
   Command command = program.add_command(
       "inspect", "Show what a checkpoint is: heads per layer, cache cost, dtypes, how it was made");
-  command
-      .add_option(
-          "model", options->path,
-          "model directory, one weight file or its index, or org/name in the hub's local cache")
-      .required();
+  command.add_option("model", options->path, kCheckpointHelp).required();
   command.add_option("--layout", options->layout,
                      "layout file, which describes an architecture that regroup does not support");
   command.add_flag("--layers", options->layers, "list every layer: heads, parameters, cache");

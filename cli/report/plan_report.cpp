@@ -239,7 +239,7 @@ PlanChoice choice_of(const ServingPlan& plan) {
                       takes_text(plan)
                           ? "TEXT is a file of a few megabytes of what the model will read."
                           : "The result is the mean of heads, to be uptrained before use.",
-                      plan.weights ? "" : " The weights must be beside config.json first.")};
+                      plan.weights ? "" : " Put the weights beside config.json first.")};
 }
 
 std::string text_of_bandwidth(std::uint64_t bytes) {

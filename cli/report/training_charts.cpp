@@ -107,8 +107,8 @@ Chart loss_chart(const std::vector<NamedCurve>& runs) {
               .description = fmt::format(
                   "Loss of training{}, by step.{}", held_out ? " and on held-out text" : "",
                   std::ranges::any_of(runs, has_teacher)
-                      ? " With a teacher, that of training has its weight of the "
-                        "divergence from the teacher (KL) instead of the text's loss."
+                      ? " A run with a teacher trains on the divergence from it (KL), with the "
+                        "teacher's weight, and on the text's loss with the rest."
                       : ""),
               .x = steps_axis(),
               .y = {.title = "nats per token"},

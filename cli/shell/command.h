@@ -21,9 +21,12 @@ namespace regroup {
 
 /// The heading of Command::most_used() in the help.
 inline constexpr const char* kMostUsed = "Most used";
-/// The help of an argument that names a model.
+/// The help of arguments that name a model to compute, one to train, and any weight file.
 inline constexpr const char* kModelHelp =
     "model directory, GGUF file, or org/name in the hub's local cache";
+inline constexpr const char* kTrainedHelp = "model directory, or org/name in the hub's local cache";
+inline constexpr const char* kCheckpointHelp =
+    "model directory, one weight file or its index, or org/name in the hub's local cache";
 
 /// An option of a command. Each call changes one property and returns the same option.
 class Option {

@@ -294,9 +294,7 @@ void add_sequence_options(Command command, UptrainSettings& settings) {
 
 void add_uptrain_options(Command command, UptrainOptions& options) {
   UptrainSettings& settings = options.settings;
-  command
-      .add_option("model", settings.model, "model directory, or org/name in the hub's local cache")
-      .required();
+  command.add_option("model", settings.model, kTrainedHelp).required();
   command.begin_group("Text");
   command.add_option(
       "--data", options.data,

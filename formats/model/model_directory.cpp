@@ -452,22 +452,18 @@ namespace {
 void add_notes_on_links(std::vector<std::string>& notes, const fs::path& directory) {
   std::error_code unknown;
   const std::vector<fs::path> outside = companions_of(directory, /*outside=*/true);
-  std::string listed;
+  std::string names, targets;
   for (const fs::path& name : outside) {
-    listed += fmt::format("{}{} ({})", listed.empty() ? "" : ", ", printable_path(name),
-                          printable_path(fs::canonical(directory / name, unknown)));
+    const std::string_view comma = names.empty() ? "" : ", ";
+    names += fmt::format("{}{}", comma, printable_path(name));
+    targets += fmt::format("{}{}", comma, printable_path(fs::canonical(directory / name, unknown)));
   }
-  if (outside.size() == 1) {
+  if (!outside.empty()) {
+    const bool one = outside.size() == 1;
     notes.push_back(fmt::format(
-        "{} is left out: it is a link out of the model's directory, to {}; copy that file by hand "
-        "if it belongs to the model",
-        printable_path(outside.front()),
-        printable_path(fs::canonical(directory / outside.front(), unknown))));
-  } else if (!outside.empty()) {
-    notes.push_back(fmt::format(
-        "links out of the model's directory are left out: {}; copy by hand those that belong to "
-        "the model",
-        listed));
+        "{} {} left out: {} out of the model's directory, to {}; copy by hand what belongs to the "
+        "model",
+        names, one ? "is" : "are", one ? "a link" : "links", targets));
   }
   for (const fs::directory_entry& entry : entries_in(directory)) {
     const fs::path name = entry.path().filename();

@@ -51,7 +51,7 @@ void copy_companions(const ModelDirectory& source, const std::filesystem::path& 
 /// not be meant for publication, links to nothing, and weights in other forms.
 std::vector<std::string> notes_on_companions(const ModelDirectory& source);
 
-/// A warning if the model's only tokenizer is behind such a link; empty otherwise.
+/// A sentence, to warn with, if the model's only tokenizer is behind such a link; empty otherwise.
 std::string text_of_left_tokenizer(const ModelDirectory& source);
 
 /// Throws kUsage if `destination` is the source's directory or inside it.

@@ -174,8 +174,8 @@ constexpr std::uint64_t kFewTokens = 10'000'000;
 // since then.
 struct Pooled {
   ConversionRecord step;
-  std::uint64_t tokens = 0;  // of training since then
-  bool trained = false;
+  std::uint64_t tokens = 0;                     // of training since then
+  std::optional<TrainingRecord> training = {};  // the last of it
 };
 
 std::optional<Pooled> last_pooling(const ConversionRecord& record) {
@@ -184,22 +184,12 @@ std::optional<Pooled> last_pooling(const ConversionRecord& record) {
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const ConversionRecord facts(*step);
     if (facts.training.recorded()) {
-      since.trained = true;  // unknown tokens are enough
-      since.tokens += facts.training.value.value_or(TrainingRecord()).tokens.value_or(kFewTokens);
+      const TrainingRecord training = facts.training.value.value_or(TrainingRecord());
+      since.training = since.training ? since.training : training;
+      since.tokens += training.tokens.value_or(kFewTokens);  // unknown tokens are enough
     } else if (facts.converted() && facts.pooled()) {
       since.step = facts;
       return since;
-    }
-  }
-  return std::nullopt;
-}
-
-std::optional<TrainingRecord> last_training(const ConversionRecord& record) {
-  const Json steps = record.steps();
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    const ConversionRecord facts(*step);
-    if (facts.training.recorded() || (facts.converted() && facts.pooled())) {
-      return facts.training.value;
     }
   }
   return std::nullopt;
@@ -220,7 +210,7 @@ std::string text_of_usability(const Pooled& pooled) {
     return "";
   }
   const std::string pool = plain_word(step.pool.value);
-  if (pooled.trained) {
+  if (pooled.training) {
     return pooled.tokens < kFewTokens ? text_of_short_training(pool, pooled.tokens) : "";
   }
   return text_of_unadapted_heads("this model", pool) +
@@ -238,7 +228,7 @@ ConversionRecord with_pooling(const ConversionRecord& record) {
     return record;
   }
   ConversionRecord shown = pooled->step;
-  shown.training.value = last_training(record);
+  shown.training.value = pooled->training;
   return shown;
 }
 
@@ -247,11 +237,10 @@ std::vector<std::string> warnings_in(const ConversionRecord& record) {
   if (!pooled) {
     return {};
   }
-  const std::optional<HeldOut>& held_out =
-      record.pooled() ? record.held_out.value : pooled->step.held_out.value;
+  const std::optional<HeldOut> held_out = with_pooling(record).held_out.value;
   std::vector<std::string> warnings{
       text_of_usability(*pooled),
-      held_out && !pooled->trained ? text_of_lost_knowledge(*held_out) : ""};
+      held_out && !pooled->training ? text_of_lost_knowledge(*held_out) : ""};
   std::erase(warnings, "");
   return warnings;
 }

@@ -53,7 +53,7 @@ TEST_CASE("plan chooses the most kv heads that fit and prints the command", "[en
   CHECK_THAT(result.out, ContainsSubstring("4 kv heads fit in 24 GiB") &&
                              ContainsSubstring("\n  regroup convert " + model + " " + model +
                                                "-gqa4 --kv-heads 4 --text TEXT\nTEXT is a file"));
-  CHECK_THAT(result.out, ContainsSubstring("The weights must be beside config.json first."));
+  CHECK_THAT(result.out, ContainsSubstring("Put the weights beside config.json first."));
   std::vector<std::string> of_config = command;
   of_config[1] += "/./config.json";
   CHECK_THAT(run_program(of_config).out,

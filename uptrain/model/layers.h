@@ -58,8 +58,9 @@ struct Linear {
   at::Tensor operator()(const at::Tensor& x) const;
 };
 
-/// What several maps make of one input. In the backward pass each product adds its share of the
-/// input's gradient to that of the others, which saves a pass over memory for each.
+/// The results of several maps of one input, in their order: x [..., in] -> [..., out] each. The
+/// same numbers as each map by itself. In the backward pass each product adds its share of the
+/// gradient of x to the sum of those before it, which saves a pass over memory for each.
 std::vector<at::Tensor> run_linears(const std::vector<Linear>& maps, const at::Tensor& x);
 
 /// LayerNorm or RMSNorm over the last dimension, computed in fp32 at least.

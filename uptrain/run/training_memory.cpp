@@ -188,8 +188,8 @@ struct StepMemory {
     return trained.largest() * std::max(widened + moments, whole ? 0.0 : 8.0);
   }
 
-  // The numbers in gradients that are completed together: with activation checkpointing those of a
-  // block, otherwise those of the maps of one input (q, k and v).
+  // Elements of the gradients that are completed together: with activation checkpointing all of a
+  // block, otherwise those of the weights of one input (q, k and v).
   double completed_together() const {
     return settings.recomputing ? trained.blocks.largest : 3 * trained.blocks.largest_tensor;
   }
