@@ -20,6 +20,7 @@
 #include "cli/shell/standard_streams.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/staged_directory.h"
 #include "formats/version.h"
 
 namespace regroup {
@@ -151,7 +152,7 @@ int run_program(int argc, char** argv, const std::function<void(Command, Console
     return with_output_written(parse_and_run(program, words, console), console);
   } catch (const Error& error) {
     if (interrupting_signal() != SIGPIPE) {
-      console.error(fmt::format("regroup: {}", error.what()));
+      console.error(fmt::format("regroup: {}", with_published_names(error.what())));
     }
     return exit_code_of(error);
   } catch (const std::filesystem::filesystem_error& fault) {

@@ -7,6 +7,7 @@
 #include "cli/shell/devices.h"
 #include "cli/shell/table.h"
 #include "formats/model/model.h"
+#include "formats/model/record_words.h"
 #include "formats/spec/config_writers.h"
 #include "uptrain/model/decode.h"
 #include "uptrain/model/language_model.h"
@@ -96,24 +97,30 @@ std::vector<BenchRow> measure(const BenchDecodeOptions& options,
 Table table_of(const std::vector<BenchRow>& rows, bool prefilled) {
   Table table(/*keys=*/4);
   table.add_texts({"model"});
-  table.add_numbers({"kv heads", "batch", "context", "cache", "weights", "ms/token", "tokens/s",
-                     "speed-up", "read/s"});
+  table.add_numbers({"kv heads", "batch", "context", "cache", "weights", "ms/token", "tokens/s"});
+  const bool several = std::ranges::any_of(
+      rows, [&](const BenchRow& row) { return row.variant != rows.front().variant; });
+  if (several) {
+    table.add_numbers({"speed-up"});
+  }
+  table.add_numbers({"read/s"});
   if (prefilled) {
     table.add_numbers({"prefill tokens/s"});
   }
   for (const BenchRow& row : rows) {
     const auto context_tokens = static_cast<double>(row.load.batch * row.load.context);
-    std::vector<std::string> cells{
-        printable(row.variant->name, 0),
-        text_of_heads(row.variant->model.spec().kv_heads),
-        std::to_string(row.load.batch),
-        with_thousands(row.load.context),
-        text_of_bytes(row.speed.cache_bytes),
-        text_of_bytes(row.variant->weight_bytes),
-        fmt::format("{:.2f}", 1000 * row.speed.seconds_per_token),
-        fmt::format("{:.1f}", row.tokens_per_second()),
-        fmt::format("{:.2f}", row.first_seconds / row.speed.seconds_per_token),
-        text_of_bytes(row.bytes_per_second())};
+    std::vector<std::string> cells{printable(row.variant->name, 0),
+                                   text_of_heads(row.variant->model.spec().kv_heads),
+                                   std::to_string(row.load.batch),
+                                   with_thousands(row.load.context),
+                                   text_of_bytes(row.speed.cache_bytes),
+                                   text_of_bytes(row.variant->weight_bytes),
+                                   fmt::format("{:.2f}", 1000 * row.speed.seconds_per_token),
+                                   fmt::format("{:.1f}", row.tokens_per_second())};
+    if (several) {
+      cells.push_back(fmt::format("{:.2f}", row.first_seconds / row.speed.seconds_per_token));
+    }
+    cells.push_back(text_of_bytes(row.bytes_per_second()));
     if (prefilled) {
       cells.push_back(fmt::format("{:.0f}", context_tokens / *row.speed.prefill_seconds));
     }
@@ -217,7 +224,7 @@ void add_bench_decode_command(Command group, Console& console) {
                   "model directories; for a config.json without weights, random weights are used")
       .required();
   add_load_options(command, *options);
-  command.add_option("--device", options->device, "cpu, cuda or cuda:N");
+  add_device_option(command, options->device);
   add_word(command, "--dtype", options->precision, "dtype to compute in", kPrecisions,
            parse_precision);
   add_threads_option(command, options->threads);

@@ -124,7 +124,7 @@ void add_bench_train_command(Command group, Console& console) {
                    "keep only the inputs of blocks and recompute the rest");
   add_precision_option(command, settings);
   add_memory_option(command, settings);
-  command.add_option("--device", options->device, "cpu, cuda or cuda:N");
+  add_device_option(command, options->device);
   add_number(command, "--peak-flops", options->peak_flops,
              "peak FLOP/s of the device according to its vendor, to compute the MFU",
              {0.0, 1e18, /*least_allowed=*/false})

@@ -81,7 +81,7 @@ void add_calibrate_command(Command program, Console& console) {
             {2, kMostContext});
   add_count(command, "--max-tokens", options->settings.max_tokens, "read about this many tokens");
   add_count(command, "--batch", options->settings.batch, "windows at a time", {1, kMostBatch});
-  command.add_option("--device", options->convert.device, "cpu, cuda or cuda:N");
+  add_device_option(command, options->convert.device);
   add_word(command, "--dtype", options->precision, kFasterPrecision, kPrecisions, parse_precision);
   add_threads_option(command, options->convert.threads);
   command.add_flag(kAnyTextOption, options->convert.any_text, kAnyTextHelp);

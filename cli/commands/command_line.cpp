@@ -17,9 +17,8 @@ namespace regroup {
 namespace {
 
 // Options whose values are words; all other TEXT names a file or a folder.
-constexpr auto kWords =
-    std::to_array<std::string_view>({"--attention", "--device", "--document-separator", "--field",
-                                     "--filter", "--objective", "--prompt", "--target"});
+constexpr auto kWords = std::to_array<std::string_view>(
+    {"--attention", "--document-separator", "--field", "--filter", "--objective", "--prompt"});
 
 // CLI11 describes allowed values as "TEXT:{a,b,c}".
 std::vector<std::string> choices_in(const std::string& type) {

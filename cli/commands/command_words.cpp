@@ -126,7 +126,8 @@ std::string in_our_words(const CLI::App& program, const CLI::App& command, std::
     const CLI::Option* option = command.get_option_no_throw(message.substr(0, message.find(' ')));
     std::string argument = option == nullptr ? "" : option->get_name(/*positional=*/true);
     std::ranges::transform(argument, argument.begin(), ::toupper);
-    return !named             ? "a command is needed"
+    return !named             ? fmt::format("a command is needed: one of {}",
+                                            fmt::join(commands_in(command), ", "))
            : argument.empty() ? message
                               : fmt::format("{} is missing{}: {}", argument, list_taken(command),
                                             usage_of(facts_of(command), chosen_command(program)));
@@ -245,6 +246,10 @@ std::string explain(const CLI::App& program, const std::vector<std::string>& wor
     return fmt::format(
         "{} was not expected: a text is named by --text{}", printable(unknown.front()),
         command.get_option_no_throw("--data") != nullptr ? ", a token file by --data" : "");
+  }
+  if (!unknown.empty() && named) {
+    return fmt::format("{} was not expected: {}", printable(unknown.front()),
+                       usage_of(facts_of(command), chosen_command(program)));
   }
   const std::string message = fault.what();
   return printable(in_our_words(program, command, message.substr(0, message.find('\n')), named), 0);

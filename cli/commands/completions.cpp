@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <sstream>
 
@@ -31,6 +32,10 @@ END {
   }
 })";
 
+bool is_small_word(std::string_view word) {
+  return !word.empty() && std::ranges::all_of(word, [](char c) { return c >= 'a' && c <= 'z'; });
+}
+
 // A line for each word: the command that it follows ("bench decode"), the option that it is a value
 // of, if it is one, the word and its description.
 void add_lines(const CommandFacts& command, const std::string& path, std::string& table) {
@@ -41,6 +46,11 @@ void add_lines(const CommandFacts& command, const std::string& path, std::string
     for (const std::string& name : option.names) {
       for (const std::string& choice : option.choices) {
         add(option.positional ? "" : name, choice, "");
+      }
+      for (const std::string_view word : split(option.value, '|')) {  // "quick|normal|COUNT"
+        if (option.choices.empty() && is_small_word(word)) {
+          add(name, word, "");
+        }
       }
       if (!option.positional) {
         add("", name, option.description);

@@ -93,9 +93,6 @@ bool solves(const ConvertOptions& options) {
 }
 
 void check_arguments(const ConvertOptions& options) {
-  if (!options.dry_run) {
-    check_is_new(options.destination);
-  }
   if (options.measure && options.calibration.empty()) {
     throw_usage(
         "--measure needs --calibration: it measures heads with the statistics of a text; regroup "
@@ -291,6 +288,9 @@ void run_conversion(ConvertOptions& options, Console& console) {
   check_arguments(options);
   const auto begin = std::chrono::steady_clock::now();
   const Model source = open_model(options.source, {.layout = options.layout});
+  if (!options.dry_run) {
+    check_is_new(options.destination);
+  }
   choose_windows(source, options.refit);
   if (options.budget.given()) {
     compute_for("--kv-budget").open_kv_budget(source, options);  // before the text is prepared

@@ -4,6 +4,7 @@
 #include "cli/commands/commands.h"
 #include "cli/report/pages.h"
 #include "formats/base/ranges.h"
+#include "formats/model/conversion_record.h"
 #include "formats/model/model_directory.h"
 #include "formats/tensors/gguf.h"
 
@@ -59,11 +60,38 @@ std::vector<JsonDifference> compare_settings(const Checkpoint& before, const Che
   return found;
 }
 
+// Counts the entries of the conversion's record, which `inspect` shows in words, in one row, except
+// the slopes, which are part of the model.
+std::vector<JsonDifference> with_record_counted(const std::vector<JsonDifference>& settings) {
+  std::vector<JsonDifference> found;
+  std::uint64_t before = 0, after = 0;
+  for (const JsonDifference& difference : settings) {
+    const std::string& path = difference.path;
+    if (path.find(".alibi") != path.npos) {
+      found.push_back(difference);
+    } else if (path == kRecordKey || path.starts_with(kRecordPrefix) ||
+               path.starts_with("__metadata__." + std::string(kRecordPrefix))) {
+      before += difference.before ? 1 : 0;
+      after += difference.after ? 1 : 0;
+    } else {
+      found.push_back(difference);
+    }
+  }
+  const auto counted = [](std::uint64_t entries) {
+    return entries == 0 ? std::nullopt : std::optional<Json>(entries);
+  };
+  if (before + after > 0) {
+    found.push_back({"regroup's record: entries that differ", counted(before), counted(after)});
+  }
+  return found;
+}
+
 void run_diff(const DiffOptions& options, const Console& console) {
   check_page_path(options.html);
   const Checkpoint before = open_checkpoint(options.before);
   const Checkpoint after = open_checkpoint(options.after);
-  const auto settings = compare_settings(before, after, options);
+  const auto all_settings = compare_settings(before, after, options);
+  const auto settings = with_record_counted(all_settings);
   const auto tensors = compare(before, after, options, console);
   const bool same = tensors.empty() && settings.empty();
   if (options.json) {
@@ -71,7 +99,7 @@ void run_diff(const DiffOptions& options, const Console& console) {
                                 {"after", options.after},
                                 {"same", same},
                                 {"tensors", differences_json(tensors)},
-                                {"settings", settings_json(settings)}}));
+                                {"settings", settings_json(all_settings)}}));
   } else {
     print_differences(tensors, settings, console);
     if (same) {

@@ -213,7 +213,7 @@ std::string table_of(const std::vector<ContextResult>& results, const Console& c
       continue;
     }
     table.add_row({context, fmt::format("{:.4f}", result.evaluation->loss),
-                   fmt::format("{:#.6g}", result.evaluation->perplexity),
+                   text_of_perplexity(result.evaluation->loss),
                    with_thousands(result.evaluation->tokens)});
   }
   return table.text(console) + obstacles;
@@ -228,11 +228,11 @@ void print_eval_report(const EvalRequest& request, const std::vector<ContextResu
     console.print(table_of(results, console));
   } else {
     const Evaluation& evaluation = *results.front().evaluation;
-    console.print(
-        fmt::format("loss        {:.4f} nats per token\nperplexity  {:#.6g}\n"
-                    "tokens      {}{} in windows of {}",
-                    evaluation.loss, evaluation.perplexity, with_thousands(evaluation.tokens),
-                    text_of(request.objective()), with_thousands(results.front().context)));
+    console.print(fmt::format(
+        "loss        {:.4f} nats per token\nperplexity  {}\n"
+        "tokens      {}{} in windows of {}",
+        evaluation.loss, text_of_perplexity(evaluation.loss), with_thousands(evaluation.tokens),
+        text_of(request.objective()), with_thousands(results.front().context)));
   }
 }
 
@@ -359,7 +359,7 @@ void add_eval_command(Command program, Console& console) {
             "windows at a time (default: 8, fewer if longer than 1024 tokens)", {1, kMostBatch});
   add_count(command, "--max-tokens", options->max_tokens,
             "read about this many tokens (default: all)");
-  command.add_option("--device", options->device, "cpu, cuda or cuda:N");
+  add_device_option(command, options->device);
   add_word(command, "--dtype", options->precision, "dtype to compute in", kPrecisions,
            parse_precision);
   add_threads_option(command, options->threads);

@@ -230,7 +230,7 @@ void add_sample_command(Command program, Console& console) {
             "else its eos_token_id, or else none)",
             kAnyToken);
   add_word(command, "--dtype", options->precision, kFasterPrecision, kPrecisions, parse_precision);
-  command.add_option("--device", options->device, "cpu, cuda or cuda:N");
+  add_device_option(command, options->device);
   add_threads_option(command, options->threads);
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(

@@ -115,7 +115,7 @@ void add_teach_command(Command program, Console& console) {
   add_number(command, "--temperature", run.teacher.distillation.temperature,
              "softmax temperature, the same as for uptrain", {0.01, 100.0});
   add_word(command, "--dtype", run.precision, "dtype to compute in", kPrecisions, parse_precision);
-  command.add_option("--device", options->device, "cpu, cuda or cuda:N");
+  add_device_option(command, options->device);
   add_threads_option(command, options->threads);
   command.add_flag("--dry-run", options->dry_run, "show the plan and write nothing");
   command.add_flag("--json", options->json, "report as JSON");

@@ -13,7 +13,7 @@ void add_logits_options(Command command, LogitsOptions& options) {
             "tokens in a window of text (default: 512, or the model's positions if fewer)",
             {2, kMostContext});
   add_count(command, "--max-tokens", options.max_tokens, "read about this many tokens");
-  command.add_option("--device", options.device, "cpu, cuda or cuda:N");
+  add_device_option(command, options.device);
   add_threads_option(command, options.threads);
 }
 

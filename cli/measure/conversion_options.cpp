@@ -89,11 +89,13 @@ void add_common_options(Command command, ConvertOptions& options) {
 void add_form_options(Command command, ConvertOptions& options) {
   ConversionRequest& request = options.request;
   command.begin_group("Form of the result");
-  command.add_option(
-      "--target", request.target,
-      "architecture to write: same; auto (one that computes the same and whose loaders, "
-      "such as vLLM, support grouped heads); expanded (every kv head stored once per "
-      "query head, for loaders without grouped heads); or its name");
+  command
+      .add_option(
+          "--target", request.target,
+          "architecture to write: same; auto (one that computes the same and whose loaders, "
+          "such as vLLM, support grouped heads); expanded (every kv head stored once per "
+          "query head, for loaders without grouped heads); or its name")
+      .value_name("same|auto|expanded|NAME");
   add_word(command, "--positions", request.positions,
            "keep, or alibi: replace the model's positions by ALiBi slopes (needs uptraining "
            "afterwards)",
@@ -241,9 +243,9 @@ void add_refit_options(Command command, ConvertOptions::Refit& options) {
 
 void add_machine_options(Command command, ConvertOptions& options) {
   command.begin_group("Machine");
-  command.add_option("--device", options.device,
-                     "what solving for heads, measuring and training run on: cpu, cuda or cuda:N; "
-                     "use cuda with --text if there is a GPU");
+  add_device_option(command, options.device,
+                    "what solving for heads, measuring and training run on: cpu, cuda or cuda:N; "
+                    "use cuda with --text if there is a GPU");
   add_threads_option(command, options.threads);
 }
 

@@ -338,8 +338,10 @@ class Drawing {
   }
 
   std::string words_of(const Series& series, const ChartPoint& point) const {
-    return fmt::format("{}: {} at {} {}", series.name, text_of(chart_.y, point.y), chart_.x.title,
-                       text_of(chart_.x, point.x));
+    const std::string x = text_of(chart_.x, point.x);
+    return fmt::format("{}: {} at {}", series.name, text_of(chart_.y, point.y),
+                       chart_.x.numbers == Axis::Numbers::kTokens ? x + " " + chart_.x.title
+                                                                  : chart_.x.title + " " + x);
   }
 
   // Draws names at the right ends of their lines and moves them apart if they would overlap.

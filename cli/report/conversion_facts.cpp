@@ -19,41 +19,27 @@ std::string shown(const Json& stored) {
                               : printable_json(stored);
 }
 
-// Kv heads in words: one number, a list per layer, or for encoder-decoders one of these per role.
-std::string heads_in(const Fact<KvHeads>& recorded) {
-  const std::string text =
-      joined(recorded.value.value_or(KvHeads()), ", ", [](const auto& recorded_role) {
-        const auto& [role, heads] = recorded_role;
-        return role + (role.empty() ? "" : " ") + text_of_heads({heads.begin(), heads.end()});
-      });
-  return text.empty() ? "?" : text;
-}
-
-std::string count_of(const std::optional<std::uint64_t>& count) {
-  return count ? with_thousands(*count) : "?";
-}
-
 std::string calibration_of(const ConversionRecord& record) {
-  return record.calibration.recorded()
-             ? fmt::format("{} tokens (statistics {})", count_of(record.calibration_tokens.value),
-                           shown(record.calibration.stored))
-             : "none";
+  return record.calibration.recorded() ? fmt::format("{} tokens (statistics {})",
+                                                     plain_count(record.calibration_tokens.value),
+                                                     shown(record.calibration.stored))
+                                       : "none";
 }
 
 std::string refit_of(const ConversionRecord& record) {
   const auto& refit = record.refit.value;
   return refit
              ? fmt::format("{} steps of {} tokens on each attention layer, on a text of {} tokens",
-                           count_of(refit->steps), count_of(refit->tokens_per_step),
-                           count_of(refit->tokens))
+                           plain_count(refit->steps), plain_count(refit->tokens_per_step),
+                           plain_count(refit->tokens))
              : "none";
 }
 
 std::string distillation_of(const ConversionRecord& record) {
   const auto& recipe = record.distill.value;
   return recipe ? fmt::format("{} steps of {} windows of {} tokens on all layers together",
-                              count_of(recipe->steps), count_of(recipe->batch),
-                              count_of(recipe->context))
+                              plain_count(recipe->steps), plain_count(recipe->batch),
+                              plain_count(recipe->context))
                 : "";
 }
 
@@ -82,14 +68,14 @@ std::string change_of(const Fact<std::string>& before, const std::string& after)
 }
 
 void add_head_facts(Facts& facts, const ConversionRecord& record) {
-  const std::string kv_heads = heads_in(record.kv_heads);
-  facts.emplace_back("kv heads",
-                     record.pooled()
-                         ? fmt::format("{} -> {}", heads_in(record.source_kv_heads), kv_heads)
-                         : kv_heads + ", as in the source");
+  const std::string kv_heads = plain_heads(record.kv_heads.value);
+  facts.emplace_back(
+      "kv heads", record.pooled()
+                      ? fmt::format("{} -> {}", plain_heads(record.source_kv_heads.value), kv_heads)
+                      : kv_heads + ", as in the source");
   if (record.stored_kv_heads.recorded()) {
-    facts.emplace_back(
-        "stored as", heads_in(record.stored_kv_heads) + " kv heads: some are stored several times");
+    facts.emplace_back("stored as", plain_heads(record.stored_kv_heads.value, "kv head") +
+                                        ": some are stored several times");
   }
 }
 
@@ -168,8 +154,8 @@ std::string text_of_kept(const Layers& layers) {
   const RecordedLayer& worst = *std::ranges::min_element(
       measured, {}, [](const auto& layer) { return *layer.key_energy + *layer.value_energy; });
   return fmt::format(
-      "{:.1f} % of the energy (sum of squares) of keys, {:.1f} % of values, mean of layers; least "
-      "of both together in {}: {:.1f} %, {:.1f} %",
+      "{:.1f} % of the energy (sum of squares) of keys, {:.1f} % of values, mean of pooled layers; "
+      "least in {}: {:.1f} % and {:.1f} %",
       100 * *mean_of(measured, &RecordedLayer::key_energy),
       100 * *mean_of(measured, &RecordedLayer::value_energy), place_of(worst, layers),
       100 * *worst.key_energy, 100 * *worst.value_energy);
@@ -236,16 +222,17 @@ std::string conversion_text(const ConversionRecord& record) {
     return "";
   }
   const std::string by = "by regroup " + shown(record.version.stored);
-  const std::string kv_heads = heads_in(record.kv_heads);
   if (!record.pooled()) {
+    const std::string kv_heads = plain_heads(record.kv_heads.value, "kv head");
     return record.stored_kv_heads.recorded()
-               ? fmt::format("{} kv heads, stored as {}, {}", kv_heads,
-                             heads_in(record.stored_kv_heads), by)
-               : fmt::format("{}, as in the source, {}", with_kv_heads(kv_heads), by);
+               ? fmt::format("{}, stored as {}, {}", kv_heads,
+                             plain_heads(record.stored_kv_heads.value), by)
+               : fmt::format("{}, as in the source, {}", kv_heads, by);
   }
   const std::string distilled = distillation_of(record);
-  return fmt::format("from {} kv heads to {} ({}, {}) {}\ncalibration {}; refit {}{}",
-                     heads_in(record.source_kv_heads), kv_heads, shown(record.pool.stored),
+  return fmt::format("from {} to {} ({}, {}) {}\ncalibration {}; refit {}{}",
+                     plain_heads(record.source_kv_heads.value, "kv head"),
+                     plain_heads(record.kv_heads.value), shown(record.pool.stored),
                      shown(record.grouping.stored), by, calibration_of(record), refit_of(record),
                      distilled.empty() ? "" : "; distillation " + distilled);
 }

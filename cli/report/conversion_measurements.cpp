@@ -44,7 +44,7 @@ bool can_calibrate(const ModelSpec& spec) {
 std::string better_options(const ConversionPlan& plan) {
   return can_calibrate(plan.spec)
              ? fmt::format(
-                   "; --text FILE, with a text that the model should do well on,{} loses far less",
+                   "; --text FILE, with text that the model should do well on,{} loses far less",
                    needs_solver(plan.request.pooling.method) ? " or --calibration" : "")
              : "";
 }
@@ -98,7 +98,7 @@ Table held_out_rows(const HeldOut& report) {
     std::vector<std::string> cells{row.model.value_or("?")};
     if (predicts) {
       cells.push_back(decimals_of(row.loss));
-      cells.push_back(row.loss ? fmt::format("{:#.4g}", std::exp(*row.loss)) : "-");
+      cells.push_back(row.loss ? text_of_perplexity(*row.loss) : "-");
       cells.push_back(decimals_of(row.divergence));
     }
     if (report.own_tokens) {
@@ -158,7 +158,7 @@ std::vector<std::string> conversion_warnings(const ConversionReport& done) {
   if (pooled_layers(plan).empty()) {
     warnings.push_back(is_copy(done) ? fmt::format("no tensor changes: the source has {}, and the "
                                                    "result is a copy",
-                                                   with_kv_heads(text_of_heads(plan.spec.kv_heads)))
+                                                   text_of_heads(plan.spec.kv_heads, "kv head"))
                                      : "");
     append(warnings, warnings_in(record_of(done.source)));  // the heads are the same
   } else {

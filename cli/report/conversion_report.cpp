@@ -169,59 +169,26 @@ std::string heading(const ConversionPlan& plan) {
                      plan.spec.query_heads, heads_text(plan));
 }
 
-// "0-3,5" of ascending numbers.
-std::string text_of_runs(const std::vector<std::int64_t>& numbers) {
-  std::vector<std::string> runs;
-  for (std::size_t first = 0, i = 0; i < numbers.size(); ++i) {
-    if (i + 1 == numbers.size() || numbers[i + 1] != numbers[i] + 1) {
-      runs.push_back(first == i ? std::to_string(numbers[i])
-                                : fmt::format("{}-{}", numbers[first], numbers[i]));
-      first = i + 1;
-    }
-  }
-  return fmt::format("{}", fmt::join(runs, ","));
-}
-
-// The tensors that change, with their shapes before and after. Those whose names differ by their
-// first number alone, and that change alike, share a row.
+// The tensors that change, with their shapes before and after.
 Table steps_table(const ConversionPlan& plan, const Checkpoint& source) {
-  using Cells = std::vector<std::string>;  // the name before the number and after it, the others
-  std::vector<std::pair<Cells, std::vector<std::int64_t>>> rows;
-  std::map<Cells, std::size_t> places;
+  LayerRows rows;
   for (const TensorStep& step : plan.steps) {
     if (step.unchanged()) {
       continue;
     }
-    constexpr std::string_view kDigits = "0123456789";
-    constexpr std::size_t kMostDigits = 9;
-    const std::string& name = step.output.name;
-    const std::size_t first = std::min(name.find_first_of(kDigits), name.size());
-    const std::size_t end = std::min(name.find_first_not_of(kDigits, first), name.size());
-    const bool numbered =
-        first < end && end - first <= kMostDigits && (name[first] != '0' || end - first == 1);
     const TensorInfo* before =
         step.moves.empty() ? nullptr : source.find(step.moves.front().source);
-    const Cells cells{
-        name.substr(0, numbered ? first : name.size()), numbered ? name.substr(end) : "",
-        before == nullptr || before->dtype == step.output.dtype
-            ? std::string(name_of(step.output.dtype))
-            : fmt::format("{} -> {}", name_of(before->dtype), name_of(step.output.dtype)),
-        before == nullptr ? "none" : text_of(before->shape), text_of(step.output.shape)};
-    const auto [place, is_new] = places.emplace(cells, rows.size());
-    if (is_new) {
-      rows.push_back({cells, {}});
-    }
-    if (numbered) {
-      rows[place->second].second.push_back(std::stoll(name.substr(first, end - first)));
-    }
+    rows.add(step.output.name,
+             {before == nullptr || before->dtype == step.output.dtype
+                  ? std::string(name_of(step.output.dtype))
+                  : fmt::format("{} -> {}", name_of(before->dtype), name_of(step.output.dtype)),
+              before == nullptr ? "none" : text_of(before->shape), text_of(step.output.shape)});
   }
   Table table;
   table.add_texts({"tensor", "dtype"});
   table.add_numbers({"shape", "becomes"});
-  for (auto& [cells, numbers] : rows) {
-    std::ranges::sort(numbers);
-    table.add_row(
-        {printable(cells[0] + text_of_runs(numbers) + cells[1]), cells[2], cells[3], cells[4]});
+  for (const auto& [name, cells] : rows.rows()) {
+    table.add_row({name, cells[0], cells[1], cells[2]});
   }
   return table;
 }

@@ -69,6 +69,12 @@ struct LayerNumbers {
   std::size_t colour;
 };
 
+// Whether lines between points would pass over layers without one.
+bool has_gaps(const Series& series) {
+  return static_cast<std::size_t>(series.points.back().x - series.points.front().x) + 1 !=
+         series.points.size();
+}
+
 // `chart` with a series for each of `numbers` that was recorded for this attention.
 Chart layer_chart(const RecordedMeasurements& record, const std::string& attention, Chart chart,
                   const std::vector<LayerNumbers>& numbers) {
@@ -80,6 +86,7 @@ Chart layer_chart(const RecordedMeasurements& record, const std::string& attenti
       }
     }
     if (!series.points.empty()) {
+      series.mark = has_gaps(series) ? Series::Mark::kDots : series.mark;
       chart.series.push_back(std::move(series));
     }
   }
@@ -97,12 +104,20 @@ std::vector<std::string> distinct(const std::vector<std::string>& names) {
   return found;
 }
 
-// Kv heads and query heads by layer, one chart for each attention role.
+// Kv heads and query heads by layer, one chart for each attention role whose layers differ.
 std::vector<Chart> head_charts(const std::vector<LayerSummary>& layers) {
   const auto roles = distinct(
       mapped(layers, [](const LayerSummary& layer) { return std::string(name_of(layer.role)); }));
-  return mapped(
+  std::vector<Chart> charts = mapped(
       roles, [&](const std::string& role) { return head_chart(role, layers, roles.size() == 1); });
+  std::erase_if(charts, [](const Chart& chart) {
+    return std::ranges::all_of(chart.series, [](const Series& series) {
+      return std::ranges::all_of(series.points, [&](const ChartPoint& point) {
+        return point.y == series.points.front().y;
+      });
+    });
+  });
+  return charts;
 }
 
 // The cache of one sequence by its length, compared with a larger one. Empty for models without a
@@ -170,7 +185,7 @@ std::vector<Chart> conversion_charts(const RecordedMeasurements& record) {
         record, roles[i],
         {.id = fmt::format("energy-{}", i + 1),
          .title = "Energy kept" + of_role,
-         .description = "How much of its keys and values each layer keeps in fewer heads, before "
+         .description = "How much of its keys and values each layer with fewer heads keeps, before "
                         "any training.",
          .x = layer_axis(),
          .y = {.title = "energy kept", .high = 1.0, .numbers = Axis::Numbers::kPercent}},
@@ -195,7 +210,7 @@ void add_heads(Page& page, const ModelSummary& summary, const std::vector<LayerS
   for (const auto& more : {cache_charts(summary), slope_charts(summary)}) {
     append(charts, more);
   }
-  if (charts.empty()) {
+  if (layers.empty()) {
     return;
   }
   page.begin_section("heads", "Heads and caches");
@@ -257,7 +272,6 @@ void add_summary(Page& page, const ModelPage& facts) {
             : fmt::format("Loss in nats per token. Divergence: how far predictions are from the "
                           "source's (KL, nats per token), on the given text{}. ",
                           held_out->own_tokens ? " and on text that the source wrote" : "")));
-    add_answers(page, held_out->answers.value_or(std::vector<HeldOutAnswer>()), when);
   }
   Facts lines;
   for (auto& [name, value] : summary_facts(facts.summary, facts.load)) {
@@ -269,6 +283,10 @@ void add_summary(Page& page, const ModelPage& facts) {
     }
   }
   page.add_facts(lines);
+  if (const auto held_out = shown_held_out(pooling)) {
+    add_answers(page, held_out->answers.value_or(std::vector<HeldOutAnswer>()),
+                pooling.trained() ? ", before its training" : "");
+  }
 }
 
 // Only training after a conversion is called uptraining.

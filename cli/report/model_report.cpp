@@ -69,9 +69,8 @@ std::string attention_text(const ModelSummary& summary, const std::string& atten
   }
   const std::string dimension =
       summary.head_dim ? fmt::format(", head dimension {}", *summary.head_dim) : "";
-  const std::string heads = text_of_heads(kv_heads);
-  return fmt::format("{}: {} query heads, {} kv head{}{}", attention, *summary.query_heads, heads,
-                     heads == "1" ? "" : "s", dimension);
+  return fmt::format("{}: {} query heads, {}{}", attention, *summary.query_heads,
+                     text_of_heads(kv_heads, "kv head"), dimension);
 }
 
 std::string layers_text(const ModelSummary& summary) {

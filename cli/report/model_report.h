@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/shell/table.h"
@@ -29,8 +31,29 @@ Facts summary_facts(const ModelSummary& summary, const CacheLoad& load);
 /// Where the checkpoint contradicts itself, then what its record warns of.
 std::vector<std::string> model_warnings(const ModelSummary& summary);
 
+/// Rows of tensors. Names that differ by their first number alone, and whose other cells are equal,
+/// share one: "model.layers.0-29.self_attn.k_proj.weight".
+class LayerRows {
+ public:
+  using Cells = std::vector<std::string>;
+
+  /// `name` is the tensor's; `cells` are the others, in the table's order.
+  void add(const std::string& name, Cells cells);
+  /// In the order of the first name of each row: the name, printable, and the other cells.
+  std::vector<std::pair<std::string, Cells>> rows() const;
+
+ private:
+  struct Row {
+    std::string before, after;  // the number
+    Cells cells;
+    std::vector<std::int64_t> numbers;  // empty if the name has none
+  };
+  std::vector<Row> rows_;
+  std::map<Cells, std::size_t> places_;  // by name and cells
+};
+
 /// Tensors in up to two tables: only those whose values were compared have the columns for values,
-/// which leaves room for the names of the others.
+/// which leaves room for the names of the others. Layers share a row if they differ alike.
 std::vector<Table> differences_tables(const std::vector<TensorDifference>& tensors);
 /// Shortens values to `max_bytes` (0: never).
 Table settings_table(const std::vector<JsonDifference>& differences, std::size_t max_bytes = 60);

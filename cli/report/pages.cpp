@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "cli/shell/text.h"
+#include "formats/model/record_words.h"
 
 namespace regroup {
 namespace {
@@ -55,7 +56,7 @@ void add_verdict(Page& page, const VerifyPage& facts) {
                   {"compared", text_of_bytes(found.bytes)}});
   page.add_table(checks_table(found), "What was checked");
   for (const std::string& remark : found.remarks) {
-    page.add_paragraph(remark);
+    page.add_paragraph("Note: " + remark);
   }
 }
 
@@ -224,7 +225,7 @@ std::string plan_page(const ServingPlan& plan) {
       page.add_paragraph(choice.advice);
     }
   }
-  page.begin_section("costs", "What fewer kv heads cost, estimated");
+  page.begin_section("costs", "What fewer kv heads save, estimated");
   page.add_paragraph(
       "Computed from the shapes of the tensors, not measured. Only weights and cache are counted, "
       "not the other memory and time that an engine needs.");

@@ -81,7 +81,7 @@ PlanTable batch_table(const ServingPlan& plan) {
   return {fmt::format("Sequences that fit in {} together with the weights, by tokens each",
                       text_of_bytes(*plan.vram)),
           table_of(
-              plan, {fmt::format("{} of up to", with_thousands(plan.batch))},
+              plan, {fmt::format("most tokens for {}", with_thousands(plan.batch))},
               [&](const ServingCost& cost) {
                 const auto fits = cost.largest_context(*plan.vram, plan.batch);
                 const auto& made = cost.spec.max_positions;
@@ -258,10 +258,10 @@ std::string text_of_sequences(std::uint64_t count) {
 
 std::string text_of_shortage(const ServingPlan& plan) {
   const ServingCost& fewest = plan.costs.back();
-  const std::string heads = text_of_heads(fewest.spec.kv_heads);
   return fmt::format("{} of {} tokens do not fit in {} even with {}: {}",
                      text_of_sequences(plan.batch), with_thousands(plan.contexts.front()),
-                     text_of_bytes(*plan.vram), with_kv_heads(heads), needs_of(plan, fewest));
+                     text_of_bytes(*plan.vram), text_of_heads(fewest.spec.kv_heads, "kv head"),
+                     needs_of(plan, fewest));
 }
 
 void print_plan(const ServingPlan& plan, bool json, const Console& console) {

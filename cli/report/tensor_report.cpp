@@ -7,6 +7,7 @@
 #include "cli/report/model_report.h"
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/base/ranges.h"
 
 namespace regroup {
 namespace {
@@ -66,24 +67,51 @@ void sort_tensors(std::vector<const TensorInfo*>& tensors, const std::string& or
 
 std::string number(double value) { return fmt::format("{:.4g}", value); }
 
-// `with_values` adds the columns for differences between values.
-Table differences_table(const std::vector<TensorDifference>& differences, bool with_values) {
-  Table table(2);
-  table.add_texts({"differs", "tensor"});
-  table.add_numbers({"is"});
-  if (with_values) {
-    table.add_numbers({"largest", "mean", "cosine"});
+// "0-3,5" of numbers in any order.
+std::string text_of_runs(std::vector<std::int64_t> numbers) {
+  std::ranges::sort(numbers);
+  std::vector<std::string> runs;
+  for (std::size_t first = 0, i = 0; i < numbers.size(); ++i) {
+    if (i + 1 == numbers.size() || numbers[i + 1] != numbers[i] + 1) {
+      runs.push_back(first == i ? std::to_string(numbers[i])
+                                : fmt::format("{}-{}", numbers[first], numbers[i]));
+      first = i + 1;
+    }
   }
+  return fmt::format("{}", fmt::join(runs, ","));
+}
+
+Table without_values(const std::vector<TensorDifference>& differences) {
+  LayerRows rows;
+  std::map<std::string, Tint> tints;  // by kind
+  for (const TensorDifference& difference : differences) {
+    const std::string kind(kind_of(difference));
+    tints[kind] = tint_of(difference);
+    rows.add(difference.name, {kind, change_text(difference)});
+  }
+  Table table(2);
+  table.add_texts({"difference", "tensor"});
+  table.add_numbers({"before -> after"});
+  for (const auto& [name, cells] : rows.rows()) {
+    table.add_row({cells[0], name, cells[1]}, tints[cells[0]]);
+  }
+  return table;
+}
+
+Table with_values(const std::vector<TensorDifference>& differences) {
+  Table table(2);
+  table.add_texts({"difference", "tensor"});
+  table.add_numbers({"before -> after", "largest", "mean", "cosine"});
   for (const TensorDifference& difference : differences) {
     std::vector<std::string> row{std::string(kind_of(difference)), printable(difference.name),
                                  change_text(difference)};
     const auto& values = difference.values;
-    if (with_values && values && values->readable) {
+    if (values->readable) {
       row.insert(row.end(),
                  {fmt::format("{:.3g}", values->largest), fmt::format("{:.3g}", values->mean),
                   fmt::format("{:.6f}", values->cosine)});
-    } else if (with_values) {
-      row.insert(row.end(), 3, values ? "bytes" : "-");
+    } else {
+      row.insert(row.end(), 3, "bytes");
     }
     table.add_row(std::move(row), tint_of(difference));
   }
@@ -92,6 +120,34 @@ Table differences_table(const std::vector<TensorDifference>& differences, bool w
 
 }  // namespace
 
+void LayerRows::add(const std::string& name, Cells cells) {
+  constexpr std::string_view kDigits = "0123456789";
+  constexpr std::size_t kMostDigits = 9;
+  const std::size_t first = std::min(name.find_first_of(kDigits), name.size());
+  const std::size_t end = std::min(name.find_first_not_of(kDigits, first), name.size());
+  const bool numbered =
+      first < end && end - first <= kMostDigits && (name[first] != '0' || end - first == 1);
+  Row row{name.substr(0, numbered ? first : name.size()),
+          numbered ? name.substr(end) : "",
+          std::move(cells),
+          {}};
+  Cells key{row.before, row.after};
+  append(key, row.cells);
+  const auto [place, is_new] = places_.emplace(std::move(key), rows_.size());
+  if (is_new) {
+    rows_.push_back(std::move(row));
+  }
+  if (numbered) {
+    rows_[place->second].numbers.push_back(std::stoll(name.substr(first, end - first)));
+  }
+}
+
+std::vector<std::pair<std::string, LayerRows::Cells>> LayerRows::rows() const {
+  return mapped(rows_, [](const Row& row) {
+    return std::pair(printable(row.before + text_of_runs(row.numbers) + row.after), row.cells);
+  });
+}
+
 std::vector<Table> differences_tables(const std::vector<TensorDifference>& tensors) {
   std::vector<TensorDifference> values, others;
   std::ranges::partition_copy(
@@ -99,10 +155,10 @@ std::vector<Table> differences_tables(const std::vector<TensorDifference>& tenso
       [](const TensorDifference& difference) { return difference.values.has_value(); });
   std::vector<Table> tables;
   if (!others.empty()) {
-    tables.push_back(differences_table(others, false));
+    tables.push_back(without_values(others));
   }
   if (!values.empty()) {
-    tables.push_back(differences_table(values, true));
+    tables.push_back(with_values(values));
   }
   return tables;
 }
@@ -261,7 +317,7 @@ Table layers_table(const std::vector<LayerSummary>& layers, std::int64_t head_di
 Table statistics_table(const std::vector<MeasuredTensor>& tensors) {
   Table table;
   table.add_texts({"tensor", "dtype"});
-  table.add_numbers({"norm", "least", "most", "NaN", "Inf"});
+  table.add_numbers({"norm", "min", "max", "NaN", "Inf"});
   for (const MeasuredTensor& measured : tensors) {
     const TensorStatistics& found = measured.statistics;
     std::vector<std::string> row{printable(measured.tensor->name),

@@ -211,8 +211,8 @@ class ConsoleObserver : public UptrainObserver {
   }
 
   void on_evaluation(std::int64_t step, const Evaluation& evaluation) override {
-    progress_.interrupt_with(fmt::format("step {}: held-out loss {:.4f}, perplexity {:#.6g}", step,
-                                         evaluation.loss, evaluation.perplexity));
+    progress_.interrupt_with(fmt::format("step {}: held-out loss {:.4f}, perplexity {}", step,
+                                         evaluation.loss, text_of_perplexity(evaluation.loss)));
   }
 
   void on_saved(const std::filesystem::path& run, std::int64_t step) override {

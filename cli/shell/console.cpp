@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -69,17 +69,9 @@ int Console::columns() const { return columns_of(STDERR_FILENO); }
 bool Console::shows_results() const { return ::isatty(STDOUT_FILENO) == 1; }
 
 std::size_t Console::result_columns() const {
-  constexpr std::size_t kDefault = 80, kFewest = 20;
-  std::size_t columns = kDefault;
-  if (shows_results()) {
-    columns = static_cast<std::size_t>(columns_of(STDOUT_FILENO));
-  } else if (const char* wanted = std::getenv("COLUMNS")) {
-    const std::string_view text(wanted);
-    std::size_t number = 0;
-    const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), number);
-    columns = fault == std::errc() && end == text.data() + text.size() ? number : kDefault;
-  }
-  return std::max(columns, kFewest);
+  constexpr int kFewest = 20;
+  return shows_results() ? static_cast<std::size_t>(std::max(columns_of(STDOUT_FILENO), kFewest))
+                         : std::numeric_limits<std::size_t>::max();
 }
 
 std::string Console::stage_of(std::string_view label) const {

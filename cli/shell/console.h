@@ -41,8 +41,8 @@ class Console {
   bool redraws() const { return redraws_; }
   /// Columns of the terminal on stderr; 80 if there is none.
   int columns() const;
-  /// Columns for results: those of the terminal on stdout; without one, $COLUMNS or 80. At
-  /// least 20.
+  /// Columns for results: those of the terminal on stdout, at least 20; unlimited in a pipe or a
+  /// file.
   std::size_t result_columns() const;
   /// Whether stdout is a terminal.
   bool shows_results() const;

@@ -24,7 +24,10 @@ void draw(const std::string& text) {
   std::fflush(stderr);
 }
 
-std::string amount(double value, const std::string& unit) {
+std::string amount(double value, std::string unit) {
+  if (value == 1 && unit.ends_with('s')) {
+    unit.pop_back();
+  }
   return unit == "bytes" ? text_of_bytes(value)
          : value >= 1e5  ? fmt::format("{} {}", text_of_count(value), unit)
          : value >= 1e3  ? fmt::format("{} {}", fmt::group_digits(std::llround(value)), unit)

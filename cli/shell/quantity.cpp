@@ -207,6 +207,10 @@ Option add_parsed(
       .value_name(kind);
 }
 
+Option add_device_option(Command command, std::string& device, const std::string& text) {
+  return command.add_option("--device", device, text).value_name("cpu|cuda");
+}
+
 Option add_threads_option(Command command, int& threads, const std::string& text) {
   return add_count(command, "--threads", threads, text, {1, kMostThreads});
 }

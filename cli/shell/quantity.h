@@ -152,6 +152,9 @@ Option add_rate(Command command, const std::string& names, Value& value, const s
                     });
 }
 
+/// --device, the same in every command.
+Option add_device_option(Command command, std::string& device,
+                         const std::string& text = "cpu, cuda or cuda:N");
 /// --threads, the same in every command. `threads` stays 0 for one per core.
 Option add_threads_option(Command command, int& threads,
                           const std::string& text = "CPU threads (default: one per core)");

@@ -97,28 +97,23 @@ std::string Table::cell(std::size_t column, const std::string& text, std::size_t
 
 std::string Table::line(const std::vector<std::string>& cells,
                         const std::vector<std::size_t>& widths,
-                        const std::vector<std::size_t>& band, bool cut_names) const {
+                        const std::vector<std::size_t>& band) const {
   std::string line;
   for (const std::size_t c : band) {
-    const bool alone = c == 0 && !cut_names && width_of(cells[c]) > widths[c];
-    line += alone ? cells[c] + "\n" : "";
-    line += (c == band.front() ? "" : std::string(kGap, ' ')) +
-            cell(c, alone ? "" : cells[c], widths[c]);
+    line += (c == band.front() ? "" : std::string(kGap, ' ')) + cell(c, cells[c], widths[c]);
   }
   line.erase(line.find_last_not_of(' ') + 1);
   return line;
 }
 
-// Narrows the widest left-aligned column again and again until the row fits. If names must not be
-// cut, only the first column becomes narrower: its names can be put on lines of their own.
-void Table::fit(std::vector<std::size_t>& widths, const Room& room) const {
+// Narrows the widest left-aligned column again and again until the row fits.
+void Table::fit(std::vector<std::size_t>& widths, std::size_t available) const {
   const auto total = [&] {
     return std::accumulate(widths.begin(), widths.end(), kGap * (widths.size() - 1));
   };
-  const std::size_t flexible = room.cut_names ? columns_.size() : 1;
-  while (total() > room.columns) {
+  while (total() > available) {
     std::size_t* widest = nullptr;
-    for (std::size_t c = 0; c < flexible; ++c) {
+    for (std::size_t c = 0; c < columns_.size(); ++c) {
       const std::size_t least = std::max(kLeastWidth, width_of(columns_[c].heading));
       if (columns_[c].align == Align::kLeft && widths[c] > least &&
           (widest == nullptr || widths[c] > *widest)) {
@@ -155,31 +150,30 @@ std::vector<std::vector<std::size_t>> Table::bands(const std::vector<std::size_t
   return bands;
 }
 
-std::string Table::text(const Room& room, const Console* console) const {
+std::string Table::text(std::size_t available, const Console* console) const {
   const auto tinted = [&](Tint tint, const std::string& line) {
     return console == nullptr ? line : console->tinted(tint, line);
   };
   std::vector<std::size_t> fitted = widths();
-  fit(fitted, room);
+  fit(fitted, available);
   std::vector<std::string> headings, rules;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     headings.push_back(columns_[c].heading);
     rules.emplace_back(fitted[c], '-');
   }
   std::string text;
-  for (const auto& band : bands(fitted, room.columns)) {
+  for (const auto& band : bands(fitted, available)) {
     text += text.empty() ? "" : "\n\n";
-    text += tinted(Tint::kHeading, line(headings, fitted, band, true)) + "\n" +
-            line(rules, fitted, band, true);
+    text += tinted(Tint::kHeading, line(headings, fitted, band)) + "\n" + line(rules, fitted, band);
     for (const Row& row : rows_) {
-      text += "\n" + tinted(row.tint, line(row.cells, fitted, band, room.cut_names));
+      text += "\n" + tinted(row.tint, line(row.cells, fitted, band));
     }
   }
   return text;
 }
 
 std::string Table::text(const Console& console) const {
-  return text({console.result_columns(), console.shows_results()}, &console);
+  return text(console.result_columns(), &console);
 }
 
 }  // namespace regroup

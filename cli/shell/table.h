@@ -21,13 +21,6 @@ class Table {
     Tint tint;
   };
 
-  /// The available columns of text. `cut_names`: whether cells that are too long are shortened
-  /// ("model.lay~.0.self_a~.weight"); if not, a long name in the first column gets its own line.
-  struct Room {
-    std::size_t columns;
-    bool cut_names;
-  };
-
   /// The first `keys` columns identify a row.
   explicit Table(std::size_t keys = 1) : keys_(keys) {}
 
@@ -42,23 +35,23 @@ class Table {
 
   /// Headings, a rule and the rows; two spaces between columns, no newline at the end. Widths count
   /// code points, so that non-ASCII names are aligned. If rows are too wide, columns of names
-  /// become narrower. If that is not enough, the table is split into several below each other, each
-  /// with the key columns and some of the others. Rows get the colours of `console`, if one is
-  /// given.
-  std::string text(const Room& room, const Console* console = nullptr) const;
+  /// become narrower ("model.lay~.0.self_a~.weight"). If that is not enough, the table is split
+  /// into several below each other, each with the key columns and some of the others. Rows get the
+  /// colours of `console`, if one is given.
+  std::string text(std::size_t available, const Console* console = nullptr) const;
 
-  /// The same for stdout. Names are shortened only on a terminal.
+  /// The same for stdout. In a pipe or a file, each row is one line, which grep finds whole.
   std::string text(const Console& console) const;
 
  private:
   void add(const std::vector<std::string>& headings, Align align);
   std::vector<std::size_t> widths() const;
-  void fit(std::vector<std::size_t>& widths, const Room& room) const;
+  void fit(std::vector<std::size_t>& widths, std::size_t available) const;
   std::vector<std::vector<std::size_t>> bands(const std::vector<std::size_t>& widths,
                                               std::size_t available) const;
   std::string cell(std::size_t column, const std::string& text, std::size_t width) const;
   std::string line(const std::vector<std::string>& cells, const std::vector<std::size_t>& widths,
-                   const std::vector<std::size_t>& band, bool cut_names) const;
+                   const std::vector<std::size_t>& band) const;
 
   std::size_t keys_;
   std::vector<Column> columns_;

@@ -25,19 +25,6 @@ std::string scaled(double value, double base, const std::array<std::string_view,
   return units[unit].empty() ? number : fmt::format("{} {}", number, units[unit]);
 }
 
-using Runs = std::vector<std::pair<std::int64_t, std::size_t>>;  // heads and layers
-
-Runs runs_of(const std::vector<std::int64_t>& heads) {
-  Runs runs;
-  for (const std::int64_t count : heads) {
-    if (runs.empty() || runs.back().first != count) {
-      runs.emplace_back(count, 0);
-    }
-    ++runs.back().second;
-  }
-  return runs;
-}
-
 void name_nonfinite(Json& value) {
   if (value.is_number_float() && !std::isfinite(value.get<double>())) {
     value = fmt::format("{}", value.get<double>());
@@ -143,29 +130,23 @@ std::string with_thousands(std::uint64_t number) {
   return fmt::format("{}", fmt::group_digits(number));
 }
 
+std::string text_of_perplexity(double loss) {
+  constexpr double kGrouped = 1e3, kMost = 1e15;
+  const double perplexity = std::exp(loss);
+  if (!(perplexity >= kGrouped && perplexity < kMost)) {
+    return fmt::format("{:#.4g}", perplexity);
+  }
+  const double unit = std::pow(10.0, std::floor(std::log10(perplexity)) - 3);
+  return with_thousands(
+      static_cast<std::uint64_t>(std::llround(perplexity / unit) * std::llround(unit)));
+}
+
 std::string text_of_duration(double seconds) {
   const auto whole = static_cast<std::int64_t>(std::llround(seconds));
   return seconds < 10   ? fmt::format("{:.1f} s", seconds)
          : whole < 60   ? fmt::format("{} s", whole)
          : whole < 3600 ? fmt::format("{} min {:02} s", whole / 60, whole % 60)
                         : fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
-}
-
-std::string text_of_heads(const std::vector<std::int64_t>& heads) {
-  constexpr std::size_t kMostRuns = 6;
-  Runs runs = runs_of(heads);
-  if (runs.size() == 1) {
-    return std::to_string(heads.front());
-  }
-  const bool many = runs.size() > kMostRuns;
-  if (many) {
-    std::vector<std::int64_t> sorted = heads;
-    std::sort(sorted.begin(), sorted.end(), std::greater<>());
-    runs = runs_of(sorted);
-  }
-  return joined(runs, ", ",
-                [](const auto& run) { return fmt::format("{} x {}", run.first, run.second); }) +
-         fmt::format(" (heads x layers{})", many ? ", not in their order" : "");
 }
 
 std::string text_of_facts(const Facts& facts, std::size_t indent) {

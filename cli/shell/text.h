@@ -31,11 +31,10 @@ std::string text_of_count(std::integral auto count) {
 }
 /// "12,345".
 std::string with_thousands(std::uint64_t number);
+/// e to the power of a loss in nats per token, with four digits: "34.17", "49,420".
+std::string text_of_perplexity(double loss);
 /// "42 s", "3 min 20 s", "2 h 05 min".
 std::string text_of_duration(double seconds);
-/// Kv heads per layer: "8" if all are equal, otherwise runs of layers, "8 x 30, 4 x 2 (heads x
-/// layers)". If there are many runs, each number of heads is listed once with its count of layers.
-std::string text_of_heads(const std::vector<std::int64_t>& heads);
 /// Names and values, both plain text. Those without a value are not shown; one without a name
 /// continues the one before it.
 using Facts = std::vector<std::pair<std::string, std::string>>;
@@ -52,11 +51,6 @@ std::string code_points(std::string_view text, std::size_t count);
 /// continuation lines. A number stays on the line of its unit, and words that are too long stay
 /// whole.
 std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent);
-
-/// "1 kv head", or "8 kv heads".
-inline std::string with_kv_heads(const std::string& count) {
-  return count + (count == "1" ? " kv head" : " kv heads");
-}
 
 /// What `result_of`, a function or a member, makes of each of `items`.
 template <typename Items, typename ResultOf>

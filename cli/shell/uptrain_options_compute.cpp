@@ -134,7 +134,7 @@ void add_run_options(Command command, UptrainOptions& options) {
   add_count(command, "--sequence-parallel", settings.sequence_ranks,
             "several ranks: this many share each window, for long contexts (default: 1)",
             {1, 1U << 20});
-  command.add_option("--device", options.device, "cpu, cuda or cuda:N");
+  add_device_option(command, options.device);
   add_threads_option(command, options.threads);
   add_count(command, "--timeout", options.timeout,
             "several ranks: seconds to wait for one that does not respond (default: 600)",

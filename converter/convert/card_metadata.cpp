@@ -18,9 +18,9 @@ namespace regroup {
 
 namespace {
 
-constexpr std::array<std::string_view, 8> kLastingKeys{"base_model",   "model_name",   "license",
-                                                       "license_name", "license_link", "language",
-                                                       "library_name", "pipeline_tag"};
+constexpr std::array<std::string_view, 10> kLastingKeys{
+    "base_model", "model_name",   "license",      "license_name", "license_link",
+    "language",   "library_name", "pipeline_tag", "datasets",     "tags"};
 constexpr std::string_view kFence = "---";
 
 // A key with its value, or with an item in each of the following lines.
@@ -207,6 +207,19 @@ std::string metadata_value(std::string_view metadata, std::string_view key) {
   return "";
 }
 
+std::vector<std::string> metadata_values(std::string_view metadata, std::string_view key) {
+  std::vector<std::string> values;
+  bool inside = false;
+  while (const auto line = next_line(metadata)) {
+    if (!line->starts_with("- ")) {
+      inside = *line == std::string(key) + ":";
+    } else if (inside) {
+      values.emplace_back(without_quotes(line->substr(2)));
+    }
+  }
+  return values;
+}
+
 std::string without_metadata(std::string_view metadata, std::string_view key) {
   std::string others;
   bool dropped = false;
@@ -254,6 +267,18 @@ std::string_view auto_class_of(const ModelSpec& spec) {
   return name.ends_with("ForMaskedLM") ? "AutoModelForMaskedLM" : kWithoutHead;
 }
 
+}  // namespace
+
+std::string_view pipeline_tag_of(const ModelSpec& spec) {
+  const std::string_view loader = spec.whole_model.empty() ? auto_class_of(spec) : "";
+  return loader == "AutoModelForCausalLM"   ? "text-generation"
+         : loader == "AutoModelForMaskedLM" ? "fill-mask"
+         : loader == kWithoutHead           ? "feature-extraction"
+                                            : "";
+}
+
+namespace {
+
 std::string in_transformers(LoadedBy loader, const ModelSpec& spec) {
   const auto call = [&](std::string_view options) {
     return fmt::format(
@@ -291,14 +316,17 @@ std::string sentence_transformers_row(LoadedBy loader, std::string_view metadata
 struct Commands {
   Runtime runtime;
   std::string_view plain, with_code;  // the second lets the code in the directory run
+  std::string_view in_other;          // for a nemotron-nas model in OTHER
 };
 
 constexpr std::array kCommands{
     Commands{Runtime::kVllm, "vllm serve DIRECTORY",
-             "vllm serve DIRECTORY --trust-remote-code --model-impl transformers"},
-    Commands{Runtime::kMlxLm, "mlx_lm.generate --model DIRECTORY", ""},
+             "vllm serve DIRECTORY --trust-remote-code --model-impl transformers",
+             "vllm serve OTHER --trust-remote-code"},
+    Commands{Runtime::kMlxLm, "mlx_lm.generate --model DIRECTORY", "",
+             "mlx_lm.generate --model OTHER"},
     Commands{Runtime::kCTranslate2,
-             "ct2-transformers-converter --model DIRECTORY --output_dir CONVERTED", ""},
+             "ct2-transformers-converter --model DIRECTORY --output_dir CONVERTED", "", ""},
 };
 
 std::string command_in(const Commands& commands, LoadedBy loader, const Served& served) {
@@ -310,7 +338,10 @@ std::string command_in(const Commands& commands, LoadedBy loader, const Served& 
     case Loading::kByCarriedCode: return fmt::format("`{}`", commands.with_code);
     case Loading::kNotThisResult:
       return has_layers_of_nas(served.spec) && commands.runtime != Runtime::kCTranslate2
-                 ? "after `regroup convert DIRECTORY OTHER --target nemotron-nas`"
+                 ? fmt::format(
+                       "after `regroup convert DIRECTORY OTHER --target nemotron-nas`: "
+                       "`{}`",
+                       commands.in_other)
                  : "no: it does not load these heads";
     case Loading::kNotThisFamily: return "no: it does not load this architecture";
     case Loading::kByCarriedConfig: return fmt::format("`{} --trust-remote-code`", commands.plain);

@@ -11,6 +11,7 @@
 
 #include "formats/base/file.h"
 #include "formats/base/hub_cache.h"
+#include "formats/base/ranges.h"
 #include "formats/model/model_directory.h"
 #include "formats/model/record_words.h"
 
@@ -19,8 +20,7 @@ namespace regroup {
 namespace {
 
 std::string heads_text(const std::vector<std::int64_t>& heads) {
-  return is_uniform(heads) ? fmt::format("{}", std::ranges::max(heads))
-                           : fmt::format("{}", fmt::join(heads, ", "));
+  return is_uniform(heads) ? fmt::format("{}", std::ranges::max(heads)) : text_of_heads(heads);
 }
 
 // Recorded kv heads of one role, unless there are more than layers.
@@ -37,22 +37,53 @@ bool any_grouped(const ModelSpec& spec, std::int64_t most) {
   });
 }
 
+constexpr const char *kMadeBy = "regroup", *kMultiQuery = "multi-query-attention",
+                     *kGroupedQuery = "grouped-query-attention", *kCustomCode = "custom_code";
+
+// The source's tags without those that the result need not have: of this function, and of formats.
+std::vector<std::string> lasting_tags(std::string_view metadata) {
+  constexpr std::array<std::string_view, 14> kOthers{
+      kMadeBy, kMultiQuery, kGroupedQuery, kCustomCode, "gguf", "ggml",      "mlx",
+      "onnx",  "openvino",  "gptq",        "awq",       "exl2", "quantized", "compressed-tensors"};
+  std::vector<std::string> tags = metadata_values(metadata, "tags");
+  std::erase_if(tags, [&](const std::string& tag) { return contains(kOthers, tag); });
+  return tags;
+}
+
 std::string front_matter(const Json& config, const ModelSpec& spec, std::string_view metadata,
                          const DirectoryCode& code) {
-  std::string text = fmt::format("---\n{}", metadata);
+  std::string text = fmt::format("---\n{}", without_metadata(metadata, "tags"));
   if (!has_metadata(metadata, "library_name")) {
     text += "library_name: transformers\n";
   }
-  text += "tags:\n- regroup\n";
+  if (const std::string_view task = pipeline_tag_of(spec);
+      !task.empty() && !has_metadata(metadata, "pipeline_tag")) {
+    text += fmt::format("pipeline_tag: {}\n", task);
+  }
+  std::vector<std::string> tags = lasting_tags(metadata);
+  tags.emplace_back(kMadeBy);
   if (spec.query_heads > 1 && any_grouped(spec, 1)) {
-    text += "- multi-query-attention\n";
+    tags.emplace_back(kMultiQuery);
   } else if (any_grouped(spec, spec.query_heads - 1)) {
-    text += "- grouped-query-attention\n";
+    tags.emplace_back(kGroupedQuery);
   }
   if (code.carried || has_own_code(config) || !code.foreign.empty()) {
-    text += "- custom_code\n";
+    tags.emplace_back(kCustomCode);
+  }
+  text += "tags:\n";
+  for (const std::string& tag : tags) {
+    text += fmt::format("- {}\n", yaml_text(tag));
   }
   return text + "---\n";
+}
+
+// Links to the cards of the models that this one was made from.
+std::string links_to(const std::vector<std::string>& cards) {
+  std::string links;
+  for (const std::string& card : cards) {
+    links += fmt::format("{}[{}]({})", links.empty() ? "" : ", ", card, card);
+  }
+  return links.empty() ? "" : fmt::format(" What it was made from: {}.", links);
 }
 
 std::string heads_table(const ConversionRecord& record, const ModelSpec& spec) {
@@ -117,7 +148,7 @@ std::string measured_losses(const ConversionRecord& record) {
   add_mean(&RecordedLayer::value_energy, "share of the values' energy kept, on the text");
   add_mean(&RecordedLayer::error_before, "error of attention outputs before fitting");
   add_mean(&RecordedLayer::error_after, "error of attention outputs after fitting");
-  return rows.empty() ? "" : "\n| Measured, mean of layers | |\n|---|---|\n" + rows;
+  return rows.empty() ? "" : "\n| Measured, mean of the pooled layers | |\n|---|---|\n" + rows;
 }
 
 // How source and result go on after the same words: a stranger's text, in an indented code block,
@@ -176,13 +207,28 @@ std::string conversion_section(const ConversionRecord& record, const ConversionR
       measured_losses(pooling), held_out_losses(pooling));
 }
 
-std::string training_section(const std::optional<TrainingRecord>& training) {
+// What was trained and how, from the recipe in the record of a training.
+std::string recipe_text(const Json& training) {
+  const Json &trained = member_of(training, "trained"),
+             &rate = member_of(training, "learning_rate");
+  std::string text = trained == "attention" ? ", on the attention layers"
+                     : trained == "kv"      ? ", on the key and value projections"
+                     : trained == "all"     ? ", on all weights"
+                                            : "";
+  text +=
+      rate.is_number() ? fmt::format(", with a learning rate of {:.3g}", rate.get<double>()) : "";
+  return text +
+         (member_of(training, "teacher").is_null() ? "" : ", to predict what a teacher does");
+}
+
+std::string training_section(const Fact<TrainingRecord>& fact) {
+  const auto& training = fact.value;
   if (!training) {
     return "\n## Training\n\nNone after the conversion.\n";
   }
-  std::string text =
-      fmt::format("\n## Training\n\n{} step{} on {} tokens.\n", plain_count(training->steps),
-                  training->steps == 1U ? "" : "s", plain_count(training->tokens));
+  std::string text = fmt::format("\n## Training\n\n{} step{} of {} tokens in all{}.\n",
+                                 plain_count(training->steps), training->steps == 1U ? "" : "s",
+                                 plain_count(training->tokens), recipe_text(fact.stored));
   if (training->eval_loss) {
     text += fmt::format(
         "\n| Held-out loss, nats per token ({} tokens) | |\n|---|---|\n| before training | {} |\n"
@@ -223,21 +269,39 @@ std::string card_in(const fs::path& directory) {
              : std::string();
 }
 
-fs::path free_name(const fs::path& directory) {
-  fs::path free = directory / "README.source.md";
-  for (int i = 2; path_exists(free); ++i) {
-    free = directory / fmt::format("README.source-{}.md", i);
+// Whether the record in `config` has all of that in `before`: its steps and its last conversion.
+bool keeps_record(const Json& config, const Json& before) {
+  const auto now = ConversionRecord::in_config(config), old = ConversionRecord::in_config(before);
+  const Json steps = now.steps(), old_steps = old.steps();
+  if (steps.size() < old_steps.size() ||
+      !std::equal(old_steps.begin(), old_steps.end(), steps.begin())) {
+    return false;
   }
-  return free;
+  const auto members = old.facts().items();
+  return std::all_of(members.begin(), members.end(), [&](const auto& member) {
+    return member.key() == old.training.key || member.key() == old.history.key ||
+           (now.facts().contains(member.key()) && now.facts()[member.key()] == member.value());
+  });
 }
 
-// Whether the record in `config` has all of that in `before`.
-bool keeps_record(const Json& config, const Json& before) {
-  const Json &now = member_of(config, kRecordKey), &record = member_of(before, kRecordKey);
-  const auto members = record.items();
-  return std::all_of(members.begin(), members.end(), [&](const auto& member) {
-    return now.contains(member.key()) && now[member.key()] == member.value();
-  });
+std::string name_of_earlier_card(std::size_t older) {
+  return older == 0 ? "README.source.md" : fmt::format("README.source-{}.md", older + 1);
+}
+
+// The cards in `directory` of the models that its model was made from, oldest first.
+std::vector<std::string> earlier_cards(const fs::path& directory) {
+  std::vector<std::string> cards;
+  while (path_exists(directory / name_of_earlier_card(cards.size()))) {
+    cards.push_back(name_of_earlier_card(cards.size()));
+  }
+  return cards;
+}
+
+// The name of a model's directory, or of its file without the extension.
+std::string name_of_place(const fs::path& path) {
+  std::error_code unknown;
+  const fs::path whole = fs::weakly_canonical(path, unknown);
+  return (fs::is_directory(whole, unknown) ? whole.filename() : whole.stem()).string();
 }
 
 // The code in a directory without links to the outside, as results are.
@@ -248,7 +312,7 @@ DirectoryCode code_of(const fs::path& directory, const Json& config) {
 }  // namespace
 
 std::string model_card(const Json& config, const ModelSpec& spec, std::string_view metadata,
-                       const DirectoryCode& code) {
+                       const DirectoryCode& code, const std::vector<std::string>& earlier) {
   const ConversionRecord record = ConversionRecord::in_config(config);
   const bool converted = record.converted();
   if (!converted && !record.trained()) {
@@ -259,11 +323,13 @@ std::string model_card(const Json& config, const ModelSpec& spec, std::string_vi
   const std::string heads = range_of_heads(spec.kv_heads);
   const std::string name = metadata_value(metadata, "model_name");
   return front_matter(config, spec, metadata, code) +
-         fmt::format("\n# {} with {} key and value head{}\n\nMade by regroup{}.\n",
-                     card_word(name.empty() ? spec.architecture : name), heads,
-                     heads == "1" ? "" : "s", version == kNotRecorded ? "" : " " + version) +
+         fmt::format(
+             "\n# {} with {} key and value head{}\n\nMade by regroup{}, which gives models fewer "
+             "key and value heads.{}\n",
+             card_word(name.empty() ? spec.architecture : name), heads, heads == "1" ? "" : "s",
+             version == kNotRecorded ? "" : " " + version, links_to(earlier)) +
          (converted ? conversion_section(record, pooling, spec) : "") +
-         training_section(pooling.training.value) + history_section(record) +
+         training_section(pooling.training) + history_section(record) +
          loading_section(config, spec, metadata, code);
 }
 
@@ -275,36 +341,39 @@ void write_model_card(const Model& source, const fs::path& directory,
   const auto source_card = [&] {
     const DirectoryCode code =
         code_in(source.config, source.path, source.companions, carried_files(source.path));
-    return model_card(source.config, source.spec, metadata, code);
+    return model_card(source.config, source.spec, metadata, code, earlier_cards(source.path));
   };
   const bool repeated =
       !copied.empty() && keeps_record(config, source.config) && copied == source_card();
-  if (const std::string name = hub_name_of(source.path); !name.empty()) {
-    const std::string others = without_metadata(metadata, "base_model");
-    metadata = fmt::format(
-        "base_model: {}\n{}{}", yaml_text(name),
-        has_metadata(others, "model_name")
-            ? ""
-            : fmt::format("model_name: {}\n", yaml_text(name.substr(name.rfind('/') + 1))),
-        others);
+  const std::string hub_name = hub_name_of(source.path);
+  if (!has_metadata(metadata, "model_name")) {
+    metadata = fmt::format("model_name: {}\n{}",
+                           yaml_text(hub_name.empty() ? name_of_place(source.path)
+                                                      : hub_name.substr(hub_name.rfind('/') + 1)),
+                           metadata);
   }
-  const std::string card = model_card(config, spec, metadata, code_of(directory, config));
-  if (card.empty()) {
+  if (!hub_name.empty()) {
+    metadata = fmt::format("base_model: {}\n{}", yaml_text(hub_name),
+                           without_metadata(metadata, "base_model"));
+  }
+  if (model_card(config, spec, metadata).empty()) {
     return;
   }
+  const std::vector<std::string> earlier = earlier_cards(directory);
   if (repeated) {
     fs::remove(directory / kCard);
   } else if (path_exists(directory / kCard)) {
-    fs::rename(directory / kCard, free_name(directory));
+    fs::rename(directory / kCard, directory / name_of_earlier_card(earlier.size()));
   }
-  write_text(directory / kCard, card);
+  write_text(directory / kCard, model_card(config, spec, metadata, code_of(directory, config),
+                                           earlier_cards(directory)));
 }
 
 void rewrite_record(const fs::path& directory, const ModelSpec& spec,
                     const std::string& config_text) {
   const Json config = parse_json_object(config_text, "config.json");
-  const std::string card =
-      model_card(config, spec, lasting_metadata(card_in(directory)), code_of(directory, config));
+  const std::string card = model_card(config, spec, lasting_metadata(card_in(directory)),
+                                      code_of(directory, config), earlier_cards(directory));
   fs::remove(directory / "config.json");
   write_text(directory / "config.json", config_text);
   fs::remove(directory / kCard);

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "formats/base/json.h"
 #include "formats/families/loader_code.h"
@@ -15,11 +16,12 @@
 namespace regroup {
 
 /// README.md of a model with this config.json and spec: `metadata` (lasting_metadata(), extended by
-/// library and tags), what the record in `config` says was done and measured, how to load it, and
-/// what `code` its directory has. Empty if `config` has no such record. Text from files is used
-/// only where it is a plain word.
+/// library, task and tags), what the record in `config` says was done and measured, how to load it,
+/// what `code` its directory has, and links to `earlier` cards there. Empty if `config` has no such
+/// record. Text from files is used only where it is a plain word.
 std::string model_card(const Json& config, const ModelSpec& spec, std::string_view metadata,
-                       const DirectoryCode& code = {});
+                       const DirectoryCode& code = {},
+                       const std::vector<std::string>& earlier = {});
 
 /// Writes the card of a result made from `source` into `directory`, which has the result's other
 /// files. A README.md that was copied from `source` gets the name README.source.md, or if there is
@@ -41,9 +43,9 @@ void rewrite_record(const std::filesystem::path& directory, const ModelSpec& spe
 std::string yaml_text(std::string_view text);
 
 /// The lines of `card`'s metadata that also hold for a model made from it: base_model, its name,
-/// the license, language, library and task, each with a plain value or a list of plain values.
-/// Other values are left out, so that no text of a card becomes another key. Values are written by
-/// yaml_text(). Ends with a line break unless empty.
+/// the license, language, library, task, datasets and tags, each with a plain value or a list of
+/// plain values. Other values are left out, so that no text of a card becomes another key. Values
+/// are written by yaml_text(). Ends with a line break unless empty.
 std::string lasting_metadata(std::string_view card);
 
 /// The same of a GGUF file: license, languages, model_name with dashes for spaces, and as
@@ -55,6 +57,12 @@ bool has_metadata(std::string_view metadata, std::string_view key);
 
 /// The value of `key` in `metadata`, without quotes; empty if there is none or a list.
 std::string metadata_value(std::string_view metadata, std::string_view key);
+
+/// The values of the list `key` in `metadata`, without quotes.
+std::vector<std::string> metadata_values(std::string_view metadata, std::string_view key);
+
+/// The hub's name of the task of models of this class; empty if it has none for them.
+std::string_view pipeline_tag_of(const ModelSpec& spec);
 
 /// `metadata` without `key`.
 std::string without_metadata(std::string_view metadata, std::string_view key);

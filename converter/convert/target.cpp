@@ -178,6 +178,13 @@ Target named_target(const Model& source, const ModelSpec& grouped, const std::st
   const std::string_view of_type = architecture_of_model_type(name);
   const std::string_view architecture = of_type.empty() ? std::string_view(name) : of_type;
   if (const auto known = writable_architectures(); !contains(known, architecture)) {
+    if (contains(std::array{"vllm", "transformers", "mlx", "mlx-lm", "llama.cpp", "sglang"},
+                 name)) {
+      throw_usage(
+          "--target {0}: is a program, where auto or an architecture is expected; the result's "
+          "README.md says how {0} loads it",
+          name);
+    }
     throw_usage("--target {}: allowed are same, auto, expanded, and {}", printable(name),
                 fmt::join(known, ", "));
   }

@@ -123,10 +123,16 @@ bool is_commit(std::string_view text) {
 }
 
 struct HubName {
-  std::string organisation, name, revision;
+  std::string organisation;  // empty for "gpt2" and a few more of the hub's oldest
+  std::string name, revision;
+
+  std::string text() const { return organisation.empty() ? name : organisation + "/" + name; }
+  std::string folder() const {
+    return organisation.empty() ? "models--" + name : "models--" + organisation + "--" + name;
+  }
 };
 
-// A name of the form "org/name[@revision]", also as an address of the hub; a revision may contain
+// A name of the form "[org/]name[@revision]", also as an address of the hub; a revision may contain
 // slashes ("refs/pr/1").
 std::optional<HubName> parse_name(std::string text) {
   for (const std::string_view hub : {"https://huggingface.co/", "https://hf.co/", "hf://"}) {
@@ -137,13 +143,13 @@ std::optional<HubName> parse_name(std::string text) {
   const std::size_t at = text.find('@');
   const std::string repository = text.substr(0, at);
   const std::size_t slash = repository.find('/');
-  if (slash == std::string::npos) {
-    return std::nullopt;
-  }
-  HubName parsed{repository.substr(0, slash), repository.substr(slash + 1),
+  const bool alone = slash == std::string::npos;
+  HubName parsed{alone ? "" : repository.substr(0, slash),
+                 alone ? repository : repository.substr(slash + 1),
                  at == std::string::npos ? "main" : text.substr(at + 1)};
-  return is_plain_name(parsed.organisation) && is_plain_name(parsed.name) ? std::optional(parsed)
-                                                                          : std::nullopt;
+  return (alone || is_plain_name(parsed.organisation)) && is_plain_name(parsed.name)
+             ? std::optional(parsed)
+             : std::nullopt;
 }
 
 bool is_safe_revision(const std::string& revision) {
@@ -186,7 +192,7 @@ std::vector<std::string> snapshots_beginning_with(const fs::path& model,
 std::string download_of(const HubName& wanted) {
   const std::string revision =
       wanted.revision == "main" ? "" : fmt::format(" --revision {}", printable(wanted.revision));
-  return fmt::format("{}/{}{}", printable(wanted.organisation), printable(wanted.name), revision);
+  return printable(wanted.text()) + revision;
 }
 
 fs::path find_snapshot(const fs::path& model, const HubName& wanted) {
@@ -238,12 +244,16 @@ fs::path resolve_model_path(const fs::path& path, const HubEnvironment& environm
   if (!name) {
     return path;
   }
+  const fs::path cache = hub_cache_directory(environment);
+  const fs::path model = cache / name->folder();
+  const bool cached = !cache.empty() && is_directory_there(model);
+  if (!cached && name->organisation.empty()) {
+    return path;  // a file's name, for all that is known
+  }
   if (!is_safe_revision(name->revision)) {
     throw_bad_input("{}: \"{}\" is no revision", printable_path(path), printable(name->revision));
   }
-  const fs::path cache = hub_cache_directory(environment);
-  const fs::path model = cache / fmt::format("models--{}--{}", name->organisation, name->name);
-  if (cache.empty() || !is_directory_there(model)) {
+  if (!cached) {
     throw_bad_input(
         "{0}: no such file or directory, and no model of that name in the local hub cache ({1}); "
         "`hf download {2}` puts it there if the hub has it",
@@ -262,12 +272,12 @@ std::string hub_name_of(const fs::path& path) {
     if (snapshot.parent_path().filename() != "snapshots" || !folder.starts_with(kPrefix)) {
       continue;
     }
-    const std::string name = folder.substr(kPrefix.size());
-    const std::size_t slash = name.find(kSlash);
-    const std::string organisation = name.substr(0, slash);
-    if (slash != std::string::npos && is_plain_name(organisation) &&
-        is_plain_name(name.substr(slash + kSlash.size()))) {
-      return organisation + "/" + name.substr(slash + kSlash.size());
+    std::string name = folder.substr(kPrefix.size());
+    if (const std::size_t slash = name.find(kSlash); slash != std::string::npos) {
+      name.replace(slash, kSlash.size(), "/");
+    }
+    if (const auto parsed = parse_name(name); parsed && parsed->text() == name) {
+      return name;
     }
   }
   return "";

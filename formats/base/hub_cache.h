@@ -29,19 +29,20 @@ struct HubEnvironment {
   static HubEnvironment of_process();
 };
 
-/// The directory that holds the "models--org--name" directories. Empty if no variable is set.
+/// The directory that holds the "models--org--name" and "models--name" directories. Empty if no
+/// variable is set.
 std::filesystem::path hub_cache_directory(const HubEnvironment& environment);
 
-/// Returns `path` if it exists or does not have the form "org/name" or "org/name@revision".
-/// Otherwise returns that model's snapshot in the cache. A revision is a branch, a tag, a commit or
-/// an unambiguous prefix of a commit; the default is "main". Throws kBadInput naming the directory
-/// searched if the model or revision is missing.
+/// Returns `path` if it exists or does not have the form "org/name" or "org/name@revision", or
+/// "name", as "gpt2", of a model in the cache. Otherwise returns that model's snapshot in the
+/// cache. A revision is a branch, a tag, a commit or an unambiguous prefix of a commit; the default
+/// is "main". Throws kBadInput naming the directory searched if the model or revision is missing.
 std::filesystem::path resolve_model_path(
     const std::filesystem::path& path,
     const HubEnvironment& environment = HubEnvironment::of_process());
 
-/// The "org/name" of the model whose snapshot in a cache is `path` or contains it directly. Empty
-/// if `path` is elsewhere.
+/// The "org/name" or "name" of the model whose snapshot in a cache is `path` or contains it
+/// directly. Empty if `path` is elsewhere.
 std::string hub_name_of(const std::filesystem::path& path);
 
 }  // namespace regroup

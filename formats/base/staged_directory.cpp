@@ -65,6 +65,11 @@ std::filesystem::path name_when_published(const std::filesystem::path& directory
   return directory.parent_path() / name.substr(0, name.rfind(kPartial));  // npos: all of it
 }
 
+std::string with_published_names(std::string text) {
+  replace_all(text, fmt::format("{}{}", kPartial, ::getpid()), "");
+  return text;
+}
+
 void check_is_new(const std::filesystem::path& destination) {
   if (destination.empty()) {
     throw_usage("the destination has no name");
@@ -104,7 +109,7 @@ void StagedDirectory::create() {
   }
   if (fault) {
     discard();
-    throw_environment("{}: cannot create: {}", printable_path(staging_), fault.message());
+    throw_environment("{}: cannot create: {}", printable_path(destination_), fault.message());
   }
 }
 

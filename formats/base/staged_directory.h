@@ -15,6 +15,9 @@ void check_is_new(const std::filesystem::path& destination);
 /// The name that a StagedDirectory's path() gets when it is published; any other path as it is.
 std::filesystem::path name_when_published(const std::filesystem::path& directory);
 
+/// The same of all paths of this process in an error: users know no other names.
+std::string with_published_names(std::string text);
+
 /// Built as "DST.partial-<pid>" in the same parent directory, then renamed: a reader sees nothing
 /// or everything. If destroyed without publish(), it removes everything it created, including
 /// parent directories. It also removes what a killed run left for the same destination, recognised

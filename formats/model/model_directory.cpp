@@ -295,8 +295,13 @@ std::vector<Checkpoint::Part> open_weights_in(const fs::path& directory) {
     }
   }
   refuse_nanogpt(directory);
+  const std::string hub_name = hub_name_of(directory);
   throw_bad_input("{}: holds no {}, {} or index of either; {}", printable_path(directory),
-                  kSingleFile, kTorchSingleFile, instead_of_weights(directory));
+                  kSingleFile, kTorchSingleFile,
+                  hub_name.empty()
+                      ? std::string(instead_of_weights(directory))
+                      : fmt::format("`hf download {}` completes it if the hub has such files",
+                                    printable(hub_name)));
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 #include "formats/model/record_words.h"
 
 #include <algorithm>
+#include <functional>
 #include <sstream>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,6 +11,23 @@
 #include "formats/base/printable.h"
 
 namespace regroup {
+
+namespace {
+
+using Runs = std::vector<std::pair<std::int64_t, std::size_t>>;  // heads and layers
+
+Runs runs_of(const std::vector<std::int64_t>& heads) {
+  Runs runs;
+  for (const std::int64_t count : heads) {
+    if (runs.empty() || runs.back().first != count) {
+      runs.emplace_back(count, 0);
+    }
+    ++runs.back().second;
+  }
+  return runs;
+}
+
+}  // namespace
 
 std::string plain_count(const std::optional<std::uint64_t>& count) {
   return count ? fmt::format("{}", fmt::group_digits(*count)) : std::string(kNotRecorded);
@@ -28,12 +47,40 @@ std::string range_of_heads(const std::vector<std::int64_t>& heads) {
   return least == most ? fmt::format("{}", most) : fmt::format("{} to {}", least, most);
 }
 
-std::string plain_heads(const std::optional<KvHeads>& heads) {
+std::string text_of_heads(const std::vector<std::int64_t>& heads, std::string_view unit) {
+  constexpr std::size_t kMostRuns = 3;  // more are counted
+  Runs runs = runs_of(heads);
+  const bool counted = runs.size() > kMostRuns;
+  if (counted) {
+    std::vector<std::int64_t> sorted = heads;
+    std::ranges::sort(sorted, std::greater());
+    runs = runs_of(sorted);
+  }
+  std::size_t layer = 0;
+  std::string text;
+  for (const auto& [count, layers] : runs) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", count);
+    if (text == std::to_string(count) && !unit.empty()) {
+      text += fmt::format(" {}{}", unit, count == 1 ? "" : "s");
+    }
+    if (runs.size() > 1) {
+      const std::size_t last = layer + layers - 1;
+      text += counted       ? fmt::format(" in {} layer{}", layers, layers == 1 ? "" : "s")
+              : layers == 1 ? fmt::format(" in layer {}", layer)
+                            : fmt::format(" in layers {}-{}", layer, last);
+    }
+    layer += layers;
+  }
+  return text;
+}
+
+std::string plain_heads(const std::optional<KvHeads>& heads, std::string_view unit) {
   std::vector<std::string> texts;
-  for (const auto& [role, counts] : heads.value_or(KvHeads())) {
+  const KvHeads roles = heads.value_or(KvHeads());
+  for (const auto& [role, counts] : roles) {
+    const bool last = role == roles.back().first;
     texts.push_back(fmt::format("{}{}{}", role, role.empty() ? "" : " ",
-                                all_equal(counts) ? fmt::format("{}", counts.front())
-                                                  : fmt::format("{}", fmt::join(counts, ", "))));
+                                text_of_heads({counts.begin(), counts.end()}, last ? unit : "")));
   }
   return heads ? fmt::format("{}", fmt::join(texts, ", ")) : std::string(kNotRecorded);
 }
@@ -64,18 +111,36 @@ std::optional<std::uint64_t> left_out_of(const Json& step) {
   return count.is_number_unsigned() ? std::optional(count.get<std::uint64_t>()) : std::nullopt;
 }
 
+// Like plain_word(), also with capital letters.
+std::string plain_name(const std::optional<std::string>& name) {
+  std::string small = name.value_or("");
+  std::ranges::transform(small, small.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return plain_word(small) == kNotRecorded ? std::string(kNotRecorded) : *name;
+}
+
 std::string text_of_conversion(const ConversionRecord& record) {
   if (!record.pooled()) {
-    return fmt::format("written in another form, kv heads as before ({}){}",
+    std::vector<std::string> form;
+    for (const auto& [fact, words] : {std::pair{&record.dtype, "{}"},
+                                      {&record.source_architecture, "from {}"},
+                                      {&record.source_positions, "from {} positions"}}) {
+      if (fact->recorded()) {
+        form.push_back(fmt::format(fmt::runtime(words), plain_name(fact->value)));
+      }
+    }
+    return fmt::format("written in another form{}{}{}, kv heads as before ({}){}",
+                       form.empty() ? "" : " (", fmt::join(form, ", "), form.empty() ? "" : ")",
                        plain_heads(record.kv_heads.value),
                        record.stored_kv_heads.recorded()
                            ? ", stored as " + plain_heads(record.stored_kv_heads.value)
                            : "");
   }
-  return fmt::format("converted from {} kv heads to {} ({}, {}{}{})",
-                     plain_heads(record.source_kv_heads.value), plain_heads(record.kv_heads.value),
-                     plain_word(record.pool.value), plain_word(record.grouping.value),
-                     record.refit.recorded() ? ", refitted" : "",
+  return fmt::format("converted from {} to {} ({}, {}{}{})",
+                     plain_heads(record.source_kv_heads.value, "kv head"),
+                     plain_heads(record.kv_heads.value), plain_word(record.pool.value),
+                     plain_word(record.grouping.value), record.refit.recorded() ? ", refitted" : "",
                      record.keeps_distillation() ? ", distilled" : "");
 }
 
@@ -154,13 +219,12 @@ std::string text_of_lost_knowledge(const HeldOut& held_out) {
 std::string text_of_unadapted_heads(std::string_view model, std::string_view pool) {
   return takes_heads_as_they_are(pool)
              ? fmt::format(
-                   "{} is not usable before uptraining: the heads of a trained model have little "
-                   "in common, method {} keeps little of what they computed, and predictions may "
-                   "be no better than chance",
+                   "{} is not usable as it is: method {} keeps little of what a trained model's "
+                   "heads computed",
                    model, pool)
              : fmt::format(
-                   "{} may not be usable before uptraining: method {} used only the weights, not "
-                   "their inputs on a text",
+                   "{} may not be usable as it is: method {} used only the weights, not their "
+                   "inputs on a text",
                    model, pool);
 }
 
@@ -174,8 +238,8 @@ constexpr std::uint64_t kFewTokens = 10'000'000;
 // since then.
 struct Pooled {
   ConversionRecord step;
-  std::uint64_t tokens = 0;                     // of training since then
-  std::optional<TrainingRecord> training = {};  // the last of it
+  std::uint64_t tokens = 0;            // of training since then
+  Fact<TrainingRecord> training = {};  // the last of it
 };
 
 std::optional<Pooled> last_pooling(const ConversionRecord& record) {
@@ -184,9 +248,11 @@ std::optional<Pooled> last_pooling(const ConversionRecord& record) {
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const ConversionRecord facts(*step);
     if (facts.training.recorded()) {
-      const TrainingRecord training = facts.training.value.value_or(TrainingRecord());
-      since.training = since.training ? since.training : training;
-      since.tokens += training.tokens.value_or(kFewTokens);  // unknown tokens are enough
+      if (!since.training.recorded()) {
+        since.training = facts.training;
+      }
+      since.tokens += facts.training.value.value_or(TrainingRecord())
+                          .tokens.value_or(kFewTokens);  // unknown tokens are enough
     } else if (facts.converted() && facts.pooled()) {
       since.step = facts;
       return since;
@@ -210,7 +276,7 @@ std::string text_of_usability(const Pooled& pooled) {
     return "";
   }
   const std::string pool = plain_word(step.pool.value);
-  if (pooled.training) {
+  if (pooled.training.recorded()) {
     return pooled.tokens < kFewTokens ? text_of_short_training(pool, pooled.tokens) : "";
   }
   return text_of_unadapted_heads("this model", pool) +
@@ -228,7 +294,7 @@ ConversionRecord with_pooling(const ConversionRecord& record) {
     return record;
   }
   ConversionRecord shown = pooled->step;
-  shown.training.value = pooled->training;
+  shown.training = pooled->training;
   return shown;
 }
 
@@ -240,7 +306,7 @@ std::vector<std::string> warnings_in(const ConversionRecord& record) {
   const std::optional<HeldOut> held_out = with_pooling(record).held_out.value;
   std::vector<std::string> warnings{
       text_of_usability(*pooled),
-      held_out && !pooled->training ? text_of_lost_knowledge(*held_out) : ""};
+      held_out && !pooled->training.recorded() ? text_of_lost_knowledge(*held_out) : ""};
   std::erase(warnings, "");
   return warnings;
 }
@@ -256,7 +322,7 @@ std::string text_of_answer(const std::optional<std::string>& answer) {
 
 std::string text_of_distilled(const DistillOutcome& outcome) {
   const bool predicts = outcome.measure == "kl_divergence";
-  return fmt::format("{} {} -> {}{} on held-out text{}",
+  return fmt::format("{} {} -> {}{} on the windows that judged it{}",
                      predicts ? "divergence from the source" : "error of last hidden states",
                      plain_loss(outcome.before), plain_loss(outcome.after),
                      predicts ? " nats per token" : "",

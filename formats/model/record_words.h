@@ -21,8 +21,13 @@ std::string plain_loss(const std::optional<double>& loss);
 /// Kv heads of layers as a range: "8", or "1 to 3" if layers with attention differ.
 std::string range_of_heads(const std::vector<std::int64_t>& heads);
 
-/// Kv heads: "8", "8, 4" (by layer) or, of an encoder-decoder, "decoder 8, encoder 4".
-std::string plain_heads(const std::optional<KvHeads>& heads);
+/// Heads per layer: "8" if all are equal, otherwise "8 in layers 0-29, 4 in layers 30-31", or, if
+/// that would be long, "3 in 22 layers, 1 in 8 layers". `unit`, as "kv head", follows the first
+/// number.
+std::string text_of_heads(const std::vector<std::int64_t>& heads, std::string_view unit = "");
+
+/// The same of recorded heads; of an encoder-decoder, "decoder 8, encoder 4".
+std::string plain_heads(const std::optional<KvHeads>& heads, std::string_view unit = "");
 
 /// One entry of ConversionRecord::steps(): "converted from 8 kv heads to 4 (mean, contiguous)",
 /// "trained in 40 steps on 20480 tokens, held-out loss 3.1000 to 2.9000".
@@ -61,7 +66,8 @@ std::string text_of_answer(const std::optional<std::string>& answer);
 /// pooled heads to the model's inputs, or what it has lost.
 std::vector<std::string> warnings_in(const ConversionRecord& record);
 
-/// "divergence from the source 0.9000 -> 0.3000 nats per token on held-out text".
+/// "divergence from the source 0.9000 -> 0.3000 nats per token on the windows that judged it",
+/// which are no part of the text that it trained on nor of that of the held-out table.
 std::string text_of_distilled(const DistillOutcome& outcome);
 
 }  // namespace regroup

@@ -305,7 +305,8 @@ std::string_view wrong_file_hint(std::string_view first, const std::filesystem::
 
 std::string read_header(const File& file, std::string_view where) {
   if (file.size() < kLengthBytes) {
-    throw_bad_input("{}: {} bytes, too short for a safetensors file", where, file.size());
+    throw_bad_input("{}: {} bytes, too short for a weight file{}", where, file.size(),
+                    wrong_file_hint(read_start(file, file.size()), file.path()));
   }
   const std::string first = read_start(file, kLengthBytes);
   const std::string_view hint = wrong_file_hint(first, file.path());

@@ -11,9 +11,10 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from inspect import cleandoc
+from inspect import Parameter, cleandoc, signature
 from typing import TYPE_CHECKING, Any, Union
 
+from regroup import _options
 from regroup._errors import UsageError, error_of, in_python
 from regroup._program import Callback, Path, Report, program, run
 from regroup.documents import is_columns, rows_of, texts_of
@@ -183,7 +184,21 @@ def _several(paths: Paths) -> Sequence[Path]:
     return [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths
 
 
-# help() of Python shows **options as one word.
-for _name, _function in list(globals().items()):
+def _with_options_shown(function: Any) -> None:
+    """Lists the options in the function's signature, which help() and notebooks show, in place of **options."""
+    name = function.__name__
+    command = getattr(_options, name.title().replace("_", "") + "Options")
+    shown = signature(function)
+    *named, last = shown.parameters.values()
+    if last.kind is Parameter.VAR_KEYWORD:
+        options = [
+            Parameter(key, Parameter.KEYWORD_ONLY, default=None, annotation=getattr(kind, "__forward_arg__", kind))
+            for key, kind in command.__annotations__.items()
+        ]
+        function.__signature__ = shown.replace(parameters=[*named, *options])
+        function.__doc__ = cleandoc(function.__doc__ or "") + f'\n\n`regroup.help("{name}")` says what each option does.'
+
+
+for _function in list(globals().values()):
     if getattr(_function, "__module__", None) == __name__ and "options" in getattr(_function, "__annotations__", ()):
-        _function.__doc__ = cleandoc(_function.__doc__ or "") + f'\n\n`regroup.help("{_name}")` prints all options.'
+        _with_options_shown(_function)

@@ -7,6 +7,7 @@ import json
 import logging
 import numbers
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, Union
 
-from regroup._errors import NEGATED_BY_FALSE, EnvironmentFailedError, StateSaved, UsageError, error_of
+from regroup._errors import NEGATED_BY_FALSE, EnvironmentFailedError, StateSaved, UsageError, error_of, in_python
 
 Path = Union[str, "os.PathLike[str]"]
 Option = Union[None, bool, int, float, Path, Sequence[Union[int, float]], Sequence[Path]]
@@ -185,7 +186,8 @@ def _follow(child: subprocess.Popen[str], on_progress: Callback | None, on_step:
             for line in child.stderr:
                 line = line.rstrip("\n")
                 if not _is_progress(line, on_progress, on_step):
-                    _log.log(logging.WARNING if line.startswith("warning: ") else logging.INFO, "%s", line)
+                    level = logging.WARNING if line.startswith("warning: ") else logging.INFO
+                    _log.log(level, "%s", in_python(re.sub(r"(--[a-z-]+) (?=[A-Z])", r"\1=", line)))
                     last = line
             child.wait()
             break

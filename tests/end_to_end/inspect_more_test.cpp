@@ -43,7 +43,8 @@ TEST_CASE("different kv heads are summarised in text and listed in JSON", "[end_
   CHECK(run_program(
             {"convert", (directory / "source").string(), result.string(), "--kv-heads", request})
             .exit_code == 0);
-  CHECK_THAT(inspect(result, {}).out, ContainsSubstring("12 x 30, 4 x 2 (heads x layers)"));
+  CHECK_THAT(inspect(result, {}).out,
+             ContainsSubstring("12 kv heads in layers 0-29, 4 in layers 30-31"));
   CHECK(inspect(result, {"--json"}).json()["kv_heads"].size() == 32);
 }
 

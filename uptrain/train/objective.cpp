@@ -16,8 +16,8 @@ namespace regroup {
 namespace {
 
 // In the order of Objective.
-constexpr std::string_view kObjectives[] = {"next_token", "masked_tokens", "continuation",
-                                            "span_corruption", "text_infilling"};
+constexpr std::string_view kObjectives[] = {"next-token", "masked-tokens", "continuation",
+                                            "span-corruption", "text-infilling"};
 
 std::int64_t masked_in(std::int64_t context) {
   return std::max<std::int64_t>(1, context * 15 / 100);
@@ -241,7 +241,7 @@ std::string_view name_of(Objective objective) {
 
 Objective parse_objective(std::string_view text) {
   std::string name(text);
-  std::ranges::replace(name, '-', '_');
+  std::ranges::replace(name, '_', '-');
   const auto* found = std::ranges::find(kObjectives, name);
   if (found == std::end(kObjectives)) {
     throw_usage(
@@ -295,7 +295,7 @@ Task make_task(const TaskSettings& settings, const ModelSpec& spec, Objective ot
   if (spec.has_encoder() != two_texts || (!two_texts && task.objective != objective_of(spec))) {
     throw_usage("objective is {}, a model such as {} supports {} only", name_of(task.objective),
                 printable(spec.architecture),
-                spec.has_encoder() ? "continuation, span_corruption and text_infilling"
+                spec.has_encoder() ? "continuation, span-corruption and text-infilling"
                                    : name_of(objective_of(spec)));
   }
   if (two_texts && context < 2) {
@@ -316,7 +316,7 @@ Task make_training_task(const TaskSettings& settings, const ModelSpec& spec, std
 
 void check_documents(const DocumentSettings& documents, const Task& task) {
   if (documents.separate && task.objective != Objective::kNextToken) {
-    throw_usage("documents can be kept apart for next_token only, the objective is {}",
+    throw_usage("documents can be kept apart for next-token only, the objective is {}",
                 name_of(task.objective));
   }
 }

@@ -26,7 +26,7 @@ enum class Objective {
   kTextInfilling,   ///< encoder-decoders: the window, hidden spans included, see text_infilling.h
 };
 
-/// "next_token", "masked_tokens", "continuation", "span_corruption" or "text_infilling".
+/// "next-token", "masked-tokens", "continuation", "span-corruption" or "text-infilling".
 std::string_view name_of(Objective objective);
 
 /// Reads such a name, with - or _ between its words; throws kUsage for anything else.

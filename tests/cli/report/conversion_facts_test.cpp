@@ -7,6 +7,8 @@
 #include <catch2/matchers/catch_matchers.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
+#include "formats/model/record_words.h"
+
 namespace regroup {
 namespace {
 
@@ -29,7 +31,7 @@ ConversionRecord solved() {
 }
 
 TEST_CASE("a record's text names pooling and grouping and calibration and refit", "[cli]") {
-  CHECK(fact(solved(), "kv heads") == "12 -> 4 x 2, 2 x 1 (heads x layers)");
+  CHECK(fact(solved(), "kv heads") == "12 -> 4 in layers 0-1, 2 in layer 2");
   CHECK(fact(solved(), "pooling") == "lowrank");
   CHECK(fact(solved(), "grouping") == "similar, heads moved in 1 of 3 layers");
   CHECK(fact(solved(), "calibration") == "8,192 tokens (statistics 4c1d)");
@@ -40,6 +42,14 @@ TEST_CASE("a record's text names pooling and grouping and calibration and refit"
              ContainsSubstring("(lowrank, similar) by regroup 0.1.0\n") &&
                  ContainsSubstring("calibration 8,192 tokens") &&
                  ContainsSubstring("refit 200 steps"));
+}
+
+TEST_CASE("heads that differ are named by their layers or counted", "[cli]") {
+  CHECK(text_of_heads({8, 8, 8}) == "8");
+  CHECK(text_of_heads({8, 8}, "kv head") == "8 kv heads");
+  CHECK(text_of_heads({1}, "kv head") == "1 kv head");
+  CHECK(text_of_heads({8, 8, 4}, "kv head") == "8 kv heads in layers 0-1, 4 in layer 2");
+  CHECK(text_of_heads({1, 3, 1, 3, 3}, "kv head") == "3 kv heads in 3 layers, 1 in 2 layers");
 }
 
 TEST_CASE("a record's text says if there was no calibration or refit", "[cli]") {
@@ -72,7 +82,7 @@ TEST_CASE("a malformed record is described as far as possible", "[cli]") {
   CHECK(fact(odd, "earlier 1") == "written in another form, kv heads as before (not recorded)");
   CHECK_THAT(conversion_text(odd), !ContainsSubstring("\x1b"));
   CHECK(fact(odd, "refit") == "none");
-  CHECK(fact(odd, "kv heads") == "? -> ?");
+  CHECK(fact(odd, "kv heads") == "not recorded -> not recorded");
 }
 
 TEST_CASE("a record's text has measurements and training and earlier steps and what is unknown",
@@ -91,12 +101,12 @@ TEST_CASE("a record's text has measurements and training and earlier steps and w
                   {"source_kv_heads": 4, "kv_heads": 2, "pool": "lowrank"}]})");
   CHECK(fact(all, "architecture") == "GPT2 -> LlamaForCausalLM");
   CHECK(fact(all, "kept") ==
-        "60.0 % of the energy (sum of squares) of keys, 50.0 % of values, mean of layers; least of "
-        "both together in layer 0: 50.0 %, 25.0 %");
+        "60.0 % of the energy (sum of squares) of keys, 50.0 % of values, mean of pooled layers; "
+        "least in layer 0: 50.0 % and 25.0 %");
   CHECK(fact(all, "held out") ==
         "source 3.0000, converted 3.5000 nats per token on 64 tokens, before the training");
   CHECK(fact(all, "distilled") ==
-        "divergence from the source 0.9000 -> 0.3000 nats per token on held-out text");
+        "divergence from the source 0.9000 -> 0.3000 nats per token on the windows that judged it");
   CHECK(fact(all, "checksums") == "of 1 tensors");
   CHECK(fact(all, "training") ==
         "trained in 3 steps on 192 tokens, held-out loss 4.0000 to 3.2500");

@@ -26,9 +26,8 @@ TEST_CASE("converting without statistics warns and names the option that improve
   const ProgramResult result = convert({"--json"});
   CAPTURE(result.err);
   REQUIRE(result.exit_code == 0);
-  CHECK_THAT(result.err,
-             ContainsSubstring("warning: the result may not be usable before uptraining: method "
-                               "lowrank used only the weights"));
+  CHECK_THAT(result.err, ContainsSubstring("warning: the result may not be usable as it is: method "
+                                           "lowrank used only the weights"));
   CHECK_THAT(result.err, ContainsSubstring("--text FILE") && ContainsSubstring("--calibration"));
   REQUIRE(!result.json()["warnings"].empty());
   CHECK_THAT(result.out, !ContainsSubstring("energy_kept"));
@@ -37,7 +36,7 @@ TEST_CASE("converting without statistics warns and names the option that improve
   CHECK(convert({"--measure", "--dry-run"}).exit_code == 2);
 }
 
-TEST_CASE("pooling by the mean warns that uptraining is needed and a copy that it is one",
+TEST_CASE("pooling by the mean warns that the result is not usable yet and a copy that it is one",
           "[cli]") {
   const TemporaryDirectory directory;
   const std::string source = golden("llama_mha").string();
@@ -64,13 +63,11 @@ TEST_CASE("convert warns of a plain mean in the words of the card and of inspect
   const TemporaryDirectory directory;
   const std::string result = (directory / "out").string();
   const std::string words =
-      " is not usable before uptraining: the heads of a trained model have little in common, "
-      "method mean keeps little of what they computed, and predictions may be no better than "
-      "chance";
+      " is not usable as it is: method mean keeps little of what a trained model's heads computed";
   const ProgramResult converted =
       run_program({"convert", golden("llama_mha").string(), result, "--kv-heads", "1"});
   CHECK_THAT(converted.err,
-             ContainsSubstring("warning: the result" + words + "; --text FILE, with a text"));
+             ContainsSubstring("warning: the result" + words + "; --text FILE, with text"));
   CHECK_THAT(run_program({"inspect", result}).err,
              ContainsSubstring("warning: this model" + words + " (regroup convert --text"));
   CHECK_THAT(bytes_of_file(directory / "out/README.md"),
@@ -87,9 +84,8 @@ TEST_CASE("the warning of heads that nothing has adapted follows them into other
     CAPTURE(command);
     const ProgramResult written = run_program(command);
     CHECK(written.exit_code == 0);
-    CHECK_THAT(written.err, ContainsSubstring("not usable before uptraining"));
-    CHECK_THAT(run_program({"inspect", model}).err,
-               ContainsSubstring("not usable before uptraining"));
+    CHECK_THAT(written.err, ContainsSubstring("not usable as it is"));
+    CHECK_THAT(run_program({"inspect", model}).err, ContainsSubstring("not usable as it is"));
   };
   const std::string half = (directory / "half").string();
   const std::string gguf = (directory / "model.gguf").string();

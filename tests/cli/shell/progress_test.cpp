@@ -58,7 +58,7 @@ TEST_CASE("the time before any work counted is not in the rate", "[cli]") {
                                    .prepared = 100.0,
                                    .stage = "4/5 "};
   CHECK_THAT(line_of(after_trials, "", 120),
-             ContainsSubstring("4/5 distill") && ContainsSubstring("1 steps/s  ETA 50 s"));
+             ContainsSubstring("4/5 distill") && ContainsSubstring("1 step/s  ETA 50 s"));
 }
 
 TEST_CASE("the time so far is shown before any work is done", "[cli]") {

@@ -50,7 +50,7 @@ Table numbers(std::size_t keys, std::size_t columns) {
 }
 
 TEST_CASE("a table with enough room is as wide as its cells and aligns numbers right", "[cli]") {
-  CHECK(tensors().text({100, false}) ==
+  CHECK(tensors().text(100) ==
         "tensor                                         shape  file\n"
         "--------------------------------------  ------------  -----------------\n"
         "model.layers.0.self_attn.q_proj.weight  [4096, 4096]  model.safetensors\n"
@@ -58,21 +58,14 @@ TEST_CASE("a table with enough room is as wide as its cells and aligns numbers r
 }
 
 TEST_CASE("on a narrow terminal names are shortened where they differ least", "[cli]") {
-  const std::string text = tensors().text({60, true});
+  const std::string text = tensors().text(60);
   CHECK(widest_line(text) <= 60);
   CHECK_THAT(text, ContainsSubstring("~.0.sel") && ContainsSubstring("[4096, 4096]"));
   CHECK_THAT(text, !ContainsSubstring("q_proj.weight"));
 }
 
-TEST_CASE("if shortening is not allowed a long name has its own line", "[cli]") {
-  const std::string text = tensors().text({60, false});
-  CHECK(widest_line(text) <= 60);
-  CHECK_THAT(text, ContainsSubstring("\nmodel.layers.0.self_attn.q_proj.weight\n   ") &&
-                       ContainsSubstring("\nnorm  ") && !ContainsSubstring("~"));
-}
-
 TEST_CASE("a table with too many number columns is split into parts with the same keys", "[cli]") {
-  const std::string text = numbers(2, 7).text({40, true});
+  const std::string text = numbers(2, 7).text(40);
   CHECK(widest_line(text) <= 40);
   CHECK(text ==
         "number 0  number 1  number 2  number 3\n"
@@ -90,7 +83,7 @@ TEST_CASE("a table with too many number columns is split into parts with the sam
 }
 
 TEST_CASE("a table too narrow for one number column is still printed", "[cli]") {
-  CHECK_THAT(numbers(1, 2).text({10, false}),
+  CHECK_THAT(numbers(1, 2).text(10),
              ContainsSubstring("number 0  number 1") && ContainsSubstring("101"));
 }
 

@@ -6,11 +6,12 @@
 namespace regroup {
 namespace {
 
-TEST_CASE("license, language, task, library and base model of a card last", "[converter]") {
+TEST_CASE("license, language, task, library, datasets and base model of a card last",
+          "[converter]") {
   CHECK(lasting_metadata("---\nlicense: apache-2.0\ndatasets:\n- c4\nlanguage:\n- en\n  - de\n"
                          "tags: [a, b]\nbase_model: org/base\nlicense_link: https://x.org/a_b-c\n"
                          "# a comment\n\npipeline_tag: 'text-generation'\r\n---\n# Title\n") ==
-        "license: apache-2.0\nlanguage:\n- en\n- de\nbase_model: org/base\n"
+        "license: apache-2.0\ndatasets:\n- c4\nlanguage:\n- en\n- de\nbase_model: org/base\n"
         "license_link: https://x.org/a_b-c\npipeline_tag: text-generation\n");
 }
 

@@ -85,10 +85,10 @@ TEST_CASE("golden K and V are pooled bit for bit from one file or shards", "[con
 TEST_CASE("a sharded source gives the same tensors as a single file", "[converter]") {
   const TemporaryDirectory directory;
   const TinyModel tiny = tiny_bloom();
-  put_model(directory / "single", tiny);
-  put_sharded_model(directory / "sharded", tiny, 3);
-  convert(directory / "single", directory / "a", {.kv_heads = {3}});
-  convert(directory / "sharded", directory / "b", {.kv_heads = {3}});
+  put_model(directory / "single/model", tiny);
+  put_sharded_model(directory / "sharded/model", tiny, 3);
+  convert(directory / "single/model", directory / "a", {.kv_heads = {3}});
+  convert(directory / "sharded/model", directory / "b", {.kv_heads = {3}});
   CHECK((tree_of(directory / "a") == tree_of(directory / "b")));
   CHECK((tree_of(directory / "b").size() == 5));  // config, card, weights and two files of code
 }

@@ -31,14 +31,15 @@ TEST_CASE("a card says what was done and how each runtime loads the result", "[c
   convert(golden("bloom"), directory / "bloom", {.kv_heads = {2}});
   const std::string card = card_of(directory / "bloom");
   CHECK(
-      card.starts_with("---\nlibrary_name: transformers\ntags:\n- regroup\n"
+      card.starts_with("---\nmodel_name: bloom\nlibrary_name: transformers\n"
+                       "pipeline_tag: text-generation\ntags:\n- regroup\n"
                        "- grouped-query-attention\n- custom_code\n---\n\n"
-                       "# BloomForCausalLM with 2 key and value heads\n"));
+                       "# bloom with 2 key and value heads\n"));
   CHECK_THAT(card, ContainsSubstring("\n| self | 6 | 6 | 2 |\n"));
   CHECK_THAT(card, ContainsSubstring("method `mean`, grouping `contiguous`.\n"));
   CHECK_THAT(card, ContainsSubstring("None after the conversion."));
-  CHECK_THAT(card, ContainsSubstring(
-                       "**Warning:** this model is not usable before uptraining: the heads"));
+  CHECK_THAT(card,
+             ContainsSubstring("**Warning:** this model is not usable as it is: method mean"));
   CHECK_THAT(row_of(card, "transformers"),
              ContainsSubstring("AutoModelForCausalLM.from_pretrained(DIRECTORY, "
                                "trust_remote_code=True)"));
@@ -75,16 +76,16 @@ TEST_CASE("a card says what was done and how each runtime loads the result", "[c
   CHECK(row_of(card_of(directory / "plain nas"), "vLLM").starts_with("no: "));
 }
 
-TEST_CASE("a card says whether the model is usable before uptraining", "[converter]") {
+TEST_CASE("a card says whether the model is usable as it is", "[converter]") {
   const ModelSpec spec = open_model(golden("llama_mha")).spec;
   const auto says = [&](const char* record) {
     Json config = Json::parse(bytes_of_file(golden("llama_mha") / "config.json"));
     config["regroup"] = Json::parse(record);
     const std::string card = model_card(config, spec, "");
     const auto has = [&](const char* words) { return card.find(words) != card.npos; };
-    return std::string(has("**Warning:** this model is not usable before uptraining") ? "not"
-                       : has("**Warning:** this model may not be usable")             ? "may not"
-                                                                                      : "");
+    return std::string(has("**Warning:** this model is not usable as it is") ? "not"
+                       : has("**Warning:** this model may not be usable")    ? "may not"
+                                                                             : "");
   };
   CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 2, "pool": "first"})") == "not");
   CHECK(says(R"({"source_kv_heads": 6, "kv_heads": 6, "pool": "mean"})") == "");
@@ -172,18 +173,26 @@ TEST_CASE("a card promises no runtime what it cannot load", "[converter]") {
 
 TEST_CASE("a result keeps the card of its source under another name", "[converter]") {
   const TemporaryDirectory directory;
-  const std::string theirs = "---\nlicense: mit\nmodel-index: x\n---\n# Theirs\n";
+  const std::string theirs =
+      "---\nlicense: mit\nmodel-index: x\ndatasets:\n- c4\ntags:\n- code\n- gguf\n---\n# Theirs\n";
   put_model(directory / "source", golden_model("bloom"));
   put_file(directory / "source/README.md", theirs);
   convert(directory / "source", directory / "result", {.kv_heads = {2}});
   CHECK(bytes_of_file(directory / "result/README.source.md") == theirs);
   CHECK(card_of(directory / "result")
-            .starts_with("---\nlicense: mit\nlibrary_name: transformers\ntags:"));
+            .starts_with("---\nmodel_name: source\nlicense: mit\ndatasets:\n- c4\n"
+                         "library_name: transformers\npipeline_tag: text-generation\n"
+                         "tags:\n- code\n- regroup\n- grouped"));
+  CHECK_THAT(card_of(directory / "result"),
+             ContainsSubstring("made from: [README.source.md](README.source.md).\n"));
 
   convert(directory / "result", directory / "again", {.kv_heads = {1}});
   CHECK(bytes_of_file(directory / "again/README.source.md") == theirs);
   CHECK(bytes_of_file(directory / "again/README.source-2.md") == card_of(directory / "result"));
-  CHECK_THAT(card_of(directory / "again"), ContainsSubstring("| self | 6 | 2 | 1 |"));
+  CHECK_THAT(card_of(directory / "again"),
+             ContainsSubstring("| self | 6 | 2 | 1 |") &&
+                 ContainsSubstring(", [README.source-2.md](README.source-2.md).\n") &&
+                 ContainsSubstring("tags:\n- code\n- regroup\n- multi-query-attention\n- custom"));
 }
 
 TEST_CASE("a card is dropped if the next one repeats all of it", "[converter]") {
@@ -191,18 +200,33 @@ TEST_CASE("a card is dropped if the next one repeats all of it", "[converter]") 
   convert(golden("bloom"), directory / "result", {.kv_heads = {2}});
   const Model source = open_model(directory / "result");
   const std::string before = card_of(directory / "result");
-  const auto cards_after = [&](const std::string& config_text, const std::string& card) {
+  const auto cards_of = [&](const Model& model, const std::string& config_text,
+                            const std::string& card) {
     const TemporaryDirectory next;
     put_file(next / "README.md", card);
-    write_model_card(source, next.path(), config_text, source.spec);
+    write_model_card(model, next.path(), config_text, source.spec);
     CHECK(card_of(next.path()) != card);
     return tree_of(next.path()).size();
+  };
+  const auto cards_after = [&](const std::string& config_text, const std::string& card) {
+    return cards_of(source, config_text, card);
   };
   const std::string trained =
       with_member(source.config_text, {"regroup", "uptrain"}, R"({"steps": 3, "tokens": 4})");
   CHECK(cards_after(trained, before) == 1);
   CHECK(cards_after(trained, before + "Edited.\n") == 2);
   CHECK(cards_after(with_member(trained, {"regroup", "pool"}, "1"), before) == 2);
+
+  // The second training keeps the first in the history.
+  fs::copy(directory / "result", directory / "once");
+  put_file(directory / "once/config.json", trained);
+  rewrite_record(directory / "once", source.spec, trained);
+  ConversionRecord more;
+  const Model once = open_model(directory / "once");
+  more.history = record_of(once).steps();
+  more.training = TrainingRecord{.steps = 5, .tokens = 6};
+  const std::string first = card_of(directory / "once");
+  CHECK(cards_of(once, config_with_facts(once.config_text, more), first) == 1);
 }
 
 TEST_CASE("a card does not vouch for code that regroup did not write, and names it",
@@ -262,14 +286,14 @@ TEST_CASE("a card shows losses that were recorded, and no text that is not a pla
           "eval_loss_before": 3.25, "eval_loss": 2.5}}})json",
       "");
   const std::string card = model_card(trained, spec, "");
-  CHECK_THAT(card, ContainsSubstring("12 steps on 3,456 tokens."));
+  CHECK_THAT(card, ContainsSubstring("12 steps of 3,456 tokens in all."));
   CHECK_THAT(card, ContainsSubstring("(789 tokens) | |\n|---|---|\n| before training | 3.2500 |\n"
                                      "| after | 2.5000 |\n"));
   CHECK_THAT(card, ContainsSubstring("keys' energy kept, on the text | 0.6 |\n"));
   for (const char* unsafe : {"<b>", "http", "; rm"}) {
     CHECK(card.find(unsafe) == std::string::npos);
   }
-  CHECK_THAT(card, ContainsSubstring("Made by regroup.\n"));
+  CHECK_THAT(card, ContainsSubstring("Made by regroup, which gives"));
   for (const char* odd : {"{}", R"({"regroup": 1})", R"({"regroup": {}})",
                           R"({"regroup": {"alibi": {}}})", R"({"regroup": {"uptrain": 1}})"}) {
     CAPTURE(odd);

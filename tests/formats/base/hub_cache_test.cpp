@@ -23,10 +23,13 @@ class Cache {
       put_file(model() / "snapshots" / commit / "config.json", commit);
     }
     put_file(model() / "refs" / "main", kFirst);
+    put_file(old_model() / "snapshots" / kFirst / "config.json", kFirst);
+    put_file(old_model() / "refs" / "main", kFirst);
     put_file(model() / "refs" / "refs" / "pr" / "1", kSecond + "\n");
   }
 
   fs::path model() const { return directory_ / "models--org--tiny-1.0"; }
+  fs::path old_model() const { return directory_ / "models--gpt2"; }  // no organisation
   fs::path snapshot(const std::string& commit) const { return model() / "snapshots" / commit; }
   fs::path resolved(const std::string& name) const {
     return resolve_model_path(name, {.hf_hub_cache = directory_.path().string(),
@@ -50,17 +53,23 @@ TEST_CASE("a name resolves to the snapshot of its main branch or of the given re
   CHECK(cache.resolved("org/tiny-1.0@refs/pr/1") == cache.snapshot(kSecond));
   CHECK(cache.resolved("org/tiny-1.0@" + kSecond) == cache.snapshot(kSecond));
   CHECK(cache.resolved("org/tiny-1.0@aaab") == cache.snapshot(kSecond));
+  CHECK(cache.resolved("gpt2") == cache.old_model() / "snapshots" / kFirst);
+  CHECK(cache.resolved("https://huggingface.co/gpt2@main") ==
+        cache.old_model() / "snapshots" / kFirst);
+  CHECK(cache.resolved("gpt3") == "gpt3");  // a file's name, for all that is known
+  CHECK(cache.refusal("gpt2@other").kind() == ErrorKind::kBadInput);
 }
 
 TEST_CASE("a snapshot in a cache and files in it have the name of their model", "[formats]") {
   const Cache cache;
   CHECK(hub_name_of(cache.snapshot(kFirst)) == "org/tiny-1.0");
   CHECK(hub_name_of(cache.snapshot(kFirst) / "config.json") == "org/tiny-1.0");
+  CHECK(hub_name_of(cache.old_model() / "snapshots" / kFirst) == "gpt2");
   CHECK(hub_name_of(cache.model()).empty());
   CHECK(hub_name_of(cache.model() / "refs" / "main").empty());
   CHECK(hub_name_of("/no/models--a--b/snapshots/c").empty());
   const TemporaryDirectory directory;
-  for (const char* odd : {"models--a", "models--a--", "models--..--b", "models--a--b c", "a--b"}) {
+  for (const char* odd : {"models--", "models--a--", "models--..--b", "models--a--b c", "a--b"}) {
     CAPTURE(odd);
     fs::create_directories(directory / odd / "snapshots" / "c");
     CHECK(hub_name_of(directory / odd / "snapshots" / "c").empty());

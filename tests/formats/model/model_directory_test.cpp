@@ -122,7 +122,7 @@ TEST_CASE("a path that is not a model directory is refused with what is missing"
   put_file(directory / "config.json", "{}");
   CHECK_THAT(refusal(directory.path()), is_bad_input("model.safetensors", "not a model directory"));
   CHECK_THAT(refusal(directory / "config.json"),
-             is_bad_input("config.json", "too short for a safetensors file"));
+             is_bad_input("config.json", "too short for a weight file (JSON: give the directory"));
   put_file(directory / "model.safetensors", "");
   CHECK_THAT(refusal(directory.path()), is_bad_input("model.safetensors", "too short"));
 }

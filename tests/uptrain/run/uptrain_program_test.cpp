@@ -329,9 +329,9 @@ TEST_CASE("eval reports the objective of models with an encoder", "[uptrain]") {
   const Json spans =
       eval("t5", {"--context", "21", "--objective", "span-corruption", "--first-sentinel", "39"})
           .json();
-  CHECK(spans["objective"] == "span_corruption");
+  CHECK(spans["objective"] == "span-corruption");
   CHECK(spans["tokens"] == 9 * (3 + 1 + 1));  // a span of three, its sentinel and the end token
-  CHECK(eval("bert", {"--mask-token", "3"}).json()["objective"] == "masked_tokens");
+  CHECK(eval("bert", {"--mask-token", "3"}).json()["objective"] == "masked-tokens");
   CHECK(eval("bert", {"--mask-token", "3"}).json()["loss"] !=
         eval("bert", {"--mask-token", "3", "--seed", "1"}).json()["loss"]);
   CHECK(eval("bert", {}).exit_code == kExitUsage);
@@ -430,7 +430,7 @@ TEST_CASE("uptrain reads all its options from a file", "[uptrain]") {
   CHECK(recipe["learning_rate"] == 0.5);
   CHECK(recipe["start_step"] == 40000);
   CHECK(recipe["warmup_steps"] == 0);
-  CHECK(recipe["objective"] == "span_corruption");
+  CHECK(recipe["objective"] == "span-corruption");
   CHECK(recipe["first_sentinel"] == 39);
   CHECK(recipe["end_token"] == 2);
   CHECK(recipe["teacher_weight"] == 0.25);

@@ -203,7 +203,7 @@ TEST_CASE("documents that cannot be separated are refused", "[uptrain]") {
   settings.task.sentinels = Sentinels{39, 3};
   settings.documents = {.separate = true, .mark = DocumentMark{.token = 5}};
   CHECK_THAT(refusal_of([&] { run_to_end(settings); }),
-             is_wrong_usage("next_token", "span_corruption"));
+             is_wrong_usage("next-token", "span-corruption"));
   put_documents(directory / "short.bin", {1, 1, 1});
   CHECK_THAT(refusal_of([&] { DocumentWindows(TokenFile::open(directory / "short.bin"), 4, {}); }),
              is_bad_input("short.bin", "two tokens"));

@@ -204,11 +204,11 @@ TEST_CASE("objectives that a model does not support are refused", "[uptrain]") {
   const auto asked = [](Objective objective) { return TaskSettings{.objective = objective}; };
   CHECK(task(decoder, {}, 8) == Objective::kNextToken);
   CHECK_THAT(refusal_of([&] { task(decoder, asked(Objective::kMaskedTokens), 8); }),
-             is_wrong_usage("masked_tokens", "LlamaForCausalLM", "next_token only"));
+             is_wrong_usage("masked-tokens", "LlamaForCausalLM", "next-token only"));
   CHECK_THAT(refusal_of([&] { task(encoder, asked(Objective::kSpanCorruption), 8); }),
-             is_wrong_usage("span_corruption", "masked_tokens only"));
+             is_wrong_usage("span-corruption", "masked-tokens only"));
   CHECK_THAT(refusal_of([&] { task(both, asked(Objective::kNextToken), 8); }),
-             is_wrong_usage("next_token", "continuation, span_corruption and text_infilling"));
+             is_wrong_usage("next-token", "continuation, span-corruption and text-infilling"));
   TaskSettings spans = asked(Objective::kSpanCorruption);
   CHECK_THAT(refusal_of([&] { task(both, spans, 8); }), is_wrong_usage("--first-sentinel"));
   spans.sentinels = Sentinels{40, 100};

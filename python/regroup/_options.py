@@ -1,15 +1,21 @@
-"""The options of each command, for editors and type checkers. Made by scripts/option-lists."""
+"""The options of each command, for editors, type checkers and help(). Made by scripts/option-lists."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
-
-from typing_extensions import Required, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from regroup._program import Path
+
+if TYPE_CHECKING:
+    from typing_extensions import Required
+
 
 class ProgramOptions(TypedDict, total=False):
     quiet: bool | None
     verbose: bool | None
+
+
 
 class InspectOptions(ProgramOptions, total=False):
     layout: Path | None
@@ -24,6 +30,7 @@ class InspectOptions(ProgramOptions, total=False):
     conversion: Path | None
     run: Path | None
 
+
 class PlanOptions(ProgramOptions, total=False):
     vram: str | None
     context: int | Sequence[int] | None
@@ -33,12 +40,15 @@ class PlanOptions(ProgramOptions, total=False):
     layout: Path | None
     html: Path | None
 
+
 class DiffOptions(ProgramOptions, total=False):
     filter: str | None
     html: Path | None
 
+
 class PlotOptions(ProgramOptions, total=False):
     chart: Literal["loss", "learning-rate", "gradient-norm", "speed"] | None
+
 
 class TokenizeOptions(ProgramOptions, total=False):
     tokenizer: Required[Path]
@@ -55,6 +65,7 @@ class TokenizeOptions(ProgramOptions, total=False):
     skip_invalid: bool | None
     threads: int | None
 
+
 class VerifyOptions(ProgramOptions, total=False):
     calibration: Path | None
     layout: Path | None
@@ -65,6 +76,7 @@ class VerifyOptions(ProgramOptions, total=False):
     device: str | None
     threads: int | None
     html: Path | None
+
 
 class ConvertOptions(ProgramOptions, total=False):
     kv_heads: int | Sequence[int] | None
@@ -108,10 +120,12 @@ class ConvertOptions(ProgramOptions, total=False):
     device: str | None
     threads: int | None
 
+
 class ExpandOptions(ProgramOptions, total=False):
     max_shard_size: str | None
     dry_run: bool | None
     kv_heads: Required[int | Sequence[int]]
+
 
 class BenchTrainOptions(ProgramOptions, total=False):
     data: Required[Path | Sequence[Path]]
@@ -131,6 +145,7 @@ class BenchTrainOptions(ProgramOptions, total=False):
     memory_check: Literal["on", "off"] | None
     threads: int | None
 
+
 class BenchDecodeOptions(ProgramOptions, total=False):
     kv_heads: int | Sequence[int] | None
     batch: int | Sequence[int] | None
@@ -145,6 +160,7 @@ class BenchDecodeOptions(ProgramOptions, total=False):
     threads: int | None
     no_graphs: bool | None
 
+
 class CalibrateOptions(ProgramOptions, total=False):
     data: Path | None
     text: Path | Sequence[Path] | None
@@ -158,6 +174,7 @@ class CalibrateOptions(ProgramOptions, total=False):
     dtype: Literal["fp32", "bf16"] | None
     threads: int | None
     allow_any_text: bool | None
+
 
 class EvalOptions(ProgramOptions, total=False):
     data: Path | None
@@ -181,9 +198,11 @@ class EvalOptions(ProgramOptions, total=False):
     seed: int | None
     write_logits: Path | None
 
+
 class InitOptions(ProgramOptions, total=False):
     seed: int | None
     dtype: Literal["bf16", "fp16", "fp32"] | None
+
 
 class SampleOptions(ProgramOptions, total=False):
     prompt: str | None
@@ -199,6 +218,7 @@ class SampleOptions(ProgramOptions, total=False):
     dtype: Literal["fp32", "bf16"] | None
     device: str | None
     threads: int | None
+
 
 class TeachOptions(ProgramOptions, total=False):
     data: Required[Path | Sequence[Path]]
@@ -219,6 +239,7 @@ class TeachOptions(ProgramOptions, total=False):
     device: str | None
     threads: int | None
     dry_run: bool | None
+
 
 class UptrainOptions(ProgramOptions, total=False):
     data: Path | Sequence[Path] | None
