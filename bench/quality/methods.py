@@ -14,7 +14,7 @@ REFIT = ("--refit", "{training}", "--refit-context", "{context}", "--refit-batch
 # Small enough to leave steps for uptraining when alpha = 0.01 pays for everything.
 SHORT_REFIT = ("--refit", "{training}", "--refit-context", "{context}", "--refit-batch", "4",
                "--refit-tokens", "16384", "--refit-steps", "40", "--refit-lr", "0.15")
-# The attention's weight helps models as small as these; on a real one it does not clearly (docs/choices.md).
+# The attention's weight helps models as small as these; on a real one it does not clearly (docs/defaults.md).
 DISTIL = ("--text", "{text}", "--tokenizer", "{tokenizer}", "--refit-context", "{context}", "--distill-attention", "1")
 WHOLE = ("--refit-batch", "8", "--refit-tokens", "{distilled}", "--distill-steps", "{distill_steps}")
 # With the teacher's passes and the calibration about 0.01 of what a small model was trained with. Without trials, because

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The loss curves of one run in fp32, in bf16 and in bf16 with --memory compact: a table in docs/choices.md.
+"""The loss curves of one run in fp32, in bf16 and in bf16 with --memory compact: a table in docs/defaults.md.
 
     bench/training/loss_curves.py MODEL --data tokens.bin --eval-data held-out.bin [--steps 500] [--plot CURVES.svg]
         [--regroup PROGRAM] [OPTIONS]

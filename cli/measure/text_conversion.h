@@ -63,7 +63,7 @@ std::string expected_cost(const Model& source, const ConvertOptions& options,
 std::int64_t weights_in_products(const Model& source);
 
 /// How many of the tokens that a conversion uses its statistics are measured on. They hardly gain
-/// from more (docs/choices.md), which take their time; with distillation, a quarter of the text
+/// from more (docs/defaults.md), which take their time; with distillation, a quarter of the text
 /// does.
 std::int64_t calibration_tokens(const Model& source, const ConvertOptions& options,
                                 std::int64_t tokens);

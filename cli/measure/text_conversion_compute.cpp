@@ -514,6 +514,7 @@ PreparedText prepare_text(const Model& source, ConvertOptions& options, Console&
   console.notes("note", device_notes(parse_device(options.device)));
   const bool only_planned = options.text.samples && options.dry_run && !options.budget.given();
   if (options.text.samples) {
+    check_writes_text(source);
     console.note("expected  " + expected_cost(source, options, planned_sample(source, options)));
   }
   PreparedText text =

@@ -297,8 +297,20 @@ std::vector<std::string> earlier_cards(const fs::path& directory) {
   return cards;
 }
 
-// The name of a model's directory, or of its file without the extension.
-std::string name_of_place(const fs::path& path) {
+// What a model without a name in its metadata is called: its name on the hub, the first heading of
+// its card if that is one word, the name of its directory, or of its file without the extension.
+std::string usual_name(const fs::path& path, std::string_view card) {
+  if (const std::string hub_name = hub_name_of(path); !hub_name.empty()) {
+    return hub_name.substr(hub_name.rfind('/') + 1);
+  }
+  constexpr std::string_view kHeading = "\n# ";
+  if (const std::size_t at = card.find(kHeading); at != card.npos) {
+    const std::string_view rest = card.substr(at + kHeading.size());
+    const std::string heading(rest.substr(0, rest.find_first_of("\r\n")));
+    if (!heading.empty() && card_word(heading) == heading) {
+      return heading;
+    }
+  }
   std::error_code unknown;
   const fs::path whole = fs::weakly_canonical(path, unknown);
   return (fs::is_directory(whole, unknown) ? whole.filename() : whole.stem()).string();
@@ -347,10 +359,8 @@ void write_model_card(const Model& source, const fs::path& directory,
       !copied.empty() && keeps_record(config, source.config) && copied == source_card();
   const std::string hub_name = hub_name_of(source.path);
   if (!has_metadata(metadata, "model_name")) {
-    metadata = fmt::format("model_name: {}\n{}",
-                           yaml_text(hub_name.empty() ? name_of_place(source.path)
-                                                      : hub_name.substr(hub_name.rfind('/') + 1)),
-                           metadata);
+    metadata =
+        fmt::format("model_name: {}\n{}", yaml_text(usual_name(source.path, copied)), metadata);
   }
   if (!hub_name.empty()) {
     metadata = fmt::format("base_model: {}\n{}", yaml_text(hub_name),

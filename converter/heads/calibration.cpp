@@ -90,7 +90,7 @@ void check_checksum(const Checkpoint& file, const TensorInfo& tensor,
 
 // A covariance of n samples of D features has errors in its D² / 2 correlations, which a solver
 // takes for structure. Features that are independent are the prior, with the weight of D samples:
-// the off-diagonal part shrinks by n / (n + D) (chosen by measurement, docs/choices.md).
+// the off-diagonal part shrinks by n / (n + D) (chosen by measurement, docs/defaults.md).
 void shrink(std::vector<double>& covariance, std::int64_t width, std::int64_t samples) {
   const double kept = static_cast<double>(samples) / static_cast<double>(samples + width);
   for (std::size_t i = 0; i < covariance.size(); ++i) {

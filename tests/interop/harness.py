@@ -1,5 +1,5 @@
 """lm-evaluation-harness (lm_eval) on source, mean and result with a task of local JSON, by the command of
-docs/company.md: bits per byte are those of `regroup eval`. Skips itself without lm_eval."""
+docs/other-programs.md: bits per byte are those of `regroup eval`. Skips itself without lm_eval."""
 
 import importlib.util
 import json

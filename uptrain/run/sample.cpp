@@ -41,14 +41,6 @@ std::optional<std::int64_t> first_token_of(const Model& source, const SampleSett
   return first;
 }
 
-void check_writes_text(const Model& source) {
-  check_predicts(source);
-  if (objective_of(source.spec) != Objective::kNextToken) {
-    throw_usage("{}: {} does not write text token by token; name a text instead",
-                printable_path(source.path), printable(source.spec.architecture));
-  }
-}
-
 void check_can_sample(const Model& source, const SampleSettings& settings) {
   check_writes_text(source);
   if (settings.chat && std::ssize(settings.chat->form.opening) >= settings.context) {
@@ -243,6 +235,14 @@ std::int64_t usual_sampling_batch(const Model& source, std::int64_t context, c10
 
 std::optional<std::int64_t> longest_text(const ModelSpec& spec) {
   return spec.has_position_table() || spec.limited_to_positions ? spec.max_positions : std::nullopt;
+}
+
+void check_writes_text(const Model& source) {
+  if (objective_of(source.spec) != Objective::kNextToken) {
+    throw_usage("{}: {} does not write text token by token; name a text instead",
+                printable_path(source.path), printable(source.spec.architecture));
+  }
+  check_predicts(source);
 }
 
 bool writes_text(const Model& source) {

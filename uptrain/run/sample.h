@@ -57,8 +57,9 @@ struct Continuation {
 /// Receives the tokens of a continuation so far, after each one.
 using ContinuationObserver = std::function<void(std::span<const std::uint32_t> written)>;
 
-/// Whether a model writes text token by token.
+/// Whether a model writes text token by token; check_writes_text() throws if it does not.
 bool writes_text(const Model& source);
+void check_writes_text(const Model& source);
 
 /// The tokens of the longest text that the model can compute: the rows of its table of positions,
 /// or the limit of ModelSpec::limited_to_positions. Nothing for other models with RoPE or ALiBi,

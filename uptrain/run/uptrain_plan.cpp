@@ -167,7 +167,7 @@ void add_answers(UptrainPlan& plan, const Model& student, const DataLoader& data
   plan.recipe["teacher_top"] = answers.facts().top;
 }
 
-// A conversion's result learns more with its source as the teacher (docs/choices.md).
+// A conversion's result learns more with its source as the teacher (docs/defaults.md).
 void advise_teacher(UptrainPlan& plan, const Model& student) {
   if (!plan.settings.teacher.any() && record_of(student).pooled()) {
     plan.notes.push_back("the model before conversion can teach this one: --teacher");

@@ -180,7 +180,7 @@ TEST_CASE("a result keeps the card of its source under another name", "[converte
   convert(directory / "source", directory / "result", {.kv_heads = {2}});
   CHECK(bytes_of_file(directory / "result/README.source.md") == theirs);
   CHECK(card_of(directory / "result")
-            .starts_with("---\nmodel_name: source\nlicense: mit\ndatasets:\n- c4\n"
+            .starts_with("---\nmodel_name: Theirs\nlicense: mit\ndatasets:\n- c4\n"
                          "library_name: transformers\npipeline_tag: text-generation\n"
                          "tags:\n- code\n- regroup\n- grouped"));
   CHECK_THAT(card_of(directory / "result"),
