@@ -112,9 +112,9 @@ def answers(page):
     """The right answers by share of the cache, of the first table of docs/results.md."""
     table = page.split("## What will I lose?")[1].split("\n\n")[2]
     cells = [[cell.strip() for cell in line.split("|")[1:]] for line in table.split("\n") if line.startswith("| ")]
-    rows = [(kept, [int(number) for number in re.findall("[0-9]+", right.split("of")[0])]) for kept, _, right, *_ in cells[1:]]
-    return svg("SmolLM2-135M-Instruct: right answers, by the share of the KV cache kept", "right answers to 118 questions", rows,
-               marks=range(0, 91, 15))
+    rows = [(kept, [int(number) for number in re.findall("[0-9]+", right)]) for kept, _, right, *_ in cells[1:]]
+    return svg("SmolLM2-135M-Instruct: right answers, by the KV cache kept",
+               "percent of the source's right answers to 118 questions", rows, marks=range(0, 121, 20))
 
 
 if __name__ == "__main__":
