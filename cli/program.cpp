@@ -156,8 +156,9 @@ int run_program(int argc, char** argv, const std::function<void(Command, Console
     }
     return exit_code_of(error);
   } catch (const std::filesystem::filesystem_error& fault) {
-    console.error(
-        fmt::format("regroup: {}: {}", printable_path(fault.path1()), fault.code().message()));
+    console.error(fmt::format("regroup: {}: {}",
+                              with_published_names(printable_path(fault.path1())),
+                              fault.code().message()));
     return kEnvironmentFailed;
   } catch (const std::bad_alloc& fault) {
     return report_no_memory(fault, console);

@@ -1,5 +1,6 @@
 // regroup diff A B
 #include <fnmatch.h>
+#include <set>
 
 #include "cli/commands/commands.h"
 #include "cli/report/pages.h"
@@ -60,28 +61,52 @@ std::vector<JsonDifference> compare_settings(const Checkpoint& before, const Che
   return found;
 }
 
-// Counts the entries of the conversion's record, which `inspect` shows in words, in one row, except
+// The fact of a conversion's record that `path` belongs to ("held_out" of
+// "__metadata__.regroup.held_out"); empty for other settings.
+std::string fact_of(std::string_view path) {
+  constexpr std::string_view kMetadata = "__metadata__.";
+  path.remove_prefix(path.starts_with(kMetadata) ? kMetadata.size() : 0);
+  if (!path.starts_with(kRecordPrefix)) {
+    return "";
+  }
+  const std::string_view key = path.substr(0, path.find_first_of(".[", kRecordPrefix.size()));
+  return is_conversion_fact(key) ? std::string(key.substr(kRecordPrefix.size())) : "";
+}
+
+// Counts the facts of the conversion's record, which `inspect` shows in words, in one row, except
 // the slopes, which are part of the model.
 std::vector<JsonDifference> with_record_counted(const std::vector<JsonDifference>& settings) {
   std::vector<JsonDifference> found;
-  std::uint64_t before = 0, after = 0;
+  std::set<std::string> before, after;  // config and metadata repeat each other
+  const auto add = [&](const JsonDifference& difference) {
+    const std::string fact = fact_of(difference.path);
+    if (fact.empty() || fact.starts_with("alibi")) {
+      found.push_back(difference);
+      return;
+    }
+    if (difference.before) {
+      before.insert(fact);
+    }
+    if (difference.after) {
+      after.insert(fact);
+    }
+  };
   for (const JsonDifference& difference : settings) {
-    const std::string& path = difference.path;
-    if (path.find(".alibi") != path.npos) {
-      found.push_back(difference);
-    } else if (path == kRecordKey || path.starts_with(kRecordPrefix) ||
-               path.starts_with("__metadata__." + std::string(kRecordPrefix))) {
-      before += difference.before ? 1 : 0;
-      after += difference.after ? 1 : 0;
-    } else {
-      found.push_back(difference);
+    if (difference.path != kRecordKey) {
+      add(difference);
+      continue;
+    }
+    const Json none = Json::object();  // one of the models has no record
+    for (const JsonDifference& each : differences_between(
+             difference.before.value_or(none), difference.after.value_or(none), kRecordKey)) {
+      add(each);
     }
   }
-  const auto counted = [](std::uint64_t entries) {
-    return entries == 0 ? std::nullopt : std::optional<Json>(entries);
+  const auto counted = [](const std::set<std::string>& facts) {
+    return facts.empty() ? std::nullopt : std::optional<Json>(facts.size());
   };
-  if (before + after > 0) {
-    found.push_back({"regroup's record: entries that differ", counted(before), counted(after)});
+  if (!before.empty() || !after.empty()) {
+    found.push_back({"regroup's record: facts that differ", counted(before), counted(after)});
   }
   return found;
 }
@@ -90,8 +115,10 @@ void run_diff(const DiffOptions& options, const Console& console) {
   check_page_path(options.html);
   const Checkpoint before = open_checkpoint(options.before);
   const Checkpoint after = open_checkpoint(options.after);
-  const auto all_settings = compare_settings(before, after, options);
-  const auto settings = with_record_counted(all_settings);
+  auto settings = compare_settings(before, after, options);
+  if (!options.json) {
+    settings = with_record_counted(settings);
+  }
   const auto tensors = compare(before, after, options, console);
   const bool same = tensors.empty() && settings.empty();
   if (options.json) {
@@ -99,7 +126,7 @@ void run_diff(const DiffOptions& options, const Console& console) {
                                 {"after", options.after},
                                 {"same", same},
                                 {"tensors", differences_json(tensors)},
-                                {"settings", settings_json(all_settings)}}));
+                                {"settings", settings_json(settings)}}));
   } else {
     print_differences(tensors, settings, console);
     if (same) {

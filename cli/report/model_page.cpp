@@ -71,8 +71,8 @@ struct LayerNumbers {
 
 // Whether lines between points would pass over layers without one.
 bool has_gaps(const Series& series) {
-  return static_cast<std::size_t>(series.points.back().x - series.points.front().x) + 1 !=
-         series.points.size();
+  return series.points.back().x - series.points.front().x + 1 !=
+         static_cast<double>(series.points.size());
 }
 
 // `chart` with a series for each of `numbers` that was recorded for this attention.

@@ -131,7 +131,7 @@ void LayerRows::add(const std::string& name, Cells cells) {
           numbered ? name.substr(end) : "",
           std::move(cells),
           {}};
-  Cells key{row.before, row.after};
+  Cells key{row.before, row.after, numbered ? "numbered" : "alone"};
   append(key, row.cells);
   const auto [place, is_new] = places_.emplace(std::move(key), rows_.size());
   if (is_new) {

@@ -131,7 +131,7 @@ std::string with_thousands(std::uint64_t number) {
 }
 
 std::string text_of_perplexity(double loss) {
-  constexpr double kGrouped = 1e3, kMost = 1e15;
+  constexpr double kGrouped = 999.95, kMost = 1e15;
   const double perplexity = std::exp(loss);
   if (!(perplexity >= kGrouped && perplexity < kMost)) {
     return fmt::format("{:#.4g}", perplexity);

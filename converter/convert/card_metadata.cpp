@@ -21,13 +21,15 @@ namespace {
 constexpr std::array<std::string_view, 10> kLastingKeys{
     "base_model", "model_name",   "license",      "license_name", "license_link",
     "language",   "library_name", "pipeline_tag", "datasets",     "tags"};
+// Lists of which some values may be left out. Half of a license would be another one.
+constexpr std::array<std::string_view, 3> kPartlyLasting{"language", "datasets", "tags"};
 constexpr std::string_view kFence = "---";
 
-// A key with its value, or with an item in each of the following lines.
+// A key with its value, or with a list of them.
 struct MetadataEntry {
   std::string key;
-  std::vector<std::string_view> values;
-  bool plain = true;  // whether all values are
+  std::vector<std::string_view> values;  // plain ones
+  bool plain = true;  // whether it is a value or a list of values, and not something nested
   bool list = false;
 };
 
@@ -60,16 +62,20 @@ bool is_plain_value(std::string_view value) {
          });
 }
 
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  std::ranges::transform(lower, lower.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return lower;
+}
+
 // Words that YAML 1.1 or 1.2 read as a boolean or null, in any case. Readers of 1.1 differ on y and
 // n.
 bool is_yaml_word(std::string_view text) {
   constexpr std::array<std::string_view, 9> kWords{"y",   "n",    "yes",   "no",  "on",
                                                    "off", "true", "false", "null"};
-  std::string lower(text);
-  std::ranges::transform(lower, lower.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  return contains(kWords, lower);
+  return contains(kWords, lower_case(text));
 }
 
 std::optional<std::string_view> next_line(std::string_view& text) {
@@ -82,31 +88,48 @@ std::optional<std::string_view> next_line(std::string_view& text) {
   return line;
 }
 
+// Adds a value without its quotes, if it is plain.
+void add_value(MetadataEntry& entry, std::string_view value) {
+  const std::string_view text = without_quotes(trimmed(value));
+  if (is_plain_value(text)) {
+    entry.values.push_back(text);
+  } else if (!contains(kPartlyLasting, entry.key)) {
+    entry.plain = false;
+  }
+}
+
 // A line that begins in the first column is a key or a list item of the one before; any other is a
 // list item, or part of a value that is not plain.
 void add_line(std::vector<MetadataEntry>& entries, std::string_view line) {
-  const std::string_view content = trimmed(line);
+  const std::string_view content = trimmed(line.substr(0, line.find(" #")));
   if (content.empty() || content.front() == '#') {
     return;
   }
   const bool item = content.starts_with("- ");
-  std::string_view value;
-  if (line.front() != ' ' && !item) {
-    const std::size_t colon = std::min(content.find(':'), content.size());
-    entries.push_back({std::string(content.substr(0, colon)), {}, colon < content.size(), false});
-    value = trimmed(content.substr(std::min(colon + 1, content.size())));
-    if (value.empty()) {
-      entries.back().list = true;
-      return;
+  if (line.front() == ' ' || item) {
+    if (!entries.empty()) {
+      entries.back().plain = entries.back().plain && item && entries.back().list;
+      add_value(entries.back(), content.substr(1));
     }
-  } else if (!entries.empty()) {
-    value = trimmed(content.substr(1));
-    entries.back().plain = entries.back().plain && item && entries.back().list;
-  } else {
     return;
   }
-  entries.back().plain = entries.back().plain && is_plain_value(without_quotes(value));
-  entries.back().values.push_back(without_quotes(value));
+  const std::size_t colon = std::min(content.find(':'), content.size());
+  const std::string_view value = trimmed(content.substr(std::min(colon + 1, content.size())));
+  const bool in_brackets = value.size() >= 2 && value.front() == '[' && value.back() == ']';
+  entries.push_back({std::string(content.substr(0, colon)),
+                     {},
+                     colon < content.size(),
+                     value.empty() || in_brackets});
+  if (!in_brackets) {
+    add_value(entries.back(), value);
+    return;
+  }
+  std::string_view rest = value.substr(1, value.size() - 2);
+  while (!rest.empty()) {  // "[a, b]"
+    const std::size_t end = std::min(rest.find(','), rest.size());
+    add_value(entries.back(), rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
 }
 
 // The entries between the first two fences; none without them.
@@ -148,11 +171,21 @@ std::string yaml_text(std::string_view text) {
                       : Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
+bool is_format_word(std::string_view word) {
+  constexpr std::array<std::string_view, 18> kFormats{
+      "gguf",      "ggml", "llama.cpp", "llama-cpp", "mlx",    "onnx",
+      "openvino",  "gptq", "awq",       "exl2",      "exl3",   "bitsandbytes",
+      "quantized", "fp8",  "4-bit",     "8-bit",     "marlin", "compressed-tensors"};
+  return contains(kFormats, lower_case(word));
+}
+
 std::string lasting_metadata(std::string_view card) {
   std::string kept;
   std::vector<std::string> seen;
   for (const MetadataEntry& entry : entries_of(card)) {
-    const bool lasting = contains(kLastingKeys, entry.key);
+    const bool lasting = contains(kLastingKeys, entry.key) &&
+                         !(entry.key == "library_name" && !entry.values.empty() &&
+                           is_format_word(entry.values.front()));
     if (!lasting || !entry.plain || entry.values.empty() || contains(seen, entry.key)) {
       continue;
     }
@@ -213,6 +246,10 @@ std::vector<std::string> metadata_values(std::string_view metadata, std::string_
   while (const auto line = next_line(metadata)) {
     if (!line->starts_with("- ")) {
       inside = *line == std::string(key) + ":";
+      const std::string start = std::string(key) + ": ";
+      if (line->starts_with(start)) {
+        values.emplace_back(without_quotes(line->substr(start.size())));
+      }
     } else if (inside) {
       values.emplace_back(without_quotes(line->substr(2)));
     }
@@ -273,8 +310,10 @@ std::string_view pipeline_tag_of(const ModelSpec& spec) {
   const std::string_view loader = spec.whole_model.empty() ? auto_class_of(spec) : "";
   return loader == "AutoModelForCausalLM"   ? "text-generation"
          : loader == "AutoModelForMaskedLM" ? "fill-mask"
-         : loader == kWithoutHead           ? "feature-extraction"
-                                            : "";
+         : loader == kWithoutHead && spec.architecture.ends_with("Model") &&
+                 !spec.architecture.ends_with("RewardModel")
+             ? "feature-extraction"
+             : "";
 }
 
 namespace {

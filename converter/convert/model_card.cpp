@@ -31,10 +31,22 @@ std::string recorded_heads(const Fact<KvHeads>& recorded, const ModelSpec& spec,
                                                             : plain_heads(KvHeads{{"", heads}});
 }
 
-bool any_grouped(const ModelSpec& spec, std::int64_t most) {
-  return std::ranges::any_of(spec.roles(), [&](AttentionRole role) {
-    return std::ranges::max(spec.kv_heads_of(role)) <= most;
-  });
+// Whether an attention has fewer kv heads than query heads in some layer, and whether all of its
+// layers have one.
+enum class Grouping { kNone, kGrouped, kMultiQuery };
+
+Grouping grouping_of(const ModelSpec& spec) {
+  Grouping found = Grouping::kNone;
+  for (const AttentionRole role : spec.roles()) {
+    std::vector<std::int64_t> heads = spec.kv_heads_of(role);
+    std::erase(heads, 0);  // layers without attention
+    if (heads.empty() || std::ranges::min(heads) >= spec.query_heads) {
+      continue;
+    }
+    found =
+        std::max(found, std::ranges::max(heads) == 1 ? Grouping::kMultiQuery : Grouping::kGrouped);
+  }
+  return found;
 }
 
 constexpr const char *kMadeBy = "regroup", *kMultiQuery = "multi-query-attention",
@@ -42,11 +54,10 @@ constexpr const char *kMadeBy = "regroup", *kMultiQuery = "multi-query-attention
 
 // The source's tags without those that the result need not have: of this function, and of formats.
 std::vector<std::string> lasting_tags(std::string_view metadata) {
-  constexpr std::array<std::string_view, 14> kOthers{
-      kMadeBy, kMultiQuery, kGroupedQuery, kCustomCode, "gguf", "ggml",      "mlx",
-      "onnx",  "openvino",  "gptq",        "awq",       "exl2", "quantized", "compressed-tensors"};
+  constexpr std::array<std::string_view, 4> kOwn{kMadeBy, kMultiQuery, kGroupedQuery, kCustomCode};
   std::vector<std::string> tags = metadata_values(metadata, "tags");
-  std::erase_if(tags, [&](const std::string& tag) { return contains(kOthers, tag); });
+  std::erase_if(tags,
+                [&](const std::string& tag) { return contains(kOwn, tag) || is_format_word(tag); });
   return tags;
 }
 
@@ -62,10 +73,8 @@ std::string front_matter(const Json& config, const ModelSpec& spec, std::string_
   }
   std::vector<std::string> tags = lasting_tags(metadata);
   tags.emplace_back(kMadeBy);
-  if (spec.query_heads > 1 && any_grouped(spec, 1)) {
-    tags.emplace_back(kMultiQuery);
-  } else if (any_grouped(spec, spec.query_heads - 1)) {
-    tags.emplace_back(kGroupedQuery);
+  if (const Grouping grouping = grouping_of(spec); grouping != Grouping::kNone) {
+    tags.emplace_back(grouping == Grouping::kMultiQuery ? kMultiQuery : kGroupedQuery);
   }
   if (code.carried || has_own_code(config) || !code.foreign.empty()) {
     tags.emplace_back(kCustomCode);
@@ -297,23 +306,39 @@ std::vector<std::string> earlier_cards(const fs::path& directory) {
   return cards;
 }
 
-// What a model without a name in its metadata is called: its name on the hub, the first heading of
-// its card if that is one word, the name of its directory, or of its file without the extension.
+// The heading in the first line of a card's text, if it is one word that looks like a model's name.
+std::string name_in_heading(std::string_view card) {
+  constexpr std::string_view kMatter = "---\n", kHeading = "# ";
+  if (card.starts_with(kMatter)) {
+    const std::size_t end = card.find("\n---", kMatter.size() - 1);
+    card.remove_prefix(std::min(card.find('\n', std::min(end, card.size() - 1) + 1), card.size()));
+  }
+  card.remove_prefix(std::min(card.find_first_not_of(" \r\n"), card.size()));
+  if (!card.starts_with(kHeading)) {
+    return "";
+  }
+  std::string heading(card.substr(kHeading.size(), card.find('\n') - kHeading.size()));
+  heading.erase(heading.find_last_not_of(" \r\n") + 1);
+  const bool name = heading.find_first_of("0123456789-_") != heading.npos;  // not "Introduction"
+  return name && card_word(heading) == heading ? heading : "";
+}
+
+// What a model without a name in its metadata is called: its name on the hub, its card's heading,
+// the name of its directory, or of its file without the extension. A plain word, or empty.
 std::string usual_name(const fs::path& path, std::string_view card) {
   if (const std::string hub_name = hub_name_of(path); !hub_name.empty()) {
     return hub_name.substr(hub_name.rfind('/') + 1);
   }
-  constexpr std::string_view kHeading = "\n# ";
-  if (const std::size_t at = card.find(kHeading); at != card.npos) {
-    const std::string_view rest = card.substr(at + kHeading.size());
-    const std::string heading(rest.substr(0, rest.find_first_of("\r\n")));
-    if (!heading.empty() && card_word(heading) == heading) {
-      return heading;
-    }
+  std::string name = name_in_heading(card);
+  if (name.empty()) {
+    std::error_code unknown;
+    const fs::path whole = fs::weakly_canonical(path, unknown);
+    name = (fs::is_directory(whole, unknown) ? whole.filename() : whole.stem()).string();
   }
-  std::error_code unknown;
-  const fs::path whole = fs::weakly_canonical(path, unknown);
-  return (fs::is_directory(whole, unknown) ? whole.filename() : whole.stem()).string();
+  name = card_word(name);
+  std::ranges::replace(name, '?', '-');
+  name.erase(0, std::min(name.find_first_not_of("._-"), name.size()));
+  return name;
 }
 
 // The code in a directory without links to the outside, as results are.
@@ -358,9 +383,10 @@ void write_model_card(const Model& source, const fs::path& directory,
   const bool repeated =
       !copied.empty() && keeps_record(config, source.config) && copied == source_card();
   const std::string hub_name = hub_name_of(source.path);
-  if (!has_metadata(metadata, "model_name")) {
-    metadata =
-        fmt::format("model_name: {}\n{}", yaml_text(usual_name(source.path, copied)), metadata);
+  const std::string name = usual_name(source.path, copied);
+  if (metadata_value(metadata, "model_name").empty() && !name.empty()) {
+    metadata = fmt::format("model_name: {}\n{}", yaml_text(name),
+                           without_metadata(metadata, "model_name"));
   }
   if (!hub_name.empty()) {
     metadata = fmt::format("base_model: {}\n{}", yaml_text(hub_name),

@@ -58,7 +58,11 @@ bool has_metadata(std::string_view metadata, std::string_view key);
 /// The value of `key` in `metadata`, without quotes; empty if there is none or a list.
 std::string metadata_value(std::string_view metadata, std::string_view key);
 
-/// The values of the list `key` in `metadata`, without quotes.
+/// Whether a tag or library names a format of files or a quantisation, which a result need not
+/// have.
+bool is_format_word(std::string_view word);
+
+/// The value of `key` in `metadata`, or those of its list, without quotes.
 std::vector<std::string> metadata_values(std::string_view metadata, std::string_view key);
 
 /// The hub's name of the task of models of this class; empty if it has none for them.

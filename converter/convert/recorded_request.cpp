@@ -10,7 +10,6 @@
 #include "formats/base/json.h"
 #include "formats/base/printable.h"
 #include "formats/families/loader_code.h"
-#include "formats/model/record_words.h"
 #include "formats/tensors/dtype.h"
 #include "formats/version.h"
 
@@ -357,9 +356,9 @@ void check_source(const ConversionRecord& record, const Model& source, const Mod
   ConversionRecord expected;
   expected.set_specs(source.spec, source.spec, source.spec);
   if (record.source_kv_heads.stored != expected.source_kv_heads.stored) {
-    throw_usage("{}: was made from a model with {}, {} has {}", where(result),
-                plain_heads(record.source_kv_heads.value, "kv head"), where(source),
-                plain_heads(expected.source_kv_heads.value));
+    throw_usage("{}: was made from a model whose kv heads are {}; those of {} are {}",
+                where(result), printable_json(record.source_kv_heads.stored), where(source),
+                printable_json(expected.source_kv_heads.stored));
   }
 }
 

@@ -66,7 +66,16 @@ std::filesystem::path name_when_published(const std::filesystem::path& directory
 }
 
 std::string with_published_names(std::string text) {
-  replace_all(text, fmt::format("{}{}", kPartial, ::getpid()), "");
+  const std::string staged = fmt::format("{}{}", kPartial, ::getpid());
+  for (std::size_t at = 0; (at = text.find(staged, at)) != text.npos;) {
+    const std::size_t end = at + staged.size();
+    const bool whole = end == text.size() || text[end] < '0' || text[end] > '9';
+    if (whole) {
+      text.erase(at, staged.size());
+    } else {
+      at = end;
+    }
+  }
   return text;
 }
 

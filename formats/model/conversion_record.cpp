@@ -264,12 +264,6 @@ namespace {
 
 constexpr std::size_t kMostFactBytes = 1024;
 
-// Whether a metadata key belongs to a record: "regroup.pool" and the like, but not keys by which a
-// GGUF file records its source directory.
-bool is_conversion_fact(std::string_view key) {
-  return key.starts_with(kRecordPrefix) && key != kSourceConfigKey && key != kSourceDtypesKey;
-}
-
 // The facts of one step that its successors keep.
 Json kept_facts(const Json& facts) {
   Json kept = Json::object();
@@ -319,6 +313,10 @@ ConversionRecord::ConversionRecord(const Json& facts) : ConversionRecord() {
 
 ConversionRecord ConversionRecord::in_config(const Json& config) {
   return ConversionRecord(member_of(config, kRecordKey));
+}
+
+bool is_conversion_fact(std::string_view key) {
+  return key.starts_with(kRecordPrefix) && key != kSourceConfigKey && key != kSourceDtypesKey;
 }
 
 ConversionRecord ConversionRecord::in_metadata(const std::map<std::string, std::string>& metadata) {

@@ -28,6 +28,9 @@ inline constexpr std::string_view kRecordPrefix = "regroup.";
 inline constexpr std::string_view kSourceConfigKey = "regroup.config";
 inline constexpr std::string_view kSourceDtypesKey = "regroup.dtypes";
 
+/// Whether a metadata key belongs to a record: "regroup.pool" and the like, but not these two.
+bool is_conversion_fact(std::string_view key);
+
 /// A fact in a record. Records are files' contents, so that any fact may be of any type.
 template <typename T>
 struct Fact {

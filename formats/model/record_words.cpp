@@ -75,12 +75,16 @@ std::string text_of_heads(const std::vector<std::int64_t>& heads, std::string_vi
 }
 
 std::string plain_heads(const std::optional<KvHeads>& heads, std::string_view unit) {
+  constexpr std::uint64_t kMostHeads = 1U << 20;  // a stranger's number may be larger
   std::vector<std::string> texts;
   const KvHeads roles = heads.value_or(KvHeads());
   for (const auto& [role, counts] : roles) {
     const bool last = role == roles.back().first;
-    texts.push_back(fmt::format("{}{}{}", role, role.empty() ? "" : " ",
-                                text_of_heads({counts.begin(), counts.end()}, last ? unit : "")));
+    const bool sane = counts.empty() || std::ranges::max(counts) <= kMostHeads;
+    texts.push_back(
+        fmt::format("{}{}{}", role, role.empty() ? "" : " ",
+                    sane ? text_of_heads({counts.begin(), counts.end()}, last ? unit : "")
+                         : std::string(kNotRecorded)));
   }
   return heads ? fmt::format("{}", fmt::join(texts, ", ")) : std::string(kNotRecorded);
 }

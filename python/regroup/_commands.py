@@ -191,10 +191,18 @@ def _with_options_shown(function: Any) -> None:
     shown = signature(function)
     *named, last = shown.parameters.values()
     if last.kind is Parameter.VAR_KEYWORD:
-        options = [
-            Parameter(key, Parameter.KEYWORD_ONLY, default=None, annotation=getattr(kind, "__forward_arg__", kind))
-            for key, kind in command.__annotations__.items()
-        ]
+        options = []
+        for key, kind in command.__annotations__.items():
+            text = getattr(kind, "__forward_arg__", kind)
+            needed = text.startswith("Required[")
+            options.append(
+                Parameter(
+                    key,
+                    Parameter.KEYWORD_ONLY,
+                    default=Parameter.empty if needed else None,
+                    annotation=text[len("Required[") : -1] if needed else text,
+                )
+            )
         function.__signature__ = shown.replace(parameters=[*named, *options])
         function.__doc__ = cleandoc(function.__doc__ or "") + f'\n\n`regroup.help("{name}")` says what each option does.'
 

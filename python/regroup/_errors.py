@@ -64,6 +64,7 @@ def in_python(line: str, mark: str = "") -> str:
     `mark` follows each name.
     """
     line = re.sub(r" \(see regroup [a-z ]*--help\)$", "", line)
+    line = re.sub(r"; did you mean --(json|json-progress|help|version)\?$", "", line)  # no keyword arguments
     if re.search(r"\b(regroup|hf) [a-z]+ ", line):
         return line
 
@@ -86,6 +87,5 @@ def error_of(exit_code: int, line: str, report: dict[str, Any]) -> BaseException
         line = f"regroup was ended by signal {-exit_code} ({signal.strsignal(-exit_code)})"
     line = line or f"regroup ended with exit code {exit_code}"
     if exit_code == 2:  # the functions write --option=value, so that only True leaves an option without one
-        line = re.sub(r"; did you mean --(json|json-progress|help|version)\?", "", line)  # no keyword arguments
         line = in_python(re.sub(r"( needs a value, not) --.*", r"\1 True", line))
     return _KINDS.get(exit_code, RegroupError)(line, exit_code)

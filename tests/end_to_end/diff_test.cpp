@@ -203,6 +203,43 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("diff counts the facts of a record and shows all other settings", "[end_to_end]") {
+  const TemporaryDirectory directory;
+  // The slopes are part of the model, also where one model has no record.
+  const fs::path bloom = put_model(directory / "bloom", tiny_bloom());
+  const fs::path slopes = converted(bloom, directory / "slopes", {"--kv-heads", "4"});
+  fs::remove(slopes / "model.safetensors");
+  fs::copy(bloom / "model.safetensors", slopes / "model.safetensors");
+  CHECK_THAT(diff(bloom, slopes).out,
+             ContainsSubstring("regroup.alibi") && ContainsSubstring("facts that differ"));
+  // A GGUF file's copy of the source's config is no fact.
+  const fs::path llama = put_model(directory / "llama", tiny_llama());
+  const fs::path other = put_model(directory / "other", tiny_llama());
+  change_config(other, [](Json& config) { config["attention_dropout"] = 0.25; });
+  const std::vector<std::string> gguf{"--to", "gguf", "--kv-heads", "4"};
+  const ProgramResult found = diff(converted(llama, directory / "1.gguf", gguf),
+                                   converted(other, directory / "2.gguf", gguf));
+  CHECK(found.exit_code == 5);
+  CHECK_THAT(found.out, ContainsSubstring("regroup.config"));
+}
+
+TEST_CASE("diff shows every tensor, also those whose names differ by a number only",
+          "[end_to_end]") {
+  const TemporaryDirectory directory;
+  const auto file = [&](const char* name, const Shape& shape) {
+    std::vector<BuiltTensor> tensors;
+    for (const char* tensor : {"w", "w1", "w2", "w.0.a", "w.01.a", "w.7.b"}) {
+      tensors.push_back(varied_tensor(tensor, DType::kF32, shape));
+    }
+    put_checkpoint(directory / name, tensors);
+    return directory / name;
+  };
+  const std::string text = diff(file("a.safetensors", {2}), file("b.safetensors", {3})).out;
+  for (const char* row : {" w  ", " w1-2  ", " w.0.a ", " w.01.a ", " w.7.b "}) {
+    CHECK_THAT(text, ContainsSubstring(row));
+  }
+}
+
 TEST_CASE("verify refuses a model without a conversion record", "[end_to_end]") {
   const ProgramResult result =
       run_program({"verify", golden("llama_mha").string(), golden("llama_mha").string()});

@@ -11,8 +11,22 @@ TEST_CASE("license, language, task, library, datasets and base model of a card l
   CHECK(lasting_metadata("---\nlicense: apache-2.0\ndatasets:\n- c4\nlanguage:\n- en\n  - de\n"
                          "tags: [a, b]\nbase_model: org/base\nlicense_link: https://x.org/a_b-c\n"
                          "# a comment\n\npipeline_tag: 'text-generation'\r\n---\n# Title\n") ==
-        "license: apache-2.0\ndatasets:\n- c4\nlanguage:\n- en\n- de\nbase_model: org/base\n"
+        "license: apache-2.0\ndatasets:\n- c4\nlanguage:\n- en\n- de\ntags:\n- a\n- b\nbase_model: "
+        "org/base\n"
         "license_link: https://x.org/a_b-c\npipeline_tag: text-generation\n");
+}
+
+TEST_CASE("of a list the plain words last, and of libraries those that load a result",
+          "[converter]") {
+  const std::string kept = lasting_metadata(
+      "---\ntags:\n- llama # the first\n- text generation\n- \"x\\ny\"\nlibrary_name: MLX\n"
+      "datasets: [a/b, 'c d', e]\nlanguage: en\nlicense:\n  nested: mit\n---\n");
+  CHECK(kept == "tags:\n- llama\ndatasets:\n- a/b\n- e\nlanguage: en\n");
+  CHECK(metadata_values(kept, "datasets") == std::vector<std::string>{"a/b", "e"});
+  CHECK(metadata_values("tags: chat\n", "tags") == std::vector<std::string>{"chat"});
+  for (const char* format : {"gguf", "GPTQ", "4-bit"}) {
+    CHECK(is_format_word(format));
+  }
 }
 
 TEST_CASE("a GGUF file's license, languages, name and repository last", "[converter]") {
@@ -45,7 +59,7 @@ TEST_CASE("a card without metadata between two fences has none", "[converter]") 
 
 TEST_CASE("values that are not plain words are left out", "[converter]") {
   for (const char* entry :
-       {"license: [mit, gpl]", "license: a: b", "license: &anchor mit", "license: mit # comment",
+       {"license: [mit, a b]", "license: a: b", "license: &anchor mit", "license: [mit",
         "license: \"mit", "license: |\n  mit", "license:", "license:\n- a\n- b: c",
         "license: mit\n- apache-2.0", "license: <script>", "license: a\n  b",
         "license: x:", "license: !!python/object:os.system"}) {
@@ -54,6 +68,7 @@ TEST_CASE("values that are not plain words are left out", "[converter]") {
           "license_name: kept\n");
   }
   CHECK(lasting_metadata("---\nlicense: mit\nlicense: gpl\n---\n") == "license: mit\n");
+  CHECK(lasting_metadata("---\nlicense: [mit, gpl] # two\n---\n") == "license:\n- mit\n- gpl\n");
   CHECK(lasting_metadata("---\nlicense: " + std::string(201, 'a') + "\n---\n").empty());
 }
 

@@ -180,7 +180,7 @@ TEST_CASE("a result keeps the card of its source under another name", "[converte
   convert(directory / "source", directory / "result", {.kv_heads = {2}});
   CHECK(bytes_of_file(directory / "result/README.source.md") == theirs);
   CHECK(card_of(directory / "result")
-            .starts_with("---\nmodel_name: Theirs\nlicense: mit\ndatasets:\n- c4\n"
+            .starts_with("---\nmodel_name: source\nlicense: mit\ndatasets:\n- c4\n"
                          "library_name: transformers\npipeline_tag: text-generation\n"
                          "tags:\n- code\n- regroup\n- grouped"));
   CHECK_THAT(card_of(directory / "result"),
@@ -274,6 +274,49 @@ TEST_CASE("the base model is known for models of a hub cache", "[converter]") {
   convert(directory / "result", directory / "again", {.kv_heads = {1}});
   CHECK(card_of(directory / "again")
             .starts_with("---\nbase_model: org/tiny\nmodel_name: tiny\nlicense: mit\n"));
+}
+
+TEST_CASE("a card without a name of the model has one of its heading or its directory",
+          "[converter]") {
+  const TemporaryDirectory directory;
+  const auto name_of = [&](const std::string& folder, const std::string& card) {
+    const fs::path source = put_model(directory / folder, golden_model("llama_mha"));
+    if (!card.empty()) {
+      put_file(source / "README.md", card);
+    }
+    const fs::path result = directory / ("result of " + folder);
+    convert(source, result, {.kv_heads = {6, 3}});
+    const std::string written = card_of(result);
+    CHECK_THAT(written, ContainsSubstring("\n- grouped-query-attention\n"));
+    const std::string begin = "model_name: ";
+    const std::size_t at = written.find(begin);
+    return at == std::string::npos
+               ? "none"
+               : written.substr(at + begin.size(), written.find('\n', at) - at - begin.size());
+  };
+  CHECK(name_of("tiny-1", "") == "tiny-1");
+  CHECK(name_of("my m\xc3\xb6"
+                "del",
+                "") == "my-m--del");
+  CHECK(name_of("---", "") == "none");
+  CHECK(name_of("a", "---\n# comment\nlicense: mit\n---\n\n# Real-Name \r\n") == "Real-Name");
+  CHECK(name_of("b", "# Real-Name") == "Real-Name");
+  CHECK(name_of("c", "---\nlicense: mit\n---\n# Introduction\n") == "c");
+  CHECK(name_of("d", "Text\n\n# install-1\n") == "d");
+  CHECK(name_of("e", "---") == "e");
+}
+
+TEST_CASE("the task on the card is that of the model's class", "[converter]") {
+  ModelSpec spec = spec_of(golden_model("llama_mha"));
+  for (const auto& [architecture, task] : {std::pair{"LlamaForCausalLM", "text-generation"},
+                                           {"BertForMaskedLM", "fill-mask"},
+                                           {"BertModel", "feature-extraction"},
+                                           {"Qwen2ForRewardModel", ""},
+                                           {"LlamaForSequenceClassification", ""},
+                                           {"T5ForConditionalGeneration", ""}}) {
+    spec.architecture = architecture;
+    CHECK(pipeline_tag_of(spec) == task);
+  }
 }
 
 TEST_CASE("a card shows losses that were recorded, and no text that is not a plain word",

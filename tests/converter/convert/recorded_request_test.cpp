@@ -145,7 +145,7 @@ TEST_CASE("recorded steps that cannot be recomputed are named in one line", "[co
   CHECK_THAT(refusal(converted.source, converted.source), is_wrong_usage("records no conversion"));
   put_model(converted.directory / "other", tiny_bloom({.query_heads = 6, .kv_heads = 6}));
   CHECK_THAT(refusal(converted.directory / "other", converted.result),
-             is_wrong_usage("was made from a model with 12 kv heads"));
+             is_wrong_usage("was made from a model whose kv heads are 12"));
   const auto with = [&](const char* key, const Json& value) {
     converted.change_config([&](Json& config) { config["regroup"][key] = value; });
     return refusal(converted.source, converted.result);
