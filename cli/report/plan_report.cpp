@@ -142,6 +142,25 @@ std::string command_for(const ServingPlan& plan, std::int64_t kv_heads) {
                    0);
 }
 
+// The share of the source's cache, in percent, that fits beside its weights, if that is a fifth
+// more than the chosen kv heads take: layers that differ in heads come nearer to the memory than
+// one number for all. None for models whose caches have other parts, whose share of tokens is not
+// known.
+std::optional<std::uint64_t> larger_budget(const ServingPlan& plan) {
+  const ServingCost &now = plan.costs.front(), &chosen = plan.costs[*plan.chosen];
+  if (!chosen.kv_heads || !takes_text(plan) || now.cache.window || !now.cache.cross.empty() ||
+      now.weight_bytes >= *plan.vram) {
+    return std::nullopt;
+  }
+  const std::uint64_t whole = plan.batch * now.cache.at(plan.contexts.front());
+  const std::uint64_t least = plan.batch * chosen.cache.at(plan.contexts.front());
+  const auto share = static_cast<std::uint64_t>(
+      100.0 * static_cast<double>(*plan.vram - now.weight_bytes) / static_cast<double>(whole));
+  const bool more = static_cast<double>(share) / 100.0 * static_cast<double>(whole) >=
+                    1.2 * static_cast<double>(least);
+  return more && share < 100 ? std::optional(share) : std::nullopt;
+}
+
 std::string needs_of(const ServingPlan& plan, const ServingCost& cost) {
   const std::uint64_t context = plan.contexts.front();
   return fmt::format("{} of weights + {} of cache = {}", text_of_bytes(cost.weight_bytes),
@@ -195,7 +214,8 @@ Json plan_json(const ServingPlan& plan) {
     report["choice"] = {
         {"convert_to", or_null(cost.kv_heads)},
         {"memory", cost.memory(plan.contexts.front(), plan.batch)},
-        {"command", cost.kv_heads ? Json(command_for(plan, *cost.kv_heads)) : Json(nullptr)}};
+        {"command", cost.kv_heads ? Json(command_for(plan, *cost.kv_heads)) : Json(nullptr)},
+        {"kv_budget_percent", or_null(larger_budget(plan))}};
   }
   return report;
 }
@@ -230,15 +250,20 @@ std::vector<PlanTable> plan_tables(const ServingPlan& plan) {
 
 PlanChoice choice_of(const ServingPlan& plan) {
   const ServingCost& cost = plan.costs[*plan.chosen];
+  const std::optional<std::uint64_t> budget = larger_budget(plan);
   const std::string what = !cost.kv_heads        ? std::string("The model fits as it is")
                            : *cost.kv_heads == 1 ? std::string("1 kv head fits")
                                                  : fmt::format("{} kv heads fit", *cost.kv_heads);
   return {fmt::format("{} in {} ({})", what, text_of_bytes(*plan.vram), needs_of(plan, cost)),
           cost.kv_heads ? command_for(plan, *cost.kv_heads) : "",
-          fmt::format("{}{}",
+          fmt::format("{}{}{}",
                       takes_text(plan)
                           ? "TEXT is a file of a few megabytes of what the model will read."
                           : "The result is the mean of heads, to be uptrained before use.",
+                      budget ? fmt::format(" --kv-budget {}% in place of --kv-heads keeps more: "
+                                           "layers differ in heads, which fewer programs load.",
+                                           *budget)
+                             : "",
                       plan.weights ? "" : " Put the weights beside config.json first.")};
 }
 

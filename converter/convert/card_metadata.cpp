@@ -120,11 +120,10 @@ void add_line(std::vector<MetadataEntry>& entries, std::string_view line) {
                      {},
                      colon < content.size(),
                      value.empty() || in_brackets});
-  if (!in_brackets) {
+  if (!in_brackets && !value.empty()) {
     add_value(entries.back(), value);
-    return;
   }
-  std::string_view rest = value.substr(1, value.size() - 2);
+  std::string_view rest = in_brackets ? value.substr(1, value.size() - 2) : "";
   while (!rest.empty()) {  // "[a, b]"
     const std::size_t end = std::min(rest.find(','), rest.size());
     add_value(entries.back(), rest.substr(0, end));

@@ -53,7 +53,9 @@ TEST_CASE("plan chooses the most kv heads that fit and prints the command", "[en
   CHECK_THAT(result.out, ContainsSubstring("4 kv heads fit in 24 GiB") &&
                              ContainsSubstring("\n  regroup convert " + model + " " + model +
                                                "-gqa4 --kv-heads 4 --text TEXT\nTEXT is a file"));
-  CHECK_THAT(result.out, ContainsSubstring("Put the weights beside config.json first."));
+  // Weights of 12.6 GiB leave 11.4 GiB, 17.8 % of 64 GiB.
+  CHECK_THAT(result.out, ContainsSubstring(" --kv-budget 17% in place of --kv-heads") &&
+                             ContainsSubstring("Put the weights beside config.json first."));
   std::vector<std::string> of_config = command;
   of_config[1] += "/./config.json";
   CHECK_THAT(run_program(of_config).out,
@@ -64,6 +66,7 @@ TEST_CASE("plan chooses the most kv heads that fit and prints the command", "[en
   CHECK(report["choice"]["convert_to"] == 4);
   CHECK_THAT(report["choice"]["command"].get<std::string>(),
              EndsWith("-gqa4 --kv-heads 4 --text TEXT"));
+  CHECK(report["choice"]["kv_budget_percent"] == 17);
   CHECK(report["costs"].size() == 6);
   CHECK(report["costs"][0]["kv_bytes_per_token"] == 512 * 1024);
   CHECK(report["costs"][0]["contexts"][0]["cache_bytes"] == 64UL << 30);

@@ -69,6 +69,7 @@ TEST_CASE("values that are not plain words are left out", "[converter]") {
   }
   CHECK(lasting_metadata("---\nlicense: mit\nlicense: gpl\n---\n") == "license: mit\n");
   CHECK(lasting_metadata("---\nlicense: [mit, gpl] # two\n---\n") == "license:\n- mit\n- gpl\n");
+  CHECK(lasting_metadata("---\nlicense:\n- mit\n- gpl\n---\n") == "license:\n- mit\n- gpl\n");
   CHECK(lasting_metadata("---\nlicense: " + std::string(201, 'a') + "\n---\n").empty());
 }
 
