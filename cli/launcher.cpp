@@ -91,8 +91,8 @@ std::string exec_program_with_libtorch(char** argv) {
                                    : libtorch.mismatch);
   }
   ::execv(program.c_str(), argv);
-  const std::string fault = std::strerror(errno);
-  return printable_path(program) + ": " + fault;
+  return fmt::format("{}: {}; this command needs both programs: install them again",
+                     printable_path(program), std::strerror(errno));
 }
 
 }  // namespace

@@ -66,6 +66,9 @@ std::string unknown_option(const CLI::App& program, const CLI::App& command,
                        printable(typed));
   }
   const std::string near = meant_option(plain, names);
+  if (!plain.empty() && near == plain) {
+    return fmt::format("{} is an option of commands: it goes after the command", printable(typed));
+  }
   return with_suggestion(fmt::format("{} is not an option", printable(typed)),
                          near.empty() ? "" : "--" + near);
 }

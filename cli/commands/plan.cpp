@@ -41,6 +41,11 @@ void run_plan(const PlanOptions& options, bool context_given, bool batch_given,
   plan.costs = serving_costs(model, options.question);
   plan.cache_dtype =
       options.question.cache_dtype.value_or(cache_dtype_of(model.spec, model.checkpoint));
+  if (const auto& made = model.spec.max_positions; made && !context_given) {
+    const auto most =
+        std::max<std::uint64_t>(static_cast<std::uint64_t>(*made), plan.contexts.front());
+    std::erase_if(plan.contexts, [&](std::uint64_t context) { return context > most; });
+  }
   plan.chooses = plan.vram && context_given && batch_given && plan.contexts.size() == 1;
   if (plan.chooses) {
     plan.chosen = choose(plan);

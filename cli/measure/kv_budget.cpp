@@ -26,14 +26,18 @@ std::vector<std::int64_t> KvBudget::kv_heads() const {
 std::string budget_table(const KvBudget& budget, const Console& console) {
   Table table;
   table.add_numbers({"layer", "kv heads", "cache per token", "KL by itself"});
+  std::size_t unchanged = 0;
   for (const BudgetedLayer& layer : budget.layers) {
-    table.add_row({std::to_string(layer.layer), std::to_string(layer.kv_heads),
-                   text_of_bytes(layer.bytes),
-                   layer.divergence > 0 ? fmt::format("{:.2g} nats", layer.divergence)
-                                        : std::string("as it is")});
+    if (layer.divergence > 0) {
+      table.add_row({std::to_string(layer.layer), std::to_string(layer.kv_heads),
+                     text_of_bytes(layer.bytes), fmt::format("{:.2g} nats", layer.divergence)});
+    } else {
+      ++unchanged;
+    }
   }
   std::string text =
       table.text(console) +
+      fmt::format("\n{} of {} layers stay as they are", unchanged, budget.layers.size()) +
       fmt::format("\nbudget    {} of {} per token in {}, {} used; KL {:.3g} nats",
                   text_of_bytes(budget.budget), text_of_bytes(budget.source_bytes),
                   name_of(budget.dtype), text_of_bytes(budget.bytes()), budget.divergence());

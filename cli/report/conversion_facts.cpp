@@ -155,7 +155,7 @@ std::string text_of_kept(const Layers& layers) {
       measured, {}, [](const auto& layer) { return *layer.key_energy + *layer.value_energy; });
   return fmt::format(
       "{:.1f} % of the energy (sum of squares) of keys, {:.1f} % of values, mean of pooled layers; "
-      "least in {}: {:.1f} % and {:.1f} %",
+      "{} keeps least of both together: {:.1f} %, {:.1f} %",
       100 * *mean_of(measured, &RecordedLayer::key_energy),
       100 * *mean_of(measured, &RecordedLayer::value_energy), place_of(worst, layers),
       100 * *worst.key_energy, 100 * *worst.value_energy);

@@ -35,9 +35,14 @@ std::optional<KvCacheCost> larger_cache(const ModelSummary& summary,
   return cache && cache->at(1) > summary.kv_cache->at(1) ? cache : std::nullopt;
 }
 
-Series cache_series(const std::string& name, const KvCacheCost& cache) {
+// Up to the positions that the model is made for, or 128k.
+Series cache_series(const std::string& name, const KvCacheCost& cache, const ModelSpec* spec) {
   Series series{name, {}, Series::Mark::kLineAndDots};
-  for (std::uint64_t tokens = 1024; tokens <= 128 * 1024; tokens *= 2) {
+  constexpr std::uint64_t kLeast = 4 * 1024, kMost = 128 * 1024;
+  const std::uint64_t made = spec == nullptr || !spec->max_positions
+                                 ? kMost
+                                 : static_cast<std::uint64_t>(*spec->max_positions);
+  for (std::uint64_t tokens = 1024; tokens <= std::clamp(made, kLeast, kMost); tokens *= 2) {
     series.points.push_back({static_cast<double>(tokens), static_cast<double>(cache.at(tokens))});
   }
   return series;
@@ -126,17 +131,18 @@ std::vector<Chart> cache_charts(const ModelSummary& summary) {
   if (!summary.kv_cache || summary.kv_cache->at(1) == 0) {
     return {};
   }
+  const ModelSpec* spec = summary.spec ? &*summary.spec : nullptr;
   Chart chart{.id = "cache",
               .title = "KV cache by context",
               .description = fmt::format("Memory for keys and values of one sequence in {}.",
                                          name_of(summary.cache_dtype)),
               .x = tokens_axis("tokens"),
               .y = memory_axis("KV cache"),
-              .series = {cache_series("as it is", *summary.kv_cache)}};
+              .series = {cache_series("as it is", *summary.kv_cache, spec)}};
   const auto& of_source = summary.record.source_kv_heads.value;
   if (const auto larger = larger_cache(summary, of_source)) {
     chart.series.push_back(
-        cache_series(of_source ? "of its source" : "with a kv head per query head", *larger));
+        cache_series(of_source ? "of its source" : "with a kv head per query head", *larger, spec));
     chart.series.back().colour = Series::kReference;
   }
   return {std::move(chart)};

@@ -101,10 +101,16 @@ Table without_values(const std::vector<TensorDifference>& differences) {
 Table with_values(const std::vector<TensorDifference>& differences) {
   Table table(2);
   table.add_texts({"difference", "tensor"});
-  table.add_numbers({"before -> after", "largest", "mean", "cosine"});
+  const bool types = std::ranges::any_of(differences, &TensorDifference::changed_dtype);
+  if (types) {
+    table.add_numbers({"before -> after"});
+  }
+  table.add_numbers({"largest", "mean", "cosine"});
   for (const TensorDifference& difference : differences) {
-    std::vector<std::string> row{std::string(kind_of(difference)), printable(difference.name),
-                                 change_text(difference)};
+    std::vector<std::string> row{std::string(kind_of(difference)), printable(difference.name)};
+    if (types) {
+      row.push_back(change_text(difference));
+    }
     const auto& values = difference.values;
     if (values->readable) {
       row.insert(row.end(),

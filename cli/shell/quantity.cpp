@@ -208,7 +208,22 @@ Option add_parsed(
 }
 
 Option add_device_option(Command command, std::string& device, const std::string& text) {
-  return command.add_option("--device", device, text).value_name("cpu|cuda");
+  return command
+      .add_value(
+          "--device",
+          [&device](const std::string& typed) {
+            const std::string_view number = std::string_view(typed).substr(
+                std::min(typed.size(), std::string_view("cuda:").size()));
+            const bool numbered = typed.starts_with("cuda:") && !number.empty() &&
+                                  number.find_first_not_of("0123456789") == number.npos;
+            if (typed != "cpu" && typed != "cuda" && !numbered) {
+              throw_usage("--device {}: allowed are cpu, cuda and cuda:N", printable(typed));
+            }
+            device = typed;
+          },
+          text)
+      .value_name("cpu|cuda")
+      .default_text(device);
 }
 
 Option add_threads_option(Command command, int& threads, const std::string& text) {

@@ -10,6 +10,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/printable.h"
+#include "formats/model/serving_cost.h"
 
 namespace regroup {
 
@@ -112,10 +113,9 @@ std::vector<std::int64_t> resolve_kv_heads(const std::vector<std::int64_t>& requ
                   heads[i], i, has);
     }
     if (heads[i] < 1 || has % heads[i] != 0) {
-      throw_usage(
-          "--kv-heads {}: does not divide the {} kv heads of layer {}; allowed: {}; --kv-budget "
-          "keeps a share between",
-          heads[i], has, i, fmt::join(divisors(has), ", "));
+      throw_usage("--kv-heads {}: does not divide the {} kv heads of layer {}; allowed: {}{}",
+                  heads[i], has, i, fmt::join(divisors(has), ", "),
+                  kv_cache_cost(spec, DType::kF16) ? "; --kv-budget keeps a share between" : "");
     }
   }
   return heads;

@@ -370,6 +370,56 @@ std::string model_card(const Json& config, const ModelSpec& spec, std::string_vi
          loading_section(config, spec, metadata, code);
 }
 
+void describe_source(GgufMetadata& gguf, const Model& source) {
+  const std::string card = card_in(source.path);
+  const std::string metadata = lasting_metadata(card);
+  const std::string known = metadata_value(metadata, "model_name");
+  const std::string name = known.empty() ? usual_name(source.path, card) : known;
+  gguf.set_string("general.type", "model");
+  gguf.set_string("general.name", name.empty() ? source.spec.architecture : name);
+  for (const auto& [key, gguf_key] : {std::pair{"license", "general.license"},
+                                      {"license_name", "general.license.name"},
+                                      {"license_link", "general.license.link"}}) {
+    if (const std::string value = metadata_value(metadata, key); !value.empty()) {
+      gguf.set_string(gguf_key, value);
+    }
+  }
+  for (const auto& [gguf_key, values] :
+       {std::pair{"general.languages", metadata_values(metadata, "language")},
+        {"general.tags", lasting_tags(metadata)}}) {
+    if (!values.empty()) {
+      gguf.set_array(gguf_key, values);
+    }
+  }
+  std::string base = hub_name_of(source.path);
+  base = base.empty() ? metadata_value(metadata, "base_model") : base;
+  if (const std::size_t slash = base.find('/'); slash != base.npos) {
+    const std::string key = "general.base_model.0.";
+    gguf.set_u32("general.base_model.count", 1);
+    gguf.set_string(key + "name", base.substr(slash + 1));
+    gguf.set_string(key + "organization", base.substr(0, slash));
+    gguf.set_string(key + "repo_url", "https://huggingface.co/" + base);
+  }
+}
+
+void set_size_label(GgufMetadata& gguf, const ModelSpec& spec) {
+  double parameters = 0;
+  for (const ExpectedTensor& tensor : expected_tensors(spec)) {
+    double elements = 1;
+    for (const std::int64_t dimension : tensor.shape) {
+      elements *= static_cast<double>(dimension);
+    }
+    parameters += elements;
+  }
+  std::size_t unit = 0;
+  constexpr std::array<char, 4> kUnits{'K', 'M', 'B', 'T'};
+  for (parameters /= 1000; parameters >= 1000 && unit + 1 < kUnits.size(); ++unit) {
+    parameters /= 1000;
+  }
+  const int digits = parameters < 9.95 ? 1 : 0;
+  gguf.set_string("general.size_label", fmt::format("{:.{}f}{}", parameters, digits, kUnits[unit]));
+}
+
 void write_model_card(const Model& source, const fs::path& directory,
                       const std::string& config_text, const ModelSpec& spec) {
   const Json config = parse_json_object(config_text, "config.json");

@@ -35,6 +35,13 @@ void write_model_card(const Model& source, const std::filesystem::path& director
 void rewrite_record(const std::filesystem::path& directory, const ModelSpec& spec,
                     const std::string& config_text);
 
+/// Sets the "general.*" keys of a GGUF file made from a directory: name, type, license, languages,
+/// tags and base model, as far as the directory's card or its place in a hub's cache says them.
+void describe_source(GgufMetadata& gguf, const Model& source);
+
+/// Sets general.size_label, such as "135M", by the tensors that `spec` has.
+void set_size_label(GgufMetadata& gguf, const ModelSpec& spec);
+
 // The metadata in the first lines of a model card, README.md.
 // https://huggingface.co/docs/hub/model-cards#model-card-metadata
 

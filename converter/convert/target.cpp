@@ -247,6 +247,9 @@ Target regrouped_gguf(const Model& source, const ModelSpec& grouped) {
   if (heads == source.spec.kv_heads) {
     return target;
   }
+  if (target.gguf->contains("general.size_label")) {
+    set_size_label(*target.gguf, grouped);
+  }
   if (!source.spec.loaders_read_kv_heads) {
     throw_usage("{}: llama.cpp's graph {} takes as many kv heads as query heads only",
                 printable_path(source.path), printable(source.spec.architecture));
@@ -347,9 +350,9 @@ Target gguf_target(const Model& source, const ModelSpec& grouped) {
   target.gguf = gguf_metadata_for(grouped);
   target.spec = describe_gguf(*target.gguf, gguf_parts_for(grouped));
   target.notes = gguf_differences(grouped);
-  const std::string name = fs::weakly_canonical(source.path).stem().string();
-  target.gguf->set_string("general.name", name.empty() ? source.spec.architecture : name);
+  describe_source(*target.gguf, source);
   restore_gguf_origin(target, source);
+  set_size_label(*target.gguf, grouped);
   return target;
 }
 

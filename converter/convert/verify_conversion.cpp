@@ -138,9 +138,16 @@ Json without_remarks(Json config) {
   return config;
 }
 
-// The same for a GGUF file, which may contain a config.
+// The same for a GGUF file, which may contain a config. What describes the model to people (its
+// name, license, size) depends on the source's folder and card, which may have changed since.
 Json without_remarks(const GgufMetadata& metadata) {
   Json settings = without_remarks(json_of(metadata));
+  for (auto key = settings.begin(); key != settings.end();) {
+    const bool describes = key.key().starts_with("general.") &&
+                           key.key() != "general.architecture" &&
+                           key.key() != "general.file_type" && key.key() != "general.alignment";
+    key = describes ? settings.erase(key) : std::next(key);
+  }
   const auto quoted = settings.find(kSourceConfigKey);
   if (quoted != settings.end() && quoted->is_string()) {
     const Json config = Json::parse(quoted->get_ref<const std::string&>(), nullptr, false);

@@ -268,7 +268,8 @@ std::optional<Pooled> last_pooling(const ConversionRecord& record) {
 std::string text_of_short_training(std::string_view pool, std::uint64_t tokens) {
   return fmt::format(
       "this model may not be usable yet: after method {} it was trained on {} tokens, and heads "
-      "that nothing else has adapted take many millions (regroup verify SOURCE MODEL --logits "
+      "that nothing else has adapted take many millions of them (regroup verify SOURCE MODEL "
+      "--logits "
       "measures how far it is from its source)",
       pool, tokens);
 }
@@ -284,10 +285,8 @@ std::string text_of_usability(const Pooled& pooled) {
     return pooled.tokens < kFewTokens ? text_of_short_training(pool, pooled.tokens) : "";
   }
   return text_of_unadapted_heads("this model", pool) +
-         (takes_heads_as_they_are(pool)
-              ? " (regroup convert --text makes one that loses far less; regroup uptrain trains "
-                "models in safetensors that predict tokens)"
-              : " (regroup convert --text does, and loses far less)");
+         (takes_heads_as_they_are(pool) ? " (regroup convert --text makes one that loses far less)"
+                                        : " (regroup convert --text does, and loses far less)");
 }
 
 }  // namespace

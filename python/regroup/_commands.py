@@ -52,7 +52,13 @@ def help(command: str = "") -> None:
     found = subprocess.run([program(), "help", *command.replace("_", " ").split()], capture_output=True, text=True)
     if found.returncode != 0:
         raise error_of(found.returncode, found.stderr.strip().removeprefix("regroup: "), {})
+    shell = False  # within an example, a command of the shell
     for line in found.stdout.splitlines():
+        shell = line.startswith(("Example", "Usage")) or (shell and line.startswith(" "))
+        if shell or re.match(r"  (-h, --help|--json)\b", line):
+            if shell:
+                print(line)
+            continue
         option = re.match(r"  -.*?(  +|$)", line)  # and what stands between it and its description
         end = option.end() if option else 0
         print((in_python(line[:end]).ljust(end) + in_python(line[end:], "=")).rstrip())

@@ -105,8 +105,10 @@ DataLoader::DataLoader(const std::vector<std::filesystem::path>& paths,
     }
     const std::int64_t windows = windows_of(files_.size() - 1);
     if (windows == 0) {
-      throw_bad_input("{}: {} tokens, one window needs {} (its length and the token after it)",
-                      printable_path(path), file.size(), sequence_length + 1);
+      throw_bad_input(
+          "{}: {} tokens, one window needs {} (its length and the token after it): give more text, "
+          "or a smaller --context",
+          file.name(), file.size(), sequence_length + 1);
     }
     file.check_vocabulary(vocab_size);
     windows_ += windows;

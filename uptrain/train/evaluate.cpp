@@ -80,8 +80,9 @@ std::int64_t count_windows(const DocumentWindows& documents, const EvaluationSet
 std::int64_t count_windows(const TokenFile& file, const EvaluationSettings& settings,
                            std::int64_t width, std::int64_t predictions) {
   if (file.size() < width) {
-    throw_bad_input("{}: {} tokens, a context of {} needs {}", file.name(), file.size(),
-                    settings.context, width);
+    throw_bad_input(
+        "{}: {} tokens, a context of {} needs {}: give more text, or a smaller --context",
+        file.name(), file.size(), settings.context, width);
   }
   const std::int64_t all = (file.size() - width) / settings.context + 1;
   const std::int64_t wanted = settings.max_tokens.value_or(all * predictions);

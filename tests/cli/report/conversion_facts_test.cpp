@@ -102,7 +102,7 @@ TEST_CASE("a record's text has measurements and training and earlier steps and w
   CHECK(fact(all, "architecture") == "GPT2 -> LlamaForCausalLM");
   CHECK(fact(all, "kept") ==
         "60.0 % of the energy (sum of squares) of keys, 50.0 % of values, mean of pooled layers; "
-        "least in layer 0: 50.0 % and 25.0 %");
+        "layer 0 keeps least of both together: 50.0 %, 25.0 %");
   CHECK(fact(all, "held out") ==
         "source 3.0000, converted 3.5000 nats per token on 64 tokens, before the training");
   CHECK(fact(all, "distilled") ==

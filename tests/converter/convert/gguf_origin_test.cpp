@@ -4,11 +4,13 @@
 
 #include <catch2/catch_test_macros.hpp>
 
+#include "converter/convert/model_card.h"
 #include "converter/convert/target.h"
 #include "formats/base/json.h"
 #include "formats/tensors/checkpoint_writer.h"
 #include "formats/tensors/gguf.h"
 #include "tests/converter/conversion.h"
+#include "tests/converter/convert/converted.h"
 #include "tests/file_tree.h"
 #include "tests/temporary_directory.h"
 
@@ -103,6 +105,47 @@ TEST_CASE("a directory made from a GGUF file has its tokenizer's settings", "[co
   CHECK(object("tokenizer_config.json")["eos_token"] == "token 7");
   CHECK(object("tokenizer_config.json")["chat_template"] == "{{ messages }}");
   CHECK(object("tokenizer.json")["model"]["ignore_merges"] == true);
+}
+
+TEST_CASE("a GGUF file says what the card of its source and the hub's cache say", "[converter]") {
+  const TemporaryDirectory directory;
+  const fs::path snapshot = directory / "models--acme--tiny-1" / "snapshots" / "abc";
+  put_model(snapshot, golden_model("llama_mha"));
+  put_file(snapshot / "README.md",
+           "---\nlicense: mit\nlanguage:\n- en\n- de\ntags:\n- code\n- awq\n---\n# Tiny\n");
+  const auto plan =
+      plan_conversion(open_model(snapshot), {.kv_heads = {3}, .container = Container::kGguf});
+  for (const auto& [key, text] :
+       {std::pair{"general.name", "tiny-1"},
+        {"general.type", "model"},
+        {"general.license", "mit"},
+        {"general.base_model.0.name", "tiny-1"},
+        {"general.base_model.0.organization", "acme"},
+        {"general.base_model.0.repo_url", "https://huggingface.co/acme/tiny-1"}}) {
+    CHECK(plan.gguf->text(key) == text);
+  }
+  using Words = std::vector<std::string_view>;
+  CHECK(plan.gguf->array("general.languages")->strings() == Words{"en", "de"});
+  CHECK(plan.gguf->array("general.tags")->strings() == Words{"code"});
+  CHECK(plan.gguf->text("general.size_label")->ends_with("K"));
+
+  // They describe the model to people: changing them since is no difference to verify.
+  convert(snapshot, directory / "a.gguf", {.kv_heads = {3}, .container = Container::kGguf});
+  put_file(snapshot / "README.md", "---\nlicense: gpl\n---\n");
+  CHECK(verified(snapshot, directory / "a.gguf").passed());
+}
+
+TEST_CASE("a size label has two digits or more", "[converter]") {
+  GgufMetadata gguf;
+  ModelSpec spec = spec_of(golden_model("llama_mha"));
+  const auto label_with = [&](std::int64_t vocabulary) {
+    spec.vocab_size = vocabulary;
+    set_size_label(gguf, spec);
+    return std::string(*gguf.text("general.size_label"));
+  };
+  const auto width = static_cast<double>(spec.hidden_size);
+  CHECK(label_with(static_cast<std::int64_t>(134.4e6 / width)).ends_with("M"));
+  CHECK(label_with(static_cast<std::int64_t>(70e9 / width)).ends_with("B"));
 }
 
 TEST_CASE("a tokenizer that changed since is not replaced by the GGUF file's", "[converter]") {
