@@ -217,7 +217,8 @@ void plan_and_train(UptrainOptions& options, const Launch& launch,
     settings.data = {text->path()};
   }
   check_origins(settings, source, text.has_value(), launch.rank, console);
-  const DataLoader data = open_training_data(settings, source.spec);
+  const DataLoader data = open_training_data(
+      settings, source.spec, text ? printable(options.text.files.front(), 0) : std::string());
   UptrainPlan plan = plan_uptraining(settings, source, data);
   check_plan(options, plan, console);
   if (launch.rank == 0) {

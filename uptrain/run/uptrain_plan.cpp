@@ -402,10 +402,15 @@ void take_published_length(UptrainSettings& settings) {
   }
 }
 
-DataLoader open_training_data(const UptrainSettings& settings, const ModelSpec& spec) {
-  return {settings.data,         sequence_length_of(settings, spec),
-          spec.vocab_size,       settings.seed,
-          settings.data_weights, settings.documents};
+DataLoader open_training_data(const UptrainSettings& settings, const ModelSpec& spec,
+                              const std::string& name) {
+  return {settings.data,
+          sequence_length_of(settings, spec),
+          spec.vocab_size,
+          settings.seed,
+          settings.data_weights,
+          settings.documents,
+          name};
 }
 
 EvaluationSettings evaluation_settings(const UptrainPlan& plan) {

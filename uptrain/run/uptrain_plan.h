@@ -79,7 +79,8 @@ UptrainPlan plan_uptraining(const UptrainSettings& settings, const Model& source
 void take_rate(UptrainPlan& plan, double rate);
 
 /// Opens the training data of `settings` for the model's vocabulary and the sequence length.
-DataLoader open_training_data(const UptrainSettings& settings, const ModelSpec& spec);
+DataLoader open_training_data(const UptrainSettings& settings, const ModelSpec& spec,
+                              const std::string& name = {});
 
 /// Adds a task to a recipe: the objective and its special tokens.
 void add_task(Json& recipe, const Task& task);

@@ -95,10 +95,11 @@ std::string digest_of(const TokenFile& file) {
 
 DataLoader::DataLoader(const std::vector<std::filesystem::path>& paths,
                        std::int64_t sequence_length, std::int64_t vocab_size, std::uint64_t seed,
-                       const std::vector<double>& weights, const DocumentSettings& documents)
+                       const std::vector<double>& weights, const DocumentSettings& documents,
+                       const std::string& name)
     : sequence_length_(sequence_length), seed_(seed) {
   for (const std::filesystem::path& path : paths) {
-    files_.push_back(TokenFile::open(path));
+    files_.push_back(TokenFile::open(path, name));
     const TokenFile& file = files_.back();
     if (documents.separate) {
       documents_.emplace_back(file, sequence_length, documents.mark);

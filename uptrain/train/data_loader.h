@@ -94,10 +94,10 @@ class DataLoader {
   /// `weights`: one per file, or none. Throws kBadInput naming a file that is shorter than one
   /// window or holds a token that is not below `vocab_size`; kUsage for weights that are not
   /// positive, too small relative to the others, or not as many as files; and whatever
-  /// DocumentWindows throws.
+  /// DocumentWindows throws. `name`: what messages call a file, unless by its path.
   DataLoader(const std::vector<std::filesystem::path>& paths, std::int64_t sequence_length,
              std::int64_t vocab_size, std::uint64_t seed, const std::vector<double>& weights = {},
-             const DocumentSettings& documents = {});
+             const DocumentSettings& documents = {}, const std::string& name = {});
 
   /// Samples first … first+count-1: int64 [count, T+1] in host memory; kNoToken after the end of a
   /// document.

@@ -227,7 +227,9 @@ std::string some_value(const OptionFacts& option) {
          : option.value == kRate                                 ? "1GB/s"
          : option.value == kNumber                               ? "0.5"
          : option.value == kCount || option.value == kCounts     ? "2"
-                                                                 : "1";
+         : option.value.find('|') != option.value.npos  // "cpu|cuda"
+             ? option.value.substr(0, option.value.find('|'))
+             : "1";
 }
 
 const CommandFacts* command_named(const std::vector<CommandFacts>& commands,

@@ -57,6 +57,16 @@ TEST_CASE("uptrain --text keeps the tokens in the run's directory, and resumes w
   }
 }
 
+TEST_CASE("a text that is too short is refused by its own name", "[uptrain]") {
+  const TextRun files;
+  put_file(files.text, "ab");
+  const ProgramResult refused = run_program(files.arguments("out"));
+  CHECK(refused.exit_code == kExitBadInput);
+  CHECK_THAT(refused.err, ContainsSubstring(files.text.string() + ": ") &&
+                              ContainsSubstring("a smaller --context"));
+  CHECK_FALSE(fs::exists(files.directory / "out.run"));
+}
+
 TEST_CASE("uptrain needs text or tokens, and not both", "[uptrain]") {
   const TextRun files;
   const auto before = tree_of(files.directory.path());
