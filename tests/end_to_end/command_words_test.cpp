@@ -36,7 +36,7 @@ TEST_CASE("a misspelt name is refused with the nearest one", "[end_to_end]") {
   check_refused({"inspect", model, "--laeyrs"}, "did you mean --layers?");
   check_refused({"--quite", "inspect", model}, "did you mean --quiet?");
   check_refused({"--json", "inspect", model}, "--json is an option of commands: it goes after");
-  check_refused({"eval", model, "--device", "gpu"},
+  check_refused({"convert", model, "out", "--device", "gpu"},
                 "--device gpu: allowed are cpu, cuda and cuda:N");
   check_refused({"inspect", model, "--contxt=5"},
                 "--contxt is not an option; did you mean --context?");
