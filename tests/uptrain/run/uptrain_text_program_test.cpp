@@ -62,8 +62,8 @@ TEST_CASE("a text that is too short is refused by its own name", "[uptrain]") {
   put_file(files.text, "ab");
   const ProgramResult refused = run_program(files.arguments("out"));
   CHECK(refused.exit_code == kExitBadInput);
-  CHECK_THAT(refused.err, ContainsSubstring(files.text + ": ") &&
-                              ContainsSubstring("a smaller --context"));
+  CHECK_THAT(refused.err,
+             ContainsSubstring(files.text + ": ") && ContainsSubstring("a smaller --context"));
   CHECK_FALSE(fs::exists(files.directory / "out.run"));
 }
 
