@@ -265,8 +265,9 @@ void add_summary(Page& page, const ModelPage& facts) {
   page.begin_section("summary", "Summary");
   page.add_warnings(model_warnings(facts.summary));
   const ConversionRecord pooling = with_pooling(facts.summary.record);
-  if (const auto held_out = shown_held_out(pooling)) {
-    const std::string when = pooling.trained() ? ", before its training" : "";
+  const auto held_out = shown_held_out(pooling);
+  const std::string when = pooling.trained() ? ", before its training" : "";
+  if (held_out) {
     page.add_table(held_out_rows(*held_out),
                    fmt::format("Compared on {} tokens that the conversion did not use{}",
                                with_thousands(held_out->tokens.value_or(0)), when));
@@ -289,9 +290,8 @@ void add_summary(Page& page, const ModelPage& facts) {
     }
   }
   page.add_facts(lines);
-  if (const auto held_out = shown_held_out(pooling)) {
-    add_answers(page, held_out->answers.value_or(std::vector<HeldOutAnswer>()),
-                pooling.trained() ? ", before its training" : "");
+  if (held_out) {
+    add_answers(page, held_out->answers.value_or(std::vector<HeldOutAnswer>()), when);
   }
 }
 

@@ -142,10 +142,9 @@ std::string command_for(const ServingPlan& plan, std::int64_t kv_heads) {
                    0);
 }
 
-// The share of the source's cache, in percent, that fits beside its weights, if that is a fifth
-// more than the chosen kv heads take: layers that differ in heads come nearer to the memory than
-// one number for all. None for models whose caches have other parts, whose share of tokens is not
-// known.
+// The largest --kv-budget, in percent, whose cache fits beside the source's weights. None if it is
+// less than a fifth larger than the chosen kv heads' cache, or if the cache has windows or
+// cross-attention, for which bytes per token do not tell its size.
 std::optional<std::uint64_t> larger_budget(const ServingPlan& plan) {
   const ServingCost &now = plan.costs.front(), &chosen = plan.costs[*plan.chosen];
   if (!chosen.kv_heads || !takes_text(plan) || now.cache.window || !now.cache.cross.empty() ||

@@ -341,6 +341,19 @@ std::string usual_name(const fs::path& path, std::string_view card) {
   return name;
 }
 
+// `metadata` of the source's card with the source's name, and with its name on the hub as base
+// model if its path is in a cache.
+std::string with_origin(std::string metadata, const fs::path& path, std::string_view card) {
+  const std::string name = usual_name(path, card), hub_name = hub_name_of(path);
+  if (metadata_value(metadata, "model_name").empty() && !name.empty()) {
+    metadata = fmt::format("model_name: {}\n{}", yaml_text(name),
+                           without_metadata(metadata, "model_name"));
+  }
+  return hub_name.empty() ? metadata
+                          : fmt::format("base_model: {}\n{}", yaml_text(hub_name),
+                                        without_metadata(metadata, "base_model"));
+}
+
 // The code in a directory without links to the outside, as results are.
 DirectoryCode code_of(const fs::path& directory, const Json& config) {
   return code_in(config, directory, companions_of(directory), carried_files(directory));
@@ -372,9 +385,8 @@ std::string model_card(const Json& config, const ModelSpec& spec, std::string_vi
 
 void describe_source(GgufMetadata& gguf, const Model& source) {
   const std::string card = card_in(source.path);
-  const std::string metadata = lasting_metadata(card);
-  const std::string known = metadata_value(metadata, "model_name");
-  const std::string name = known.empty() ? usual_name(source.path, card) : known;
+  const std::string metadata = with_origin(lasting_metadata(card), source.path, card);
+  const std::string name = metadata_value(metadata, "model_name");
   gguf.set_string("general.type", "model");
   gguf.set_string("general.name", name.empty() ? source.spec.architecture : name);
   for (const auto& [key, gguf_key] : {std::pair{"license", "general.license"},
@@ -391,8 +403,7 @@ void describe_source(GgufMetadata& gguf, const Model& source) {
       gguf.set_array(gguf_key, values);
     }
   }
-  std::string base = hub_name_of(source.path);
-  base = base.empty() ? metadata_value(metadata, "base_model") : base;
+  const std::string base = metadata_value(metadata, "base_model");
   if (const std::size_t slash = base.find('/'); slash != base.npos) {
     const std::string key = "general.base_model.0.";
     gguf.set_u32("general.base_model.count", 1);
@@ -432,16 +443,7 @@ void write_model_card(const Model& source, const fs::path& directory,
   };
   const bool repeated =
       !copied.empty() && keeps_record(config, source.config) && copied == source_card();
-  const std::string hub_name = hub_name_of(source.path);
-  const std::string name = usual_name(source.path, copied);
-  if (metadata_value(metadata, "model_name").empty() && !name.empty()) {
-    metadata = fmt::format("model_name: {}\n{}", yaml_text(name),
-                           without_metadata(metadata, "model_name"));
-  }
-  if (!hub_name.empty()) {
-    metadata = fmt::format("base_model: {}\n{}", yaml_text(hub_name),
-                           without_metadata(metadata, "base_model"));
-  }
+  metadata = with_origin(std::move(metadata), source.path, copied);
   if (model_card(config, spec, metadata).empty()) {
     return;
   }

@@ -147,9 +147,10 @@ std::optional<HubName> parse_name(std::string text) {
   HubName parsed{alone ? "" : repository.substr(0, slash),
                  alone ? repository : repository.substr(slash + 1),
                  at == std::string::npos ? "main" : text.substr(at + 1)};
-  const bool plain = is_plain_name(parsed.name) &&
-                     (alone ? parsed.name.find("--") == std::string::npos  // stands for a slash
-                            : is_plain_name(parsed.organisation));
+  const bool plain =
+      is_plain_name(parsed.name) &&
+      (alone ? parsed.name.find("--") == std::string::npos  // "--" is the slash of org/name
+             : is_plain_name(parsed.organisation));
   return plain ? std::optional(parsed) : std::nullopt;
 }
 
