@@ -63,7 +63,7 @@ int report_parse(const CLI::App& program, const std::vector<std::string>& words,
     return kDone;
   }
   const std::string name = chosen_command(program);
-  console.error(fmt::format("{}: {} (see {} --help)", name, explain(program, words, fault), name));
+  console.error(fmt::format("regroup: {} (see {} --help)", explain(program, words, fault), name));
   return kWrongUsage;
 }
 
@@ -105,11 +105,13 @@ int report_no_memory(const std::exception& fault, const Console& console) {
 
 void prepare_program(Command command, Console& console) {
   CLI::App& program = command.app();
-  program.formatter_fn([](const CLI::App* app, const std::string& name, CLI::AppFormatMode) {
-    return help_text(facts_of(*app), name);
+  const std::size_t columns = std::min<std::size_t>(console.result_columns(), 80);
+  program.formatter_fn([columns](const CLI::App* app, const std::string& name, CLI::AppFormatMode) {
+    return help_text(facts_of(*app), name, columns);
   });
   program.set_help_flag("-h,--help", "print this help and exit");
-  program.set_version_flag("--version", fmt::format("regroup {}", kVersion),
+  program.set_version_flag("--version",
+                           fmt::format("regroup {}\nbuilt with {}", kVersion, kBuiltWith),
                            "print the version and exit");
   program.require_subcommand(1);
   program.fallthrough();  // allows --quiet before and after the command

@@ -72,22 +72,22 @@ std::vector<OptionFacts> facts_of_option(const CLI::Option& option, const std::s
   return ways;
 }
 
-constexpr std::size_t kColumns = 80;
-constexpr std::size_t kDescriptionIndent = 24;
+constexpr std::size_t kNameColumns = 24;
 
-// A name, and to its right, or below it if it is long, what it is.
-std::string entry(const std::string& name, const std::string& description) {
+// A name, and to its right, or below it if one of them is long, what it is.
+std::string entry(const std::string& name, const std::string& description, std::size_t columns) {
+  const std::size_t indent = columns < 3 * kNameColumns ? 6 : kNameColumns;
   const std::string left = "  " + name;
-  const bool beside = width_of(left) + 2 <= kDescriptionIndent;
-  const std::string head = beside ? fmt::format("{:<{}}", left, kDescriptionIndent)
-                                  : left + "\n" + std::string(kDescriptionIndent, ' ');
-  return wrapped(head + description, kColumns, kDescriptionIndent) + "\n";
+  const bool beside = width_of(left) + 2 <= indent;
+  const std::string head =
+      beside ? fmt::format("{:<{}}", left, indent) : left + "\n" + std::string(indent, ' ');
+  return wrapped(head + description, columns, indent) + "\n";
 }
 
 // "mean|first|random|lowrank"; empty if that is too long for the left column.
 std::string choices_of(const OptionFacts& option) {
   const std::string choices = fmt::format("{}", fmt::join(option.choices, "|"));
-  return choices.size() > 2 * kDescriptionIndent ? "" : choices;
+  return choices.size() > 2 * kNameColumns ? "" : choices;
 }
 
 // "--pool mean|first|random|lowrank", "-o, --output PATH", "SOURCE".
@@ -144,13 +144,13 @@ std::vector<std::string> groups_of(const CommandFacts& command) {
   return groups;
 }
 
-std::string options_text(const CommandFacts& command) {
+std::string options_text(const CommandFacts& command, std::size_t columns) {
   std::string text;
   for (const std::string& group : groups_of(command)) {
     std::string entries;
     for (const OptionFacts& option : command.options) {
       if (!option.positional && option.group == group) {
-        entries += entry(name_of(option), description_of(option));
+        entries += entry(name_of(option), description_of(option), columns);
       }
     }
     text += entries.empty() ? "" : fmt::format("\n{}:\n{}", group, entries);
@@ -159,13 +159,13 @@ std::string options_text(const CommandFacts& command) {
 }
 
 // Those that most people need first, in the order of their use, before all others.
-std::string commands_text(const CommandFacts& command) {
+std::string commands_text(const CommandFacts& command, std::size_t columns) {
   constexpr std::array<std::string_view, 7> kFirst{"inspect", "plan", "convert", "verify",
                                                    "sample",  "eval", "uptrain"};
   std::array<std::string, kFirst.size() + 1> texts;
   for (const CommandFacts& part : command.commands) {
     const auto place = std::ranges::find(kFirst, part.name) - kFirst.begin();
-    texts.at(static_cast<std::size_t>(place)) += entry(part.name, part.description);
+    texts.at(static_cast<std::size_t>(place)) += entry(part.name, part.description, columns);
   }
   const std::string first = fmt::format("{}", fmt::join(texts.begin(), texts.end() - 1, ""));
   const std::string& others = texts.back();
@@ -181,7 +181,7 @@ bool is_command(const std::string& line) {
 }
 
 // The examples, with backslashes where they are too long, and after them the sentences.
-std::string examples_and_sentences(const std::string& footer) {
+std::string examples_and_sentences(const std::string& footer, std::size_t columns) {
   constexpr std::size_t kMore = 13;  // of continuation lines
   std::string examples, sentences;
   std::istringstream lines(footer);
@@ -190,8 +190,8 @@ std::string examples_and_sentences(const std::string& footer) {
       sentences += (sentences.empty() ? "" : " ") + line;
       continue;
     }
-    for (std::size_t end; width_of(line) > kColumns;) {
-      end = line.rfind(' ', kColumns - 2);
+    for (std::size_t end; width_of(line) > columns;) {
+      end = line.rfind(' ', columns - 2);
       if (end == line.npos || end <= kMore) {
         break;
       }
@@ -200,7 +200,7 @@ std::string examples_and_sentences(const std::string& footer) {
     }
     examples += line + "\n";
   }
-  return examples + wrapped(sentences, kColumns, 0);
+  return examples + wrapped(sentences, columns, 0);
 }
 
 }  // namespace
@@ -242,15 +242,16 @@ std::string usage_of(const CommandFacts& command, const std::string& name) {
   return fmt::format("{}{} [OPTIONS]", usage, command.commands.empty() ? "" : " COMMAND");
 }
 
-std::string help_text(const CommandFacts& command, const std::string& name) {
+std::string help_text(const CommandFacts& command, const std::string& name, std::size_t columns) {
   std::string arguments;
   for (const OptionFacts& option : command.options) {
-    arguments += option.positional ? entry(name_of(option), description_of(option)) : "";
+    arguments += option.positional ? entry(name_of(option), description_of(option), columns) : "";
   }
-  return fmt::format("{}\n\nUsage: {}\n{}{}{}{}\n{}", wrapped(command.description, kColumns, 0),
-                     usage_of(command, name), arguments.empty() ? "" : "\n", arguments,
-                     commands_text(command), options_text(command),
-                     examples_and_sentences(command.footer));
+  return fmt::format("{}\n\n{}\n{}{}{}{}\n{}", wrapped(command.description, columns, 0),
+                     wrapped("Usage: " + usage_of(command, name), columns, 7),
+                     arguments.empty() ? "" : "\n", arguments, commands_text(command, columns),
+                     options_text(command, columns),
+                     examples_and_sentences(command.footer, columns));
 }
 
 }  // namespace regroup

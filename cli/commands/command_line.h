@@ -44,9 +44,10 @@ CommandFacts facts_of(const CLI::App& command);
 std::vector<CommandFacts> whole_commands(const CommandFacts& program);
 
 /// The help of a command: its arguments, and its options in groups of which the most used come
-/// first, or its commands. `name` is what one types: "regroup bench decode". Lines have at most 80
-/// columns, except in the footer.
-std::string help_text(const CommandFacts& command, const std::string& name);
+/// first, or its commands. `name` is what one types: "regroup bench decode". Lines have at most
+/// `columns` columns, except where a word is longer.
+std::string help_text(const CommandFacts& command, const std::string& name,
+                      std::size_t columns = 80);
 
 /// "regroup convert SOURCE OUTPUT [OPTIONS]".
 std::string usage_of(const CommandFacts& command, const std::string& name);

@@ -190,7 +190,7 @@ std::vector<std::string> without_help_command(const CLI::App& program,
     }
     const CLI::App* named = command_named(*app, *word);
     if (named == nullptr) {
-      throw_usage("help: {} (see regroup --help)", unknown_command(*app, *word));
+      throw_usage("{} (see regroup --help)", unknown_command(*app, *word));
     }
     app = named;
     resolved.push_back(*word);

@@ -242,7 +242,7 @@ void add_sample_command(Command program, Console& console) {
     if (!options->prompt.empty()) {
       run_prompt(*options, command.given("--tokens"), command.given("--temperature"), console);
     } else if (options->output.empty()) {
-      throw_usage("sample: --prompt, a text to continue, or --output, a file to make, is needed");
+      throw_usage("--prompt, a text to continue, or --output, a file to make, is needed");
     } else {
       run_sample(*options, console);
     }

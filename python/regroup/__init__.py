@@ -89,4 +89,4 @@ def __getattr__(name: str) -> str:
     try:
         return metadata.version("regroup")
     except metadata.PackageNotFoundError:
-        return subprocess.run([program(), "--version"], check=True, capture_output=True, text=True).stdout.split()[-1]
+        return subprocess.run([program(), "--version"], check=True, capture_output=True, text=True).stdout.split()[1]

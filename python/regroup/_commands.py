@@ -15,7 +15,7 @@ from inspect import Parameter, cleandoc, signature
 from typing import TYPE_CHECKING, Any, Union
 
 from regroup import _options
-from regroup._errors import UsageError, error_of, in_python
+from regroup._errors import DifferenceFoundError, UsageError, error_of, in_python
 from regroup._program import Callback, Path, Report, program, run
 from regroup.documents import is_columns, rows_of, texts_of
 
@@ -75,12 +75,15 @@ def plan(model: Path, *, on_progress: Callback | None = None, **options: Unpack[
 
 
 def diff(before: Path, after: Path, *, on_progress: Callback | None = None, **options: Unpack[DiffOptions]) -> Report:
-    """Compares two checkpoints. Raises DifferenceFoundError, with the report, if they differ."""
-    return run("diff", [before, after], options, on_progress)
+    """Compares two checkpoints: `same`, and the tensors and settings that differ."""
+    try:
+        return run("diff", [before, after], options, on_progress)
+    except DifferenceFoundError as found:  # an answer like the other
+        return found.report
 
 
 def verify(source: Path, result: Path, *, on_progress: Callback | None = None, **options: Unpack[VerifyOptions]) -> Report:
-    """Repeats a recorded conversion and compares `result` with it. Raises DifferenceFoundError if it differs."""
+    """Repeats a recorded conversion and compares `result` with it. Raises DifferenceFoundError, with the report, if it differs."""
     return run("verify", [source, result], options, on_progress)
 
 

@@ -37,7 +37,7 @@ class EnvironmentFailedError(RegroupError):
 
 
 class DifferenceFoundError(RegroupError):
-    """`verify` or `diff` found a difference (exit code 5). `report` is the dictionary of the command."""
+    """`verify` found a difference (exit code 5). `report` is the dictionary of the command."""
 
     def __init__(self, line: str, exit_code: int, report: dict[str, Any]) -> None:
         super().__init__(line, exit_code)

@@ -100,7 +100,7 @@ def run(
     `documents` become its standard input, as JSON lines.
     Notes and warnings of the program go to the logger "regroup". Raises the exception of the exit code.
     """
-    _check_options(command, options, quiet_allowed=on_progress is None and on_step is None)
+    _check_options(options, quiet_allowed=on_progress is None and on_step is None)
     words = [program(), *command.split(), *words_of(options)]
     words += [] if options.get("quiet") else ["--json-progress"]
     words += [] if command == "plot" else ["--json"]  # plot reports nothing
@@ -117,11 +117,11 @@ def run(
     return report
 
 
-def _check_options(command: str, options: Mapping[str, Any], quiet_allowed: bool) -> None:
+def _check_options(options: Mapping[str, Any], quiet_allowed: bool) -> None:
     for key in NOT_FOR_CALLERS.intersection(options):
-        raise UsageError(f"regroup {command}: {key} is no option of the function", 2)
+        raise UsageError(f"{key} is no option of the function", 2)
     if options.get("quiet") and not quiet_allowed:
-        raise UsageError(f"regroup {command}: with quiet=True there is no progress to call back with", 2)
+        raise UsageError("with quiet=True there is no progress to call back with", 2)
 
 
 def _start(words: list[str], printed: IO[bytes], fed: bool) -> subprocess.Popen[str]:
