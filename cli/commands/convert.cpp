@@ -210,7 +210,8 @@ class ConversionProgressBar {
     if (!solved_.empty()) {
       return {console, "convert", layers, "layers"};
     }
-    return {console, "convert", plan_.output_bytes, "bytes"};
+    return {console, plan_.request.target == "expanded" ? "expand" : "convert", plan_.output_bytes,
+            "bytes"};
   }
 
   void refined(const RefinementStep& step) {

@@ -15,7 +15,8 @@
 namespace regroup {
 namespace {
 
-constexpr std::int64_t kUsualBatch = 8;
+// A CPU is no faster with more tokens at a time, and shows its progress later.
+constexpr std::int64_t kUsualBatch = 8, kUsualTokens = 8'192, kUsualTokensOnCpu = 2'048;
 
 struct EvalOptions {
   std::string model;
@@ -93,10 +94,10 @@ struct EvalRequest {
   }
   Objective objective() const { return task.objective.value_or(objective_of(source.spec)); }
 
-  // Windows of more than 1,024 tokens are fewer at a time, for memory's sake.
+  // Long windows are fewer at a time, for memory's sake.
   EvaluationSettings settings_at(std::int64_t context) const {
-    const std::int64_t usual =
-        std::clamp<std::int64_t>(kUsualBatch * 1024 / context, 1, kUsualBatch);
+    const std::int64_t tokens = device.is_cpu() ? kUsualTokensOnCpu : kUsualTokens;
+    const std::int64_t usual = std::clamp<std::int64_t>(tokens / context, 1, kUsualBatch);
     return {.context = context,
             .batch = options.batch.value_or(usual),
             .max_tokens = options.max_tokens,
@@ -191,6 +192,7 @@ Json report_json(const EvalRequest& request, const std::vector<ContextResult>& r
   Json report = {{"model", request.options.model},
                  {"data", request.text_name()},
                  {"objective", name_of(request.objective())},
+                 {"dtype", name_of(request.options.precision)},
                  {"warnings", warnings_of(request)}};
   if (results.size() == 1) {
     report.update(json_of(results.front()));
@@ -230,9 +232,9 @@ void print_eval_report(const EvalRequest& request, const std::vector<ContextResu
     const Evaluation& evaluation = *results.front().evaluation;
     console.print(fmt::format(
         "loss        {:.4f} nats per token\nperplexity  {}\n"
-        "tokens      {}{} in windows of {}",
+        "tokens      {}{} in windows of {}, computed in {}",
         evaluation.loss, text_of_perplexity(evaluation.loss), with_thousands(evaluation.tokens),
-        text_of(request.objective()), with_thousands(results.front().context)));
+        text_of(request.objective()), with_thousands(results.front().context), name_of(request.options.precision)));
   }
 }
 
@@ -356,7 +358,7 @@ void add_eval_command(Command program, Console& console) {
       {1, kMostContext});
   add_document_options(command, options->documents);
   add_count(command, "--batch", options->batch,
-            "windows at a time (default: 8, fewer if longer than 1024 tokens)", {1, kMostBatch});
+            "windows at a time (default: 8, or fewer for 2048 tokens, on a GPU 8192)", {1, kMostBatch});
   add_count(command, "--max-tokens", options->max_tokens,
             "read about this many tokens (default: all)");
   add_device_option(command, options->device);

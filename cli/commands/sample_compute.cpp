@@ -124,7 +124,7 @@ void run_prompt(const SampleOptions& options, bool tokens_given, bool temperatur
   text.temperature = temperature_given ? options.settings.temperature : text.temperature;
   put_prompt(options.prompt, *tokenizer, chat, text);
   warn_of_length(source, text, console);
-  console.note(fmt::format("drawn at temperature {:g}{}", text.temperature,
+  console.note(fmt::format("drawn at temperature {:g} in {}{}", text.temperature, name_of(precision),
                            chat ? fmt::format("; the model answers by its chat template ({}), and "
                                               "continues the prompt with --plain",
                                               chat->name)
@@ -148,6 +148,7 @@ void run_prompt(const SampleOptions& options, bool tokens_given, bool temperatur
                               {"chat", chat ? Json(chat->name) : Json()},
                               {"tokens", written.size()},
                               {"temperature", text.temperature},
+                              {"dtype", name_of(precision)},
                               {"seed", text.seed}}));
 }
 
@@ -181,6 +182,7 @@ void run_sample(const SampleOptions& options, const Console& console) {
                                 {"tokens", tokens},
                                 {"context", settings.context},
                                 {"temperature", settings.temperature},
+                                {"dtype", name_of(settings.precision)},
                                 {"seed", settings.seed}}));
   }
   console.note(

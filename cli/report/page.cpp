@@ -148,9 +148,12 @@ bool is(const Kind& kind, const fs::path& path) {
 
 void check_path(const Kind& kind, const fs::path& path) {
   std::error_code fault;
-  const fs::path folder = path.parent_path();
+  fs::path folder = path.parent_path();
+  while (!folder.empty() && folder != folder.root_path() && !path_exists(folder)) {
+    folder = folder.parent_path();
+  }
   if (!folder.empty() && !fs::is_directory(folder, fault)) {
-    throw_usage("{}: {}: no such folder", kind.option, printable_path(folder));
+    throw_usage("{}: {}: is not a folder", kind.option, printable_path(folder));
   }
   if (path_exists(path) && !(fs::is_regular_file(path, fault) && is(kind, path))) {
     throw_usage("{}: {}: exists and is not {}", kind.option, printable_path(path), kind.name);
@@ -285,6 +288,7 @@ void write_page(const fs::path& path, std::string_view text, const Console& cons
   partial += fmt::format(".{}.partial", ::getpid());
   std::error_code fault, ignored;
   try {
+    fs::create_directories(path.parent_path(), ignored);  // write_text says what is wrong
     write_text(partial, text);
     fs::rename(partial, path, fault);
     if (fault) {

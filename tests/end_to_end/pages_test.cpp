@@ -280,10 +280,11 @@ TEST_CASE("writing an HTML page overwrites a page but no other file", "[end_to_e
   }
   CHECK(bytes_of_file(directory / "weights.safetensors") == "precious");
   const ProgramResult nowhere =
-      run_program({"inspect", model, "--html", (directory / "no/p.html").string()});
+      run_program({"inspect", model, "--html", (directory / "own.html/p.html").string()});
   CHECK(nowhere.exit_code == 2);
   CHECK(nowhere.out.empty());  // told before the report
-  CHECK_THAT(nowhere.err, ContainsSubstring("no such folder"));
+  CHECK_THAT(nowhere.err, ContainsSubstring("own.html: is not a folder"));
+  page_of({"inspect", model}, directory / "new/folders/p.html");
 }
 
 TEST_CASE("pages open in a browser without messages", "[end_to_end]") {
