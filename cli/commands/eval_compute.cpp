@@ -230,11 +230,12 @@ void print_eval_report(const EvalRequest& request, const std::vector<ContextResu
     console.print(table_of(results, console));
   } else {
     const Evaluation& evaluation = *results.front().evaluation;
-    console.print(fmt::format(
-        "loss        {:.4f} nats per token\nperplexity  {}\n"
-        "tokens      {}{} in windows of {}, computed in {}",
-        evaluation.loss, text_of_perplexity(evaluation.loss), with_thousands(evaluation.tokens),
-        text_of(request.objective()), with_thousands(results.front().context), name_of(request.options.precision)));
+    console.print(
+        fmt::format("loss        {:.4f} nats per token\nperplexity  {}\n"
+                    "tokens      {}{} in windows of {}, computed in {}",
+                    evaluation.loss, text_of_perplexity(evaluation.loss),
+                    with_thousands(evaluation.tokens), text_of(request.objective()),
+                    with_thousands(results.front().context), name_of(request.options.precision)));
   }
 }
 
@@ -358,7 +359,8 @@ void add_eval_command(Command program, Console& console) {
       {1, kMostContext});
   add_document_options(command, options->documents);
   add_count(command, "--batch", options->batch,
-            "windows at a time (default: 8, or fewer for 2048 tokens, on a GPU 8192)", {1, kMostBatch});
+            "windows at a time (default: 8, or fewer for 2048 tokens, on a GPU 8192)",
+            {1, kMostBatch});
   add_count(command, "--max-tokens", options->max_tokens,
             "read about this many tokens (default: all)");
   add_device_option(command, options->device);

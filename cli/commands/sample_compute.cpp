@@ -124,7 +124,8 @@ void run_prompt(const SampleOptions& options, bool tokens_given, bool temperatur
   text.temperature = temperature_given ? options.settings.temperature : text.temperature;
   put_prompt(options.prompt, *tokenizer, chat, text);
   warn_of_length(source, text, console);
-  console.note(fmt::format("drawn at temperature {:g} in {}{}", text.temperature, name_of(precision),
+  console.note(fmt::format("drawn at temperature {:g} in {}{}", text.temperature,
+                           name_of(precision),
                            chat ? fmt::format("; the model answers by its chat template ({}), and "
                                               "continues the prompt with --plain",
                                               chat->name)

@@ -55,7 +55,8 @@ figure .scroll{max-height:20rem;overflow:auto;margin:0}
 footer{margin-top:3rem;color:var(--soft);font-size:.875rem}
 figure .scroll{--ground:var(--card)}
 @media (max-width:34rem){dl div{grid-template-columns:1fr}h1{font-size:1.35rem}figure{padding:.8rem .5rem}
-th,td{white-space:normal;padding-right:.35rem}table{font-size:.75rem}}
+th,td{white-space:normal;padding-right:.35rem}td.number:not(.long){white-space:nowrap}.long{min-width:6.5rem}
+table{font-size:.75rem}}
 @media print{body{max-width:none;padding:0;font-size:10pt}nav,.skip,figure details{display:none}h2{break-after:avoid}
 figure,dl div,tr{break-inside:avoid}.figures{grid-template-columns:1fr 1fr}.scroll{overflow:visible}
 table{font-size:7.5pt}th,td{white-space:normal;overflow-wrap:anywhere;padding-right:.5rem}thead{display:table-header-group}
@@ -72,9 +73,11 @@ std::string scrolling_table(const Table& table, const std::string& caption) {
   const auto& columns = table.columns();
   constexpr std::size_t kLong = 24;  // bytes; longer cells may wrap in a narrow window
   const auto kind = [&](std::size_t column, const std::string& cell) {
-    return columns[column].align == Table::Align::kRight ? " class=\"number\""
-           : cell.size() > kLong                         ? " class=\"long\""
-                                                         : "";
+    const bool is_long = cell.size() > kLong;
+    return columns[column].align == Table::Align::kRight
+               ? (is_long ? " class=\"number long\"" : " class=\"number\"")
+           : is_long ? " class=\"long\""
+                     : "";
   };
   for (std::size_t c = 0; c < columns.size(); ++c) {
     html += fmt::format("<th scope=\"col\"{}>{}</th>", kind(c, ""), escaped(columns[c].heading));
