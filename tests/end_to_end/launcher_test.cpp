@@ -120,7 +120,7 @@ TEST_CASE("the computing program gets all arguments and LibTorch's libraries", "
   CHECK(program.output().starts_with("eval /some/torch/lib"));
   CHECK(program.run("convert " + llama() + " there --kv-heads 2 --measure") == 0);
   CHECK_THAT(program.output(), ContainsSubstring("there --kv-heads 2 --measure"));
-  CHECK_THAT(program.output(), ContainsSubstring(", 1000"));
+  CHECK_THAT(program.output(), ContainsSubstring(", 3000"));
   ::unsetenv("LibTorch_ROOT");
 }
 
