@@ -233,12 +233,15 @@ std::vector<CommandFacts> whole_commands(const CommandFacts& program) {
 }
 
 std::string usage_of(const CommandFacts& command, const std::string& name) {
-  std::string usage = name;
+  std::string usage = name, named;
   for (const OptionFacts& option : command.options) {
     if (option.positional) {
       usage += fmt::format(fmt::runtime(option.required ? " {}" : " [{}]"), name_of(option));
+    } else if (option.required) {
+      named += fmt::format(" {} {}", option.names.front(), option.value);
     }
   }
+  usage += named;
   return fmt::format("{}{} [OPTIONS]", usage, command.commands.empty() ? "" : " COMMAND");
 }
 

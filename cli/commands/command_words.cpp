@@ -129,11 +129,13 @@ std::string in_our_words(const CLI::App& program, const CLI::App& command, std::
     const CLI::Option* option = command.get_option_no_throw(message.substr(0, message.find(' ')));
     std::string argument = option == nullptr ? "" : option->get_name(/*positional=*/true);
     std::ranges::transform(argument, argument.begin(), ::toupper);
-    return !named             ? fmt::format("a command is needed: one of {}",
-                                            fmt::join(commands_in(command), ", "))
-           : argument.empty() ? message
-                              : fmt::format("{} is missing{}: {}", argument, list_taken(command),
-                                            usage_of(facts_of(command), chosen_command(program)));
+    return !named ? fmt::format("a command is needed: one of {}",
+                                fmt::join(commands_in(command), ", "))
+                  : fmt::format("{}: {}",
+                                argument.empty()
+                                    ? message
+                                    : fmt::format("{} is missing{}", argument, list_taken(command)),
+                                usage_of(facts_of(command), chosen_command(program)));
   }
   constexpr std::string_view kTooMany =
       ": At Most ";  // "--pool: At Most 1 required but received 2"
@@ -246,9 +248,12 @@ std::string explain(const CLI::App& program, const std::vector<std::string>& wor
                        printable(unknown.front()));
   }
   if (!unknown.empty() && named && command.get_option_no_throw("--text") != nullptr) {
-    return fmt::format(
-        "{} was not expected: a text is named by --text{}", printable(unknown.front()),
-        command.get_option_no_throw("--data") != nullptr ? ", a token file by --data" : "");
+    const auto of = [&](const char* name, const char* text) {
+      return command.get_option_no_throw(name) != nullptr ? text : "";
+    };
+    return fmt::format("{} was not expected: a text is named by --text{}{}",
+                       printable(unknown.front()), of("--data", ", a token file by --data"),
+                       of("--output", ", the result by --output"));
   }
   if (!unknown.empty() && named) {
     return fmt::format("{} was not expected: {}", printable(unknown.front()),

@@ -46,7 +46,7 @@ table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nu
 section>h3{margin:1.6rem 0 .4rem}
 th,td{padding:.25rem .9rem .25rem 0;text-align:left;border-bottom:1px solid var(--rule);white-space:nowrap}
 th{font-weight:600;vertical-align:bottom}td{vertical-align:top}.number{text-align:right}.long{white-space:normal;overflow-wrap:anywhere;min-width:12rem}
-.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,22rem),32rem));gap:1rem;margin:0 0 1.2rem}
+.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,26rem),1fr));gap:1rem;margin:0 0 1.2rem}
 figure{margin:0;background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:.8rem}
 figcaption p{margin:.1rem 0 .6rem;color:var(--soft);font-size:.875rem;line-height:1.4}
 figure .chart{--ground:var(--card);display:block;width:100%;height:auto}

@@ -63,7 +63,7 @@ def in_python(line: str, mark: str = "") -> str:
 
     `mark` follows each name.
     """
-    line = re.sub(r" \(see regroup [a-z ]*--help\)$", "", line)
+    line = re.sub(r"(: regroup [a-z]+ .*\[OPTIONS\])? \(see regroup [a-z ]*--help\)$", "", line)
     line = re.sub(r"; did you mean --(json|json-progress|help|version)\?$", "", line)  # no keyword arguments
     if re.search(r"\b(regroup|hf) [a-z]+ ", line):
         return line

@@ -136,6 +136,8 @@ TEST_CASE("help shows every option once, in its columns, and says which are requ
       if (!option.positional) {
         const std::regex entry("\n  " + name + "[ ,\n]");
         CHECK(std::distance(std::sregex_iterator(help.begin(), help.end(), entry), {}) == 1);
+        const bool in_usage = usage_of(command, command.name).find(" " + name + " ") != name.npos;
+        CHECK(in_usage == option.required);
       }
       CHECK_THAT(help, !ContainsSubstring("REQUIRED") && !ContainsSubstring("Excludes"));
     }
