@@ -1,4 +1,4 @@
-// regroup calibrate DIR --data FILE -o STATS
+// regroup calibrate MODEL STATS --data FILE
 #include "uptrain/train/calibrate.h"
 
 #include "cli/commands/commands.h"
@@ -73,7 +73,9 @@ void add_calibrate_command(Command program, Console& console) {
   command.add_option("--data", options->data,
                      "token file: raw ids, llm.c, numpy, or Megatron's .bin with its .idx");
   add_text_input(command, options->text, "instead of --data: text files or JSON lines");
-  command.add_option("-o,--output", options->output, "statistics file to make; must not exist yet")
+  command
+      .add_option("output,-o,--output", options->output,
+                  "statistics file to make; must not exist yet")
       .required();
   add_count(command, "--context", options->convert.refit.context,
             "tokens in a window of text (default: 512, for encoders 128, or the model's positions "
@@ -87,7 +89,7 @@ void add_calibrate_command(Command program, Console& console) {
   command.add_flag(kAnyTextOption, options->convert.any_text, kAnyTextHelp);
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
-      "Example: regroup calibrate Llama-2-7b-hf --text articles.txt -o stats.safetensors\n"
+      "Example: regroup calibrate Llama-2-7b-hf stats.safetensors --text articles.txt\n"
       "Memory: one layer at a time, and 2 bytes (fp32: 4) per token and hidden feature.\n"
       "The file holds mean and covariance of each layer's inputs: 4 bytes per pair of features.");
   command.on_run(

@@ -148,7 +148,9 @@ std::string in_our_words(const CLI::App& program, const CLI::App& command, std::
   if (const std::size_t list = message.find(" not in {"); list != message.npos) {
     std::string choices = message.substr(list + 9, message.size() - list - 10);
     replace_all(choices, ",", ", ");
-    return fmt::format("{} is none of {}", message.substr(0, list), choices);
+    const std::size_t value = message.find(": ") + 2;  // "--pool: lowrnk"
+    return fmt::format("{}\"{}\" is none of {}", message.substr(0, value),
+                       message.substr(value, list - value), choices);
   }
   constexpr std::string_view kConvert = "Could not convert: ";  // "--option = maybe"
   if (const std::size_t equals = message.find(" = ");
@@ -248,12 +250,9 @@ std::string explain(const CLI::App& program, const std::vector<std::string>& wor
                        printable(unknown.front()));
   }
   if (!unknown.empty() && named && command.get_option_no_throw("--text") != nullptr) {
-    const auto of = [&](const char* name, const char* text) {
-      return command.get_option_no_throw(name) != nullptr ? text : "";
-    };
-    return fmt::format("{} was not expected: a text is named by --text{}{}",
-                       printable(unknown.front()), of("--data", ", a token file by --data"),
-                       of("--output", ", the result by --output"));
+    return fmt::format(
+        "{} was not expected: a text is named by --text{}", printable(unknown.front()),
+        command.get_option_no_throw("--data") != nullptr ? ", a token file by --data" : "");
   }
   if (!unknown.empty() && named) {
     return fmt::format("{} was not expected: {}", printable(unknown.front()),

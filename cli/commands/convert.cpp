@@ -18,6 +18,17 @@
 namespace regroup {
 namespace {
 
+// Checks that there is room for the result before hours of work on a text. With a budget, that is
+// for one kv head in each layer.
+void check_room(const Model& source, const ConvertOptions& options) {
+  ConversionRequest least = options.request;
+  if (options.budget.given()) {
+    least.kv_heads = {1};
+  }
+  check_free_space(existing_folder_above(options.destination),
+                   plan_conversion(source, least).output_bytes);
+}
+
 // The text of --text, if it is given.
 std::optional<PreparedText> use_text(const Model& source, ConvertOptions& options,
                                      Console& console) {
@@ -26,6 +37,9 @@ std::optional<PreparedText> use_text(const Model& source, ConvertOptions& option
   }
   if (!options.budget.given() && pooled_layers(plan_conversion(source, options.request)).empty()) {
     refuse_without_effect("--text", "no layer gets fewer kv heads");
+  }
+  if (!options.dry_run) {
+    check_room(source, options);
   }
   return compute_for("--text").prepare_text(source, options, console);
 }

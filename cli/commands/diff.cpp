@@ -106,7 +106,8 @@ std::vector<JsonDifference> with_record_counted(const std::vector<JsonDifference
     return facts.empty() ? std::nullopt : std::optional<Json>(facts.size());
   };
   if (!before.empty() || !after.empty()) {
-    found.push_back({"regroup's record: facts that differ", counted(before), counted(after)});
+    found.push_back(
+        {"regroup's record: number of facts that differ", counted(before), counted(after)});
   }
   return found;
 }
@@ -132,6 +133,13 @@ void run_diff(const DiffOptions& options, const Console& console) {
     if (same) {
       console.print("no difference");
     }
+  }
+  const auto removed = std::ranges::count_if(
+      tensors, [](const TensorDifference& each) { return each.after == nullptr; });
+  if (options.filter.empty() && removed > 0 && removed == std::ssize(before.tensors())) {
+    console.note(
+        "note: no tensor has the same name in both; regroup convert --to writes one of them in the "
+        "form of the other");
   }
   if (!options.html.empty()) {
     write_page(options.html, diff_page(options.before, options.after, tensors, settings), console);

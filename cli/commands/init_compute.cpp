@@ -66,7 +66,7 @@ void add_init_command(Command program, Console& console) {
       "Example: regroup init config.json untrained --seed 1\n"
       "Initialises as GPT-2: weights are normal with the config's initializer_range (or 0.02) as\n"
       "standard deviation, smaller for outputs into the residual stream; norms 1, biases 0.\n"
-      "regroup uptrain untrained --data FILE --steps N --output OUTPUT trains it.");
+      "regroup uptrain untrained OUTPUT --data FILE --steps N trains it.");
   command.on_run([options, &console] { with_torch_errors([&] { run_init(*options, console); }); });
 }
 

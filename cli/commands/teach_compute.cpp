@@ -1,4 +1,4 @@
-// regroup teach TEACHER --data FILE... -o OUTPUT
+// regroup teach TEACHER OUTPUT --data FILE...
 #include "uptrain/run/teach.h"
 
 #include "cli/commands/commands.h"
@@ -106,7 +106,7 @@ void add_teach_command(Command program, Console& console) {
           "model", run.model,
           "the teacher: a model directory, a GGUF file, or org/name in the hub's local cache")
       .required();
-  command.add_option("-o,--output", options->output, "directory to make; must not exist yet")
+  command.add_option("output,-o,--output", options->output, "directory to make; must not exist yet")
       .required();
   add_window_options(command, *options);
   add_count(command, "--top", options->settings.top,
@@ -120,7 +120,7 @@ void add_teach_command(Command program, Console& console) {
   command.add_flag("--dry-run", options->dry_run, "show the plan and write nothing");
   command.add_flag("--json", options->json, "report as JSON");
   command.footer(
-      "Example: regroup teach Llama-2-7b-hf --data corpus.bin --windows 100000 -o answers\n"
+      "Example: regroup teach Llama-2-7b-hf answers --data corpus.bin --windows 100000\n"
       "         regroup uptrain Llama-2-7b-gqa8 --data corpus.bin --teacher-logits answers ...\n"
       "Predictions depend on where a window begins, so the teacher reads the windows of the run:\n"
       "data, --seed, --context, --documents and the task must be the same; --batch and\n"

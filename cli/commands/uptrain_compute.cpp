@@ -1,4 +1,4 @@
-// regroup uptrain DIR --data FILE... --alpha A --pretrain-steps N --output OUT
+// regroup uptrain MODEL OUTPUT --data FILE... --alpha A --pretrain-steps N
 #include "uptrain/run/uptrain.h"
 
 #include <cmath>
@@ -308,8 +308,8 @@ void add_uptrain_command(Command program, Console& console) {
   Command command = add_whole_command(program, "uptrain");
   add_uptrain_options(command, *options);
   command.footer(
-      "Example: regroup uptrain Llama-2-7b-gqa8 --data corpus.bin --alpha 0.0005 \\\n"
-      "           --output Llama-2-7b-gqa8-up\n"
+      "Example: regroup uptrain Llama-2-7b-gqa8 Llama-2-7b-gqa8-up --data corpus.bin \\\n"
+      "           --alpha 0.0005\n"
       "Many GPUs: torchrun --no-python --nproc-per-node 8 regroup uptrain ... --device cuda\n"
       "T5's pretraining recipe: --optimizer adafactor --schedule inverse-sqrt --start-step N\n"
       "The result appears only when it is complete. Until then OUTPUT.run holds metrics.jsonl and\n"

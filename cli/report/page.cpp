@@ -151,11 +151,8 @@ bool is(const Kind& kind, const fs::path& path) {
 
 void check_path(const Kind& kind, const fs::path& path) {
   std::error_code fault;
-  fs::path folder = path.parent_path();
-  while (!folder.empty() && folder != folder.root_path() && !path_exists(folder)) {
-    folder = folder.parent_path();
-  }
-  if (!folder.empty() && !fs::is_directory(folder, fault)) {
+  const fs::path folder = existing_folder_above(path);
+  if (!fs::is_directory(folder, fault)) {
     throw_usage("{}: {}: is not a folder", kind.option, printable_path(folder));
   }
   if (path_exists(path) && !(fs::is_regular_file(path, fault) && is(kind, path))) {

@@ -211,9 +211,12 @@ void Progress::finish() {
   } else {
     const auto moved = static_cast<double>(state_.done - state_.done_before);
     const double taken = seconds();
-    console_.note(fmt::format("{}{}: {} in {} ({})", state_.stage, state_.label,
-                              amount(moved, state_.unit), text_of_duration(taken),
-                              pace_of(moved / std::max(taken, 1e-3), state_.unit)));
+    constexpr double kMeasurable = 0.1;  // seconds; a shorter time says nothing of the speed
+    console_.note(
+        fmt::format("{}{}: {} in {}", state_.stage, state_.label, amount(moved, state_.unit),
+                    taken < kMeasurable ? "less than 0.1 s"
+                                        : fmt::format("{} ({})", text_of_duration(taken),
+                                                      pace_of(moved / taken, state_.unit))));
   }
 }
 

@@ -14,8 +14,8 @@ struct NamePart {
   std::string text;
   std::string end = {};
 
-  bool is_number() const {
-    return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  bool is_number() const {  // or several, as "0,6"
+    return !text.empty() && text.find_first_not_of("0123456789,") == std::string::npos;
   }
 };
 
@@ -36,10 +36,10 @@ std::string cut(const std::string& text, std::size_t width) {
   return width_of(text) <= width ? text : code_points(text, width - 1) + "~";
 }
 
-// Shortens the longest parts first. Numbers (of layers and shards) stay whole:
-// "transf~.h.0.self_a~.query_~.weight", "mod~-00001-of-00003.safet~".
+// Shortens the longest parts first, as far as they can still be read. Numbers (of layers and
+// shards) stay whole: "transf~.h.0.self_a~.query_~.weight", "model-00001-of-00003.safet~".
 std::string shortened(const std::string& text, std::size_t width) {
-  constexpr std::size_t kLeastPart = 3;
+  constexpr std::size_t kLeastPart = 6;
   const std::vector<NamePart> parts = parts_of(text);
   std::vector<std::size_t> spare;  // code points that each part can lose
   for (const NamePart& part : parts) {
@@ -58,7 +58,26 @@ std::string shortened(const std::string& text, std::size_t width) {
     const bool whole = parts[i].is_number() || width_of(parts[i].text) < kLeastPart;
     result += (whole ? parts[i].text : cut(parts[i].text, spare[i] + kLeastPart)) + parts[i].end;
   }
-  return cut(result, width);
+  return result;
+}
+
+// A cell in lines of at most `width`, broken after a dot or the like: shortened to one line if that
+// is enough, else whole.
+std::vector<std::string> lines_of(const std::string& text, std::size_t width) {
+  if (std::string line = shortened(text, width); width_of(line) <= width) {
+    return {line};
+  }
+  std::vector<std::string> lines;
+  std::string rest = text;
+  while (width_of(rest) > width) {
+    const std::string head = code_points(rest, width);
+    const std::size_t end = head.find_last_of(".,/- ");
+    const std::size_t size = end == head.npos || end < head.size() / 2 ? head.size() : end + 1;
+    lines.push_back(rest.substr(0, size));
+    rest.erase(0, size);
+  }
+  lines.push_back(rest);
+  return lines;
 }
 
 constexpr std::size_t kGap = 2;
@@ -88,22 +107,28 @@ std::vector<std::size_t> Table::widths() const {
   return widths;
 }
 
-// Pads the text to the width of its column, or shortens it.
-std::string Table::cell(std::size_t column, const std::string& text, std::size_t width) const {
-  const std::string shown = shortened(text, width);
-  const std::string space(width - width_of(shown), ' ');
-  return columns_[column].align == Align::kLeft ? shown + space : space + shown;
-}
-
 std::string Table::line(const std::vector<std::string>& cells,
                         const std::vector<std::size_t>& widths,
                         const std::vector<std::size_t>& band) const {
-  std::string line;
+  std::vector<std::vector<std::string>> parts;  // of each cell
+  std::size_t most = 1;
   for (const std::size_t c : band) {
-    line += (c == band.front() ? "" : std::string(kGap, ' ')) + cell(c, cells[c], widths[c]);
+    parts.push_back(lines_of(cells[c], widths[c]));
+    most = std::max(most, parts.back().size());
   }
-  line.erase(line.find_last_not_of(' ') + 1);
-  return line;
+  std::string text;
+  for (std::size_t i = 0; i < most; ++i) {
+    std::string line;
+    for (std::size_t b = 0; b < band.size(); ++b) {
+      const std::string shown = i < parts[b].size() ? parts[b][i] : "";
+      const std::string space(widths[band[b]] - width_of(shown), ' ');
+      line += b == 0 ? "" : std::string(kGap, ' ');
+      line += columns_[band[b]].align == Align::kLeft ? shown + space : space + shown;
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += (i == 0 ? "" : "\n") + line;
+  }
+  return text;
 }
 
 // Narrows the widest left-aligned column again and again until the row fits.

@@ -35,9 +35,9 @@ class Table {
 
   /// Headings, a rule and the rows; two spaces between columns, no newline at the end. Widths count
   /// code points, so that non-ASCII names are aligned. If rows are too wide, columns of names
-  /// become narrower ("model.lay~.0.self_a~.weight"). If that is not enough, the table is split
-  /// into several below each other, each with the key columns and some of the others. Rows get the
-  /// colours of `console`, if one is given.
+  /// become narrower ("model.layers.0.self_a~.weight"), and their cells may take several lines. If
+  /// that is not enough, the table is split into several below each other, each with the key
+  /// columns and some of the others. Rows get the colours of `console`, if one is given.
   std::string text(std::size_t available, const Console* console = nullptr) const;
 
   /// The same for stdout. In a pipe or a file, each row is one line, which grep finds whole.
@@ -49,7 +49,6 @@ class Table {
   void fit(std::vector<std::size_t>& widths, std::size_t available) const;
   std::vector<std::vector<std::size_t>> bands(const std::vector<std::size_t>& widths,
                                               std::size_t available) const;
-  std::string cell(std::size_t column, const std::string& text, std::size_t width) const;
   std::string line(const std::vector<std::string>& cells, const std::vector<std::size_t>& widths,
                    const std::vector<std::size_t>& band) const;
 

@@ -301,7 +301,7 @@ void add_uptrain_options(Command command, UptrainOptions& options) {
       "token files: raw ids, llm.c, numpy, or Megatron's .bin with its .idx; PATH:WEIGHT "
       "sets a file's share of the windows (default: by its size)");
   add_text_input(command, options.text, "instead of --data: text files or JSON lines");
-  command.add_option("-o,--output", settings.output, "directory to make; must not exist yet")
+  command.add_option("output,-o,--output", settings.output, "directory to make; must not exist yet")
       .required();
   add_document_options(command, options.documents);
   add_length_options(command, options);

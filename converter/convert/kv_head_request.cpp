@@ -115,7 +115,7 @@ std::vector<std::int64_t> resolve_kv_heads(const std::vector<std::int64_t>& requ
     if (heads[i] < 1 || has % heads[i] != 0) {
       throw_usage("--kv-heads {}: does not divide the {} kv heads of layer {}; allowed: {}{}",
                   heads[i], has, i, fmt::join(divisors(has), ", "),
-                  kv_cache_cost(spec, DType::kF16) ? "; --kv-budget keeps a share between" : "");
+                  kv_cache_cost(spec, DType::kF16) ? "; --kv-budget keeps a share in between" : "");
     }
   }
   return heads;

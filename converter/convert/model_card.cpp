@@ -230,10 +230,13 @@ std::string recipe_text(const Json& training) {
          (member_of(training, "teacher").is_null() ? "" : ", to predict what a teacher does");
 }
 
-std::string training_section(const Fact<TrainingRecord>& fact) {
+std::string training_section(const ConversionRecord& record) {
+  const Fact<TrainingRecord>& fact = record.training;
   const auto& training = fact.value;
   if (!training) {
-    return "\n## Training\n\nNone after the conversion.\n";
+    return fmt::format("\n## Training\n\n{}.\n",
+                       record.distill.value ? "That of the attention layers, above; none after it"
+                                            : "None after the conversion");
   }
   std::string text = fmt::format("\n## Training\n\n{} step{} of {} tokens in all{}.\n",
                                  plain_count(training->steps), training->steps == 1U ? "" : "s",
@@ -378,9 +381,8 @@ std::string model_card(const Json& config, const ModelSpec& spec, std::string_vi
              "key and value heads.{}\n",
              card_word(name.empty() ? spec.architecture : name), heads, heads == "1" ? "" : "s",
              version == kNotRecorded ? "" : " " + version, links_to(earlier)) +
-         (converted ? conversion_section(record, pooling, spec) : "") +
-         training_section(pooling.training) + history_section(record) +
-         loading_section(config, spec, metadata, code);
+         (converted ? conversion_section(record, pooling, spec) : "") + training_section(pooling) +
+         history_section(record) + loading_section(config, spec, metadata, code);
 }
 
 void describe_source(GgufMetadata& gguf, const Model& source) {

@@ -171,6 +171,14 @@ bool path_exists(const std::filesystem::path& path) {
   return std::filesystem::status(path, fault).type() != std::filesystem::file_type::not_found;
 }
 
+std::filesystem::path existing_folder_above(const std::filesystem::path& path) {
+  std::filesystem::path folder = path.parent_path();
+  while (!folder.empty() && !path_exists(folder)) {
+    folder = folder.parent_path();
+  }
+  return folder.empty() ? "." : folder;
+}
+
 std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes) {
   const File file = File::open(path);
   if (file.size() > max_bytes) {

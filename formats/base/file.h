@@ -118,6 +118,9 @@ int open_without_waiting(const std::filesystem::path& path);
 /// reason.
 bool path_exists(const std::filesystem::path& path);
 
+/// The nearest folder above `path` that is there; "." if `path` names none that is.
+std::filesystem::path existing_folder_above(const std::filesystem::path& path);
+
 /// Reads a whole small file as text. Throws kBadInput if it is larger than `max_bytes`, or a
 /// pointer of git-LFS in its place.
 std::string read_text(const std::filesystem::path& path, std::uint64_t max_bytes);

@@ -44,7 +44,10 @@ std::string range_of_heads(const std::vector<std::int64_t>& heads) {
     return "0";
   }
   const auto [least, most] = std::ranges::minmax(present);
-  return least == most ? fmt::format("{}", most) : fmt::format("{} to {}", least, most);
+  const bool only_these = std::ranges::all_of(
+      present, [&](std::int64_t count) { return count == least || count == most; });
+  return least == most ? fmt::format("{}", most)
+                       : fmt::format("{} {} {}", least, only_these ? "or" : "to", most);
 }
 
 std::string text_of_heads(const std::vector<std::int64_t>& heads, std::string_view unit) {
@@ -271,7 +274,7 @@ std::string text_of_short_training(std::string_view pool, std::uint64_t tokens) 
       "that nothing else has adapted take many millions of them (regroup verify SOURCE MODEL "
       "--logits "
       "measures how far it is from its source)",
-      pool, tokens);
+      pool, fmt::group_digits(tokens));
 }
 
 // Empty if something has adapted the heads to the model's inputs.

@@ -46,7 +46,8 @@ void check_free_space(const std::filesystem::path& directory, std::uint64_t byte
   if (!unknown && space.available < bytes) {
     constexpr double kMebibyte = 1U << 20;
     throw_environment("{}: too little space: {} bytes free, {} needed, {:.1f} MiB more",
-                      printable_path(name_when_published(directory)), space.available, bytes,
+                      printable_path(name_when_published(directory)),
+                      fmt::group_digits(space.available), fmt::group_digits(bytes),
                       static_cast<double>(bytes - space.available) / kMebibyte);
   }
 }

@@ -76,7 +76,8 @@ TEST_CASE("after --, every word is an argument", "[end_to_end]") {
   check_refused({"inspect", "--layers", "--", model, "--layers"}, "--layers " + why);
   check_refused({"inspect", "--nothing", "--", model, "--nothing"}, "--nothing is not an option");
   check_refused({"convert", "--kv-head", "2", "--", model, out}, "did you mean --kv-heads?");
-  check_refused({"convert", "--pool=median", "--", model, out}, "--pool: median is none of mean, ");
+  check_refused({"convert", "--pool=median", "--", model, out},
+                "--pool: \"median\" is none of mean, ");
   check_refused({"inspect", "--", model, out}, out + " was not expected: regroup inspect MODEL");
   CHECK(run_program({"inspect", "--", model}).exit_code == 0);
   if (program_computes()) {  // after a list of values, too

@@ -121,6 +121,9 @@ TEST_CASE("diff decodes different dtypes including quantised blocks", "[end_to_e
     CHECK(tensor["cosine"].get<double>() > 0.9999);
   }
   CHECK(diff(golden("gguf/llama.gguf"), golden("gguf/llama.gguf")).exit_code == 0);
+  const ProgramResult forms =
+      run_program({"diff", golden("llama").string(), golden("gguf/llama.gguf").string()});
+  CHECK_THAT(forms.err, ContainsSubstring("no tensor has the same name in both"));
 }
 
 TEST_CASE("verify passes a conversion and names later changes", "[end_to_end]") {

@@ -82,6 +82,17 @@ TEST_CASE("a disk without room for the weights is refused and one that fills up 
   CHECK(small.err.find(".partial-") == std::string::npos);
   CHECK(small.out.empty());
 
+  if (program_computes()) {  // and that before a text is worked on
+    put_file(directory / "text.txt", "a text");
+    auto with_text = command;
+    with_text.insert(with_text.end(), {"--text", (directory / "text.txt").string()});
+    const ProgramResult early = run_on_disk(with_text, disk, "64k");
+    CAPTURE(early.err);
+    CHECK(early.exit_code == kExitEnvironment);
+    CHECK(early.one_line_of_error());
+    CHECK(early.err.find("bytes free") != std::string::npos);
+  }
+
   // The check in advance covers the weights but not the other files.
   put_file(source / "tokenizer.json", std::string(4U << 20, 'x'));
   const ProgramResult filled = run_on_disk(command, disk, "4m");

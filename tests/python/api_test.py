@@ -124,7 +124,7 @@ class KeywordArguments(unittest.TestCase):
             (regroup.inspect, [LLAMA], {"sort": "median"}),
             (regroup.eval, [LLAMA], {"documents": "median"}),
         ]:
-            with self.assertRaisesRegex(regroup.UsageError, f"{[*options][0]}: median is none of") as found:
+            with self.assertRaisesRegex(regroup.UsageError, f'{[*options][0]}: "median" is none of') as found:
                 function(*operands, **options)
             self.assertNotIn("--", str(found.exception))
 

@@ -80,8 +80,7 @@ void check_predicts(const Model& model) {
   if (!model.missing_head.empty()) {
     throw_bad_input(
         "{}: a base model, without the head that predicts tokens: {} is in none of its files; "
-        "calibrate, inspect and conversions that only pool heads work without; all others need a "
-        "checkpoint saved with its head",
+        "this needs a checkpoint saved with its head; inspect, convert and calibrate work without",
         printable_path(model.path), printable(model.missing_head));
   }
 }

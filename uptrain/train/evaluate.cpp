@@ -82,7 +82,8 @@ std::int64_t count_windows(const TokenFile& file, const EvaluationSettings& sett
   if (file.size() < width) {
     throw_bad_input(
         "{}: {} tokens, a context of {} needs {}: give more text, or a smaller --context",
-        file.name(), file.size(), settings.context, width);
+        file.name(), fmt::group_digits(file.size()), fmt::group_digits(settings.context),
+        fmt::group_digits(width));
   }
   const std::int64_t all = (file.size() - width) / settings.context + 1;
   const std::int64_t wanted = settings.max_tokens.value_or(all * predictions);

@@ -73,7 +73,7 @@ TEST_CASE("a Llama whose layers differ in kv heads is written as Nemotron-NAS", 
   }));
   convert(directory / "llama", directory / "mixed", {.kv_heads = {12, 3}});
   const std::string card = bytes_of_file(directory / "mixed/README.md");
-  CHECK(card.find("# llama with 3 to 12 key and value heads\n") != card.npos);
+  CHECK(card.find("# llama with 3 or 12 key and value heads\n") != card.npos);
   CHECK(card.find("| vLLM | after `regroup convert DIRECTORY OTHER --target nemotron-nas`: "
                   "`vllm serve OTHER --trust-remote-code` |") != card.npos);
   convert(directory / "llama", directory / "nas", {.kv_heads = {12, 3}, .target = "nemotron-nas"});

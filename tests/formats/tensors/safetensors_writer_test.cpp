@@ -117,16 +117,16 @@ TEST_CASE("free space is needed only for bytes not shared with the source", "[fo
     SafetensorsWriter(directory.path(), tensors, {}, 4 * kPetabyte);
   };
   CHECK_THAT(refusal_of([&] { create({copy}); }),
-             is_environment_failure("bytes free, 1125899906842624 needed"));
+             is_environment_failure("bytes free, 1,125,899,906,842,624 needed"));
   copy.shareable = true;
   CHECK_NOTHROW(create({copy}));
   CHECK_THAT(refusal_of([&] { create({copy, {"new", DType::kI8, {kPetabyte}}}); }),
-             is_environment_failure("bytes free, 1125899906850816 needed"));
+             is_environment_failure("bytes free, 1,125,899,906,850,816 needed"));
   // After three bytes of another tensor, its offset within blocks differs from the source's.
   const OutputTensor large{
       "large", DType::kI8, {kPetabyte + 3}, ByteRange{0, 0, kPetabyte + 3}, true};
   CHECK_THAT(refusal_of([&] { create({large, copy}); }),
-             is_environment_failure("bytes free, 1125899906850816 needed"));
+             is_environment_failure("bytes free, 1,125,899,906,850,816 needed"));
 }
 
 TEST_CASE("a shard ends where copies continue in another source file", "[formats]") {

@@ -168,7 +168,7 @@ TEST_CASE("invalid requests end with one line and their exit code", "[uptrain]")
   put_file(directory / "short.bin", bytes_of_numbers(learnable_text(2000, 64)));
   check({"eval", golden("llama").string(), "--data", directory / "short.bin", "--context", "2000",
          "--quiet"},
-        3, "2001");
+        3, "2,001");
   check({"eval", golden("llama").string(), "--data", good[3], "--device", "tpu"}, 2, "tpu");
 }
 
