@@ -136,7 +136,7 @@ void run_diff(const DiffOptions& options, const Console& console) {
   }
   const auto removed = std::ranges::count_if(
       tensors, [](const TensorDifference& each) { return each.after == nullptr; });
-  if (options.filter.empty() && removed > 0 && removed == std::ssize(before.tensors())) {
+  if (removed > 0 && removed == std::ssize(before.tensors())) {
     console.note(
         "note: no tensor has the same name in both; regroup convert --to writes one of them in the "
         "form of the other");
