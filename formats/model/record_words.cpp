@@ -43,7 +43,7 @@ std::string range_of_heads(const std::vector<std::int64_t>& heads) {
   if (present.empty()) {
     return "0";
   }
-  const auto [least, most] = std::ranges::minmax(present);
+  const std::int64_t least = std::ranges::min(present), most = std::ranges::max(present);
   const bool only_these = std::ranges::all_of(
       present, [&](std::int64_t count) { return count == least || count == most; });
   return least == most ? fmt::format("{}", most)
