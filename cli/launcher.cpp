@@ -58,8 +58,8 @@ void search_first(const std::string& folders) {
 // Lets LibTorch's threads wait for each other for some 30 microseconds before they sleep. By
 // default they spin for milliseconds, and only the environment at a program's start can change
 // that. On two busy cores a small model then trains five times slower. Threads that sleep earlier
-// are woken for each operation: a third of this makes writing text 0.73 times as fast on two quiet
-// cores, three times this is 0.7 times as fast where another program computes.
+// are woken for each operation: with a third of the count, text is written 0.73 times as fast on
+// two quiet cores. With seven times the count, it is written a third as fast on two busy ones.
 void limit_spinning() {
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) {
     ::setenv("GOMP_SPINCOUNT", "3000", /*overwrite=*/0);

@@ -74,14 +74,13 @@ std::vector<OptionFacts> facts_of_option(const CLI::Option& option, const std::s
 
 constexpr std::size_t kNameColumns = 24;
 
-// A name, and to its right, or below it if one of them is long, what it is.
+// A name and its description: to the right of the name, or below a name that is too long.
 std::string entry(const std::string& name, const std::string& description, std::size_t columns) {
   const std::size_t indent = columns < 3 * kNameColumns ? 6 : kNameColumns;
   const std::string left = "  " + name;
-  const bool beside = width_of(left) + 2 <= indent;
-  const std::string head =
-      beside ? fmt::format("{:<{}}", left, indent) : left + "\n" + std::string(indent, ' ');
-  return wrapped(head + description, columns, indent) + "\n";
+  const bool fits = width_of(left) + 2 <= indent;
+  const std::string gap(fits ? indent - width_of(left) : indent, ' ');
+  return wrapped(left + (fits ? "" : "\n") + gap + description, columns, indent) + "\n";
 }
 
 // "mean|first|random|lowrank"; empty if that is too long for the left column.
@@ -233,16 +232,16 @@ std::vector<CommandFacts> whole_commands(const CommandFacts& program) {
 }
 
 std::string usage_of(const CommandFacts& command, const std::string& name) {
-  std::string usage = name, named;
+  std::string usage = name, options;
   for (const OptionFacts& option : command.options) {
     if (option.positional) {
       usage += fmt::format(fmt::runtime(option.required ? " {}" : " [{}]"), name_of(option));
     } else if (option.required) {
-      named += fmt::format(" {} {}", option.names.front(), option.value);
+      options += fmt::format(" {} {}", option.names.front(), option.value);
     }
   }
-  usage += named;
-  return fmt::format("{}{} [OPTIONS]", usage, command.commands.empty() ? "" : " COMMAND");
+  return fmt::format("{}{}{} [OPTIONS]", usage, options,
+                     command.commands.empty() ? "" : " COMMAND");
 }
 
 std::string help_text(const CommandFacts& command, const std::string& name, std::size_t columns) {

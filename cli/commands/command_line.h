@@ -49,7 +49,7 @@ std::vector<CommandFacts> whole_commands(const CommandFacts& program);
 std::string help_text(const CommandFacts& command, const std::string& name,
                       std::size_t columns = 80);
 
-/// "regroup convert SOURCE OUTPUT [OPTIONS]", "regroup uptrain MODEL --output PATH [OPTIONS]".
+/// "regroup convert SOURCE OUTPUT [OPTIONS]", "regroup plot RUNS --output PATH [OPTIONS]".
 std::string usage_of(const CommandFacts& command, const std::string& name);
 
 /// "help convert" -> "convert --help"; returns other words unchanged. Throws kUsage for help on an

@@ -129,13 +129,13 @@ std::string in_our_words(const CLI::App& program, const CLI::App& command, std::
     const CLI::Option* option = command.get_option_no_throw(message.substr(0, message.find(' ')));
     std::string argument = option == nullptr ? "" : option->get_name(/*positional=*/true);
     std::ranges::transform(argument, argument.begin(), ::toupper);
-    return !named ? fmt::format("a command is needed: one of {}",
-                                fmt::join(commands_in(command), ", "))
-                  : fmt::format("{}: {}",
-                                argument.empty()
-                                    ? message
-                                    : fmt::format("{} is missing{}", argument, list_taken(command)),
-                                usage_of(facts_of(command), chosen_command(program)));
+    if (!named) {
+      return fmt::format("a command is needed: one of {}", fmt::join(commands_in(command), ", "));
+    }
+    if (!argument.empty()) {
+      message = fmt::format("{} is missing{}", argument, list_taken(command));
+    }
+    return fmt::format("{}: {}", message, usage_of(facts_of(command), chosen_command(program)));
   }
   constexpr std::string_view kTooMany =
       ": At Most ";  // "--pool: At Most 1 required but received 2"

@@ -359,7 +359,7 @@ void add_eval_command(Command program, Console& console) {
       {1, kMostContext});
   add_document_options(command, options->documents);
   add_count(command, "--batch", options->batch,
-            "windows at a time (default: 8, or fewer for 2048 tokens, on a GPU 8192)",
+            "windows at a time (default: 8, but at most 2048 tokens, on a GPU 8192)",
             {1, kMostBatch});
   add_count(command, "--max-tokens", options->max_tokens,
             "read about this many tokens (default: all)");

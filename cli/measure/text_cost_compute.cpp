@@ -77,9 +77,9 @@ std::array<Stage, 6> stages_with(const Model& source, const ConvertOptions& opti
            {"evaluate", (text.held_out + text.own_held_out) * text.context, 3.6, 0.9}}};
 }
 
-// A step of writing takes this long for each layer besides its products: on an H100 at least, on
-// two cores with AMX in addition (measured).
-double least_seconds_of_writing(const Model& source, std::int64_t tokens, std::int64_t context,
+// The time of the steps of writing. On a GPU it is a lower bound (measured on an H100); on a CPU it
+// comes on top of the products (measured on two cores with AMX).
+double seconds_of_writing_steps(const Model& source, std::int64_t tokens, std::int64_t context,
                                 c10::Device device) {
   const double seconds_of_layer = device.is_cpu() ? 1e-3 : 1.4e-4;
   const std::int64_t batch = usual_sampling_batch(source, context, device);
@@ -121,8 +121,8 @@ std::string expected_cost(const Model& source, const ConvertOptions& options,
     double seconds = static_cast<double>(stage.tokens) * pass *
                      (stage.work / fast + stage.work_in_fp32 / in_fp32);
     if (stage.label == "sample" && stage.tokens > 0) {
-      const double least = least_seconds_of_writing(source, stage.tokens, text.context, device);
-      seconds = device.is_cpu() ? seconds + least : std::max(seconds, least);
+      const double steps = seconds_of_writing_steps(source, stage.tokens, text.context, device);
+      seconds = device.is_cpu() ? seconds + steps : std::max(seconds, steps);
     }
     total += seconds;
     if (stage.tokens > 0) {

@@ -18,7 +18,8 @@ std::string plain_count(const std::optional<std::uint64_t>& count);
 /// A number with four decimals.
 std::string plain_loss(const std::optional<double>& loss);
 
-/// Kv heads of layers as a range: "8", or "1 to 3" if layers with attention differ.
+/// Kv heads of layers: "8", or if layers with attention differ, "1 or 3" for two numbers, "1 to 8"
+/// for more.
 std::string range_of_heads(const std::vector<std::int64_t>& heads);
 
 /// Heads per layer: "8" if all are equal, otherwise "8 in layers 0-29, 4 in layers 30-31", or, if
